@@ -1,16 +1,16 @@
 """A file system in memory whose disk can fail and whose power can be cut.
 
-What survives a power cut (`crash`) is what POSIX promises, and by a seed a little more, as real disks have it:
+A power cut (`crash`) leaves what POSIX promises and, at random, a little more, as real disks do:
 
-    bytes    of each file what was there at its last `flush`. Of later appends and cuts each page may or may not have
-             made it, the size on its own account: pages that did not are zeros, where there was nothing before.
-    names    of each folder what was there at its last `flush_dir`. Each later change of a name may or may not have made
-             it; a rename has made it as a whole or not at all.
+    bytes    The bytes of a file at its last `flush` survive. Each page of a later append or truncation may survive or
+             not, and so may the new size. A lost page reads as zeros if the file had nothing there before.
+    names    The names in a folder at its last `flush_dir` survive. Each later change of a name may survive or not; a
+             rename survives as a whole or not at all.
 
-Faults: `fail_under` makes a path fail for good (a dead disk: EIO; a full one: ENOSPC), `cut_power_after` cuts the
-power in the middle of the n-th change from now; every operation raises PowerCut from then on, and `crash` says what
-the next start finds. Reads are not counted. All of it is decided by the `random.Random` that is handed in. Where only
-the process is killed (`kill`), the next one finds all that was written.
+Faults: `fail_under` makes a path fail for good (EIO for a dead disk, ENOSPC for a full one). `cut_power_after` cuts the
+power in the middle of the n-th change from now; from then on each operation raises PowerCut, and `crash` returns what
+the next start finds. Reads do not count as changes. The given `random.Random` decides everything. After `kill`, which
+ends only the process, the next process finds all that was written.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from dataclasses import dataclass, field
 from sparklog.base.fs import Buffer
 
 PAGE_SIZES = (32, 64, 512, 4096)
-"""What a disk writes as a whole; small ones, so that a few small batches can be torn in many ways. Not smaller than
-what precedes the CRC in a batch: of a single field lost there, no disk is capable and no reader can know."""
+"""Sizes of the pages that a disk writes as a whole. Small pages tear a few small batches in many ways. A page is not
+smaller than the header of a batch before its CRC: no disk loses a single field there, and no reader could notice."""
 
 
-class PowerCut(Exception):  # not an OSError: nobody who handles a failing disk may handle this
-    """The machine is off."""
+class PowerCut(Exception):  # not an OSError: code that handles a failing disk must not handle this
+    """Raised by every operation once the machine is off."""
 
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """A file's bytes, as they are and as they were at its last flush."""
+    """The bytes of a file, now and at its last flush."""
 
     data: bytearray = field(default_factory=bytearray)
     flushed: bytes = b""
@@ -45,7 +45,7 @@ class _Content:
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """Names, as they are; as they were at the last flush; and each change since."""
+    """The names in a folder: now, at its last flush, and each change since."""
 
     names: dict[str, _Content | _Folder] = field(default_factory=dict)
     flushed: dict[str, _Content | _Folder] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """`name` now stands for `node`; None: for nothing. `moved_from` stood for it before, and no longer does."""
+    """`name` now names `node`, or nothing if None. A rename removed the name `moved_from`."""
 
     name: str
     node: _Content | _Folder | None
@@ -97,7 +97,7 @@ class MemoryFile:
     def append(self, data: Buffer) -> None:
         content = self._open()
         with self._fs.change(self._path, takes_room=True) as share:
-            if share < 1:  # a part of it is written, as when the disk becomes full
+            if share < 1:  # part of it is written, as on a disk that becomes full
                 content.data += memoryview(data)[: int(len(data) * share)]
                 return
             content.data += data
@@ -131,9 +131,9 @@ class MemoryFs:
 
     def __init__(self) -> None:
         self.changes = 0
-        """How many changes there have been."""
+        """The number of changes so far."""
         self.free = 1 << 40
-        """Bytes that the disk has left, whatever is written: for a test to set."""
+        """The free bytes that the disk reports. Writes do not change it; tests set it."""
         self._root = _Folder()
         self._locks: set[str] = set()
         self._failing: dict[str, tuple[int, int]] = {}
@@ -141,15 +141,15 @@ class MemoryFs:
         self._share = random.Random(0)
         self._is_off = False
         self.on_power_cut: Callable[[], None] | None = None
-        """Called in the middle of the change that `cut_power_after` has chosen."""
+        """Called in the middle of the change that `cut_power_after` chose."""
         self._mutex = threading.RLock()
 
     # Faults
 
     def fail_under(self, path: str, error_number: int, *, after: int = 0) -> None:
-        """Fail every operation on `path` and what lies under it; with ENOSPC, what takes room.
+        """Make each operation on `path` and below it fail; with ENOSPC, only those that need space.
 
-        after: begin with the change that follows so many others, anywhere.
+        after: the number of changes, on any path, that still succeed.
         """
         self._failing[posixpath.normpath(path)] = error_number, self.changes + after
 
@@ -157,12 +157,12 @@ class MemoryFs:
         self._failing.pop(posixpath.normpath(path), None)
 
     def cut_power_after(self, changes: int, chance: random.Random) -> None:
-        """Cut the power in the middle of the change that follows `changes` others."""
+        """Cut the power in the middle of a change, after `changes` others."""
         self._power_cut_at = self.changes + changes
         self._share = chance
 
     def crash(self, chance: random.Random) -> MemoryFs:
-        """What is left after a power cut now. This file system is off from now on."""
+        """Cut the power now. Return what the next start finds; this file system is off from now on."""
         self._is_off = True
         found = MemoryFs()
         keep = chance.choice((0.0, 0.5, 0.9, 1.0))
@@ -170,9 +170,9 @@ class MemoryFs:
         return found
 
     def kill(self) -> MemoryFs:
-        """What the next process finds where the one that used this file system was killed: everything, unlocked.
+        """Kill the process that uses this file system. Return what the next one finds: everything, without locks.
 
-        This file system is off from now on; faults of the disk stay.
+        This file system is off from now on. Faults of the disk remain.
         """
         self._is_off = True
         found = MemoryFs()
@@ -180,7 +180,7 @@ class MemoryFs:
         return found
 
     def files(self, folder: str) -> Iterator[str]:
-        """The paths of all files in a folder, however deep, whatever fails."""
+        """Yield the paths of all files below a folder; faults do not apply."""
         found = self._find(folder)
         for name, node in sorted(found.names.items()) if isinstance(found, _Folder) else ():
             path = f"{folder}/{name}"
@@ -190,11 +190,11 @@ class MemoryFs:
                 yield path
 
     def content(self, path: str) -> bytes:
-        """What is in a file, whatever fails."""
+        """Return the bytes of a file; faults do not apply."""
         return bytes(self._content(path).data)
 
     def damage(self, path: str, data: bytes | None) -> None:
-        """Have that in a file, whatever was written to it; None: have no such file. Nothing prevents it."""
+        """Replace the bytes of a file, or remove it if None; faults do not apply."""
         folder, name = self._parent(path)
         content = self._content(path)
         if data is None:
@@ -205,7 +205,7 @@ class MemoryFs:
             content.data, content.flushed = bytearray(data), data
 
     def check(self, path: str) -> None:
-        """Raise what an operation on `path` has to raise."""
+        """Raise the error that operations on `path` raise at present, if any."""
         if self._is_off:
             raise PowerCut(path)
         number = self._failure_of(path)
@@ -213,7 +213,7 @@ class MemoryFs:
             raise OSError(number, os.strerror(number), path)
 
     def _failure_of(self, path: str) -> int:
-        """The number of the error that operations on `path` raise; 0: they work."""
+        """Return the number of the error that operations on `path` raise; 0 if they succeed."""
         for failing, (number, since) in self._failing.items():
             if self.changes >= since and _is_under(path, failing):
                 return number
@@ -221,7 +221,7 @@ class MemoryFs:
 
     @contextmanager
     def change(self, path: str, *, takes_room: bool = False) -> Iterator[float]:
-        """A change: yields how much of it is to be done, 1 being all. Raises what stops it."""
+        """Surround a change. Yield the part of it to carry out, 1 for all of it, and raise the error that stops it."""
         with self._mutex:
             self.check(path)
             self.changes += 1
@@ -376,7 +376,7 @@ class MemoryFs:
 
 
 def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _Content | _Folder]) -> _Folder:
-    """The folder after a power cut. A node that has two names, its old and its new one, stays one node."""
+    """Return the folder after a power cut. A node with two names, the old and the new, stays one node."""
     names = dict(folder.flushed)
     for change in folder.changes:
         if chance.random() < keep:
@@ -412,7 +412,7 @@ def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
 
 
 def _common(before: bytes, after: bytes) -> int:
-    """Bytes at the beginning that are the same in both."""
+    """Return the number of equal bytes at the beginning of both."""
     low, high = 0, min(len(before), len(after))
     while low < high:
         middle = (low + high + 1) // 2

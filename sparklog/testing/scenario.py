@@ -1,4 +1,4 @@
-"""Scenarios: texts of commands, each with what comes of it.
+"""Scenarios: texts of commands, each followed by its outcome.
 
     # The leader is killed: the next in-sync replica leads.
     create t 0,1,2 min.insync.replicas=2
@@ -6,21 +6,21 @@
     state t
     > t-0: leader 1, epoch 1, in sync 1,2, replicas 0,1,2
 
-    command      a verb and its words. A word with `=` in it is an option, `key=value`; the others are plain words, and
-                 their order counts. Options may stand anywhere after the verb.
-    > outcome    what came of the command above it, a line for each thing that is to be said; none where there is none
-    # comment    kept as it is, and so are empty lines: they group the commands that belong together
+    command      a verb and its words. A word with `=` is an option, `key=value`. The order of the other words counts;
+                 options may stand anywhere after the verb.
+    > outcome    the outcome of the command above, on any number of lines
+    # comment    kept as it is, as are empty lines, which group commands
 
-`play` runs the commands and returns the text with the outcomes as they are now, so a test compares two texts, and a new
-scenario needs no outcomes: they are written by rewriting the text, and reviewed as a diff.
+`play` runs the commands and returns the text with the present outcomes. A test compares the two texts. A new scenario
+needs no outcomes: rewriting the text adds them, and its author reviews them as a diff.
 
-A vocabulary is an object whose methods are the verbs. For `kill 0 1`, `perform` finds its method `do_kill`, which gets
-plain words as positional arguments and options as keyword arguments, and returns what came of it as lines, or None.
-(Keys of options may have dots and dashes: `**options` takes any.) The vocabulary's own `step` adds what goes on around
-every command, such as to wait until nothing happens any more.
+A vocabulary is an object whose methods are the verbs. For `kill 0 1`, `perform` calls its method `do_kill`. The method
+gets plain words as positional arguments and options as keyword arguments, and returns the lines of the outcome, or
+None. (Keys of options may have dots and dashes: `**options` takes any.) The vocabulary's `step` does the work around
+each command, such as waiting until the cluster is idle.
 
-A command that its vocabulary does not understand raises ScenarioError. That, and a note on any other error, names the
-line.
+A command that its vocabulary does not understand raises ScenarioError with the line. Any other error gets a note with
+the line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class ScenarioError(Exception):
-    """The vocabulary does not understand a command."""
+    """Raised if the vocabulary does not understand a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ Step = Callable[[Command], Awaitable[Iterable[str]]]
 
 
 async def play(text: str, step: Step) -> str:
-    """The text with the outcomes that its commands have now."""
+    """Run the commands, and return the text with their outcomes."""
     played: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(OUTCOME):
@@ -80,7 +80,7 @@ def read_command(line: str) -> Command:
 
 
 async def perform(vocabulary: object, command: Command) -> list[str]:
-    """Call the verb's method of the vocabulary."""
+    """Call the vocabulary's method for the verb, and return the lines of its outcome."""
     method = getattr(vocabulary, VERB_METHOD + command.verb, None)
     if method is None:
         raise ScenarioError(f"no verb {command.verb!r}; the verbs are {', '.join(verbs(vocabulary))}")
@@ -96,7 +96,7 @@ def verbs(vocabulary: object) -> list[str]:
 
 
 def duration_ms(text: str) -> int:
-    """`500ms`, `10s`, `30m`, `6h`, `7d`."""
+    """Return the milliseconds of a duration such as `500ms`, `10s`, `30m`, `6h` or `7d`."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
     if not found:
         raise ScenarioError(f"{text!r} is no duration such as 500ms, 10s, 30m, 6h or 7d")

@@ -1,8 +1,8 @@
 """Runs simulated clusters, seed after seed, for a given time: `python -m sparklog.testing.sim --seconds 60 --jobs 2`.
 
-Each seed is one run (sim_run.py). A seed in which anything is wrong is printed with what was found, what was done to
-the cluster, the last that happened, and the command that runs it again, exactly; `--shrink` also looks for the fewest
-faults that still fail. The exit status is 1 then.
+Each seed is one run (sim_run.py). For a seed with anomalies, the command prints the anomalies, the faults, the last
+events, and the command that repeats the run exactly. The exit status is then 1. `--shrink` also looks for a smaller
+set of faults that still fails.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _flags(options: argparse.Namespace) -> str:
 
 
 def _run_many(options: argparse.Namespace) -> int:
-    """Seeds from the first on, in their order, until the time is up; 1 if any failed."""
+    """Run seeds in order until the time is up. Return 1 if any failed, else 0."""
     began = told = time.monotonic()
     done = failed = sends = 0
     for verdict in _verdicts(options, began + options.seconds):
@@ -93,7 +93,7 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
 
 
 def run_named(scenario: Scenario) -> Verdict:
-    """As `run`. What the simulation itself does wrong is raised with the seed that shows it."""
+    """Call `run`; an error of the simulation itself is raised with a note that names the seed."""
     try:
         return run(scenario)
     except Exception as error:
@@ -101,8 +101,7 @@ def run_named(scenario: Scenario) -> Verdict:
 
 
 def _expect_killed_coroutines() -> None:
-    """Of a process that was killed there are coroutines that never ran, or never end; Python says so when they are
-    freed, and some of them log it."""
+    """Silence Python's warnings and logs about coroutines of killed processes that never ran, or never ended."""
     logging.getLogger("sparklog").addHandler(logging.NullHandler())
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     tell = sys.unraisablehook
@@ -115,7 +114,7 @@ def _expect_killed_coroutines() -> None:
 
 
 def shrink(scenario: Scenario) -> Scenario:
-    """The scenario with faults left out, one by one, as long as it still fails."""
+    """Remove faults one by one while the scenario still fails, and return it."""
     plan: Plan = scenario.plan
     for fault in reversed(scenario.plan):
         shorter = tuple(each for each in plan if each is not fault)
@@ -125,7 +124,7 @@ def shrink(scenario: Scenario) -> Scenario:
 
 
 def describe(verdict: Verdict, flags: str = "") -> str:
-    """What a seed did, in words, and the command to see it again; `flags` are what it needs beside its seed."""
+    """Return a report of a seed's run, with the command that repeats it; `flags` are more options of that command."""
     scenario = verdict.scenario
     lines = [
         f"seed {scenario.seed}: {len(verdict.anomalies) or 'no'} anomalies, digest {verdict.digest}, "

@@ -1,6 +1,6 @@
-"""Administration under way while a simulated cluster works and fails: what is asked for at random moments.
+"""Administration of a simulated cluster at random moments, while its clients work and faults happen.
 
-The topics that records are checked of are moved and have leaders elected; others are made, grown and deleted.
+Partitions of the checked topics are reassigned and get elections; other topics are created, extended and deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.testing.sim_history import AdminOperation, History, OperationOutco
 
 TIMEOUT_MS = 5_000
 SCRATCH_TOPICS = ("scratch1", "scratch2", "scratch3")
-"""A few, so that deleted topics are made again."""
+"""Only a few names, so that deleted topics are created again."""
 CONFIGS = {
     "segment.ms": ("2000", "3600000"),
     "internal.segment.bytes": ("500", "2000", "5000"),
@@ -36,12 +36,12 @@ CONFIGS = {
     "min.insync.replicas": ("1", "2"),
     "max.message.bytes": ("2000", "1048588"),
 }
-"""What each is changed to; empty: to its default."""
+"""The values that each key is changed to; an empty one restores the default."""
 Asked = tuple[str, Api[Any, Any], Any]
 
 
 class Administrator:
-    """Asks for something every few seconds, and takes down what became of it."""
+    """Sends an administrative request every few seconds, and records its result."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Administrator:
             await self._ask(*chance.choice(kinds)())
 
     async def create(self, topic: create_topics.NewTopic) -> bool:
-        """Whether the topic is there."""
+        """Create a topic; return whether it exists afterwards."""
         request = create_topics.CreateTopicsRequest(topics=[topic])
         try:
             answer = await self._client.ask_any(create_topics.API, request, TIMEOUT_MS)

@@ -1,6 +1,6 @@
-"""A client in a simulation: it knows leaders as the last metadata said, asks, and asks again.
+"""A client in a simulation: it keeps the last metadata, sends requests to leaders, and repeats them.
 
-It speaks API values over the simulated network. What listeners and client libraries do on top of that is not in it.
+It sends API values over the simulated network, without a listener or a client library in between.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class SimClient:
         self._epochs: dict[TopicPartition, int] = {}
 
     async def ask(self, address: str, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
-        """The answer of the broker at `address`; raises KafkaError."""
+        """Send a request to the broker at `address`, and return the response. Raises KafkaError."""
         return await self._network.call(self.name, address, api, request, timeout_ms=timeout_ms)
 
     async def ask_any(self, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         return await self.ask(self.chance.choice(self._bootstrap), api, request, timeout_ms)
 
     async def refresh(self) -> None:
-        """Take what some broker says for true, where one answers."""
+        """Take over the metadata of any broker that answers."""
         try:
             answer = await self.ask_any(metadata.API, metadata.MetadataRequest())
         except KafkaError:
@@ -49,7 +49,7 @@ class SimClient:
                 name = TopicPartition(topic.name or "", part.partition)
                 self._replicas[name] = [addresses[each] for each in part.replicas if each in addresses]
                 if part.leader_epoch < self._epochs.get(name, 0):
-                    continue  # from a broker that knows less: all Kafka clients pass over that
+                    continue  # older metadata of another broker, which all Kafka clients ignore
                 self._epochs[name] = part.leader_epoch
                 if part.leader in addresses:
                     self._leaders[name] = addresses[part.leader], part.leader_epoch
@@ -57,7 +57,7 @@ class SimClient:
                     self._leaders.pop(name, None)
 
     async def leader(self, name: TopicPartition) -> tuple[str, int]:
-        """The address and the epoch; raises LeaderNotAvailable."""
+        """Return the leader's address and epoch. Raises LeaderNotAvailable."""
         if name not in self._leaders:
             await self.refresh()
         found = self._leaders.get(name)
@@ -66,7 +66,7 @@ class SimClient:
         return found
 
     async def ask_leader(self, name: TopicPartition, api: Api[Any, Any], request: Any) -> None:
-        """Have the leader do something; where it does not, another is looked for the next time."""
+        """Send a request to the leader. After an error, the next request looks the leader up again."""
         try:
             address, _ = await self.leader(name)
             await self.ask(address, api, request)
@@ -74,7 +74,7 @@ class SimClient:
             self.forget_leader(name)
 
     def forget_leader(self, name: TopicPartition) -> None:
-        """It was not where it was thought to be: look again before the next request."""
+        """Forget the leader, so that the next request looks it up again."""
         self._leaders.pop(name, None)
 
     async def some_replica(self, name: TopicPartition) -> str:
@@ -86,7 +86,7 @@ class SimClient:
         return self.chance.choice(replicas)
 
     async def coordinator(self, group: str) -> str:
-        """The address of the group's; raises KafkaError."""
+        """Return the address of the group's coordinator. Raises KafkaError."""
         request = find_coordinator.FindCoordinatorRequest(keys=[group])
         found = (await self.ask_any(find_coordinator.API, request)).coordinators[0]
         if found.error:

@@ -1,17 +1,18 @@
 """A whole cluster in one thread: real brokers on a simulated loop, network, disk, clock and store, decided by a seed.
 
-Each node is a machine (a disk, a clock, an address) on which one process after the other runs: a `Broker`, as
-`broker/node.py` puts it together. Faults are methods; what they do to what was going on, is what a machine would do:
+Each node is a machine with a disk, a clock and an address. One process after the other runs on it: a `Broker`, as
+`broker/node.py` composes it. Faults are methods, with the effects that they have on a real machine:
 
-    kill        the process runs nothing any more; its page cache is there for the next one; connections break
-    cut_power   the same, but of the disk only what was flushed is sure to be there; nobody is told
-    pause       the process does nothing until `resume`, and then all that was due, before it learns how late it is
-    expire      the cluster store ends the session, though the process is well
-    damage      a file of a machine that is off is not what was written: an index, a snapshot, a checkpoint
-    damage_log  the same of records: a closed segment is gone or empty, or what was not flushed yet is cut or garbled
-    cut_store   the process cannot reach the cluster store; its session ends after the time-out
+    kill        the process ends; the next one finds its page cache; its connections break
+    cut_power   the same, but only flushed bytes are sure to survive, and connections stay silent
+    pause       the process does nothing until `resume`; then it does all that was due, before it reads a clock
+    expire      the cluster store ends the session of a healthy process
+    damage      damages an index, a snapshot or a checkpoint of a machine that is off
+    damage_log  damages records of a machine that is off: removes or empties a closed segment, or cuts or garbles
+                unflushed bytes
+    cut_store   the process cannot reach the cluster store, and its session expires
 
-A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start that fails is told as a finding.
+A session expires `SESSION_TIMEOUT_MS` after the last sign of its process. A start that fails is reported as an anomaly.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ DAMAGES = ("gone", "empty", "cut", "longer", "garbled")
 
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
-"""Of an object in memory: another one in each process."""
+"""The address of an object in memory, which differs between processes."""
 
 
 class SimNode:
@@ -103,7 +104,7 @@ class SimNode:
         self.starts = 0
         self._failing_disk = ""
         self._stopped_logs: list[Log] = []
-        """Those that its last process has closed."""
+        """The logs that its last process has closed."""
         self._cluster = cluster
         self._chance = cluster.stream(self.name)
         self._store: MemoryStore | None = None
@@ -113,16 +114,16 @@ class SimNode:
         return not self.process.is_dead
 
     def find_log(self, name: TopicPartition) -> Log | None:
-        """That of its process, dead or not; None: it has none, or no process has opened its logs yet."""
+        """Return the log of its last process, also of a dead one. None: there is none, or no process has opened it."""
         if self.broker is None or not hasattr(self.broker, "services"):
             return None
         logs = (*self.broker.services.logs, *self._stopped_logs)
         return next((log for log in logs if log.partition == name), None)
 
     def start(self) -> None:
-        """Start a process, if none runs; `is_up` tells when it serves."""
+        """Start a process, unless one runs; `is_up` says when it serves."""
         if self.is_running:
-            return  # another restart was quicker
+            return  # another restart was faster
         cluster = self._cluster
         self.starts += 1
         self._stopped_logs = []
@@ -161,11 +162,11 @@ class SimNode:
             await broker.start(self.name, listeners(self.name))
         except PowerCut:
             return
-        except (StoreError, KafkaStorageError) as error:  # the store was out of reach for too long, or the disk fails
+        except (StoreError, KafkaStorageError) as error:  # the store was unreachable for too long, or the disk fails
             cluster.trace.event(f"{self.name} gives up its start: {error!r}")
             process.kill()
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        except Exception as error:  # noqa: BLE001 - any error is an anomaly
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
             process.kill()
             return
@@ -173,7 +174,7 @@ class SimNode:
         cluster.trace.event(f"{self.name} is up")
 
     async def stop(self) -> None:
-        """A clean stop; the process is gone afterwards, whatever went wrong."""
+        """Stop cleanly; the process has ended afterwards, also if that failed."""
         broker, process, loop = self.broker, self.process, self._cluster.loop
         if broker is None or not self.is_up:
             return
@@ -206,7 +207,7 @@ class SimNode:
         self.fs = self.fs.crash(self._chance)
 
     def cut_power_soon(self, changes: int) -> None:
-        """In the middle of one of the next changes of its disk."""
+        """Cut the power in the middle of one of the disk's next `changes` changes."""
         self.fs.cut_power_after(changes, self._chance)
 
     def _power_went(self) -> None:
@@ -248,7 +249,7 @@ class SimNode:
             self.process.resume(self._cluster.loop)
 
     def damage(self, size: float) -> None:
-        """One file that can be made again from the records, of a machine that is off; `size` says how."""
+        """Damage a file that can be rebuilt from the records. The machine is off; `size` chooses the damage."""
         paths = [
             path
             for disk in self._cluster.disks
@@ -262,7 +263,7 @@ class SimNode:
         self._put_damaged(path, data, DAMAGES[int(size * len(DAMAGES))], self._chance.randint(0, len(data)))
 
     def damage_log(self, size: float) -> None:
-        """A file of records of a machine that is off: what a start can notice."""
+        """Damage a file of records, so that a start can notice it. The machine is off; `size` chooses the damage."""
         logs = self._files_of_logs()
         if not logs:
             return
@@ -285,7 +286,7 @@ class SimNode:
         self.fs.damage(path, found[how])
 
     def _files_of_logs(self) -> list[list[str]]:
-        """Of each partition, the paths of its segments."""
+        """Return the paths of the segments of each partition."""
         found: dict[str, list[str]] = {}
         for disk in self._cluster.disks:
             for path in self.fs.files(disk):
@@ -296,7 +297,7 @@ class SimNode:
         return [sorted(paths) for _, paths in sorted(found.items())]
 
     def _flushed_to(self, path: str) -> int:
-        """Up to which byte of its last segment a log is trusted: batches below its recovery point."""
+        """Return the size in bytes of the batches below the recovery point in the last segment."""
         disk, folder = posixpath.split(posixpath.dirname(path))
         points = OffsetCheckpoint(self.fs, f"{disk}/{RECOVERY_POINTS}").read()
         recovery_point = points.get(TopicPartition.parse(folder), 0)
@@ -308,11 +309,11 @@ class SimNode:
 
     @property
     def offline(self) -> list[TopicPartition]:
-        """Partitions whose logs its process could not open."""
+        """Return the partitions whose logs the process could not open."""
         return sorted(self.broker.services.replicas.offline) if self.broker and self.is_up else []
 
     def move_away(self, names: Sequence[TopicPartition]) -> None:
-        """Take the folders of partitions out of the log directories of a machine that is off."""
+        """Move the folders of partitions out of the log directories. The machine is off."""
         for name in names:
             self._cluster.trace.event(f"{self.name}: the folder of {name} is moved away")
             for disk in self._cluster.disks:
@@ -337,7 +338,7 @@ class SimNode:
             self._cluster.tree.expire(self._store.session_id)
 
     def lose_answer(self) -> None:
-        """Let the next write to the store be done, and its writer be told that it may not have been."""
+        """Carry out the next write to the store, but tell its writer that it may not have been."""
         if self._store and self.is_running:
             self._cluster.trace.event(f"{self.name} will lose an answer of the store")
             self._store.lose_next_answer()
@@ -368,7 +369,7 @@ class SimNode:
 
 
 class SimCluster:
-    """`brokers` nodes and what is between them. Made inside a SimLoop's `run`."""
+    """The nodes, their network and their store. Create it inside a SimLoop's `run`."""
 
     def __init__(
         self,
@@ -388,7 +389,7 @@ class SimCluster:
         self.context.run(PROCESS.set, None)
         self.network = SimNetwork(loop, self.stream("network"), self.trace)
         self.findings: list[Anomaly] = []
-        """What is wrong beside what the histories of the clients show."""
+        """Anomalies that the histories of clients do not show."""
         self._settings = {**BASE_SETTINGS, **(settings or {})}
         self._settings.setdefault("default.replication.factor", str(min(3, brokers)))
         self._settings.setdefault("offsets.topic.replication.factor", str(min(3, brokers)))
@@ -396,7 +397,10 @@ class SimCluster:
         self.disks = self._settings["log.dirs"].split(",")
 
     def _log_end(self, name: TopicPartition, elected: int, former: int) -> int:
-        """Up to where a replica has what others have; 0 where it cannot be seen. A dead process counts as it was."""
+        """Return the end of what the elected replica shares with the others; 0 if its log cannot be seen.
+
+        The log of a dead process counts as it was.
+        """
         found: dict[int, Ended] = {}
         for node in self.nodes.values():
             if node.broker is None or not hasattr(node.broker, "services"):
@@ -407,26 +411,26 @@ class SimCluster:
         return kept_end(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:
-        """Random numbers of their own for each part, so that one part's use of them does not change another's."""
+        """Return a random generator of its own for each part, so that parts do not influence each other."""
         return random.Random(f"{self.seed}/{name}")
 
     def settings(self, broker_id: int) -> dict[str, str]:
         return {**self._settings, "broker.id": str(broker_id), "broker.rack": f"rack-{broker_id % 2}"}
 
     def report(self, kind: str, text: str, error: BaseException | None = None) -> None:
-        """Take down a finding, with the place that raised it."""
+        """Record an anomaly, with the place that raised the error."""
         where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
         self.trace.event(f"{kind}: {text}")
         self.findings.append(Anomaly(kind, text + where))
 
     async def start(self) -> None:
-        """Start all nodes, and wait until they are up."""
+        """Start all nodes, and wait until all serve."""
         for node in self.nodes.values():
             node.start()
         await self.wait_until(lambda: all(node.is_up for node in self.nodes.values()), 60, "the brokers are up")
 
     async def watch_leaders(self) -> None:
-        """Never returns: reports two that lead a partition in the same epoch, whoever they may think they are."""
+        """Until cancelled, report two leaders of a partition in the same epoch."""
         known: dict[tuple[TopicPartition, UUID | None, int], str] = {}
         while True:
             for node in self.nodes.values():
@@ -441,7 +445,7 @@ class SimCluster:
             await asyncio.sleep(0.05)
 
     async def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> bool:
-        """Whether it came true in time; reported as a finding if not."""
+        """Wait until the condition holds, and return whether it did in time. A timeout is reported as an anomaly."""
         deadline = self.loop.time() + timeout_s
         while not is_so():
             if self.loop.time() > deadline:
@@ -451,7 +455,7 @@ class SimCluster:
         return True
 
     def states(self) -> dict[TopicPartition, dict[str, Any]]:
-        """What the store says of each partition: leader, isr, leader_epoch, its replicas, the version of its state."""
+        """Return each partition's state in the store: leader, isr, leader_epoch, replicas and version."""
         found: dict[TopicPartition, dict[str, Any]] = {}
         for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
             for number, assigned in _assigned(self.tree.get(f"/brokers/topics/{topic}").data):
@@ -469,7 +473,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_000)
 def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """Of each partition of a topic: its replicas, and whether they are being changed."""
+    """Return the replicas of each partition of a topic, and whether it is being reassigned."""
     topic = json.loads(data)
     moving = {*topic.get("adding_replicas", {}), *topic.get("removing_replicas", {})}
     return tuple(
@@ -491,9 +495,9 @@ def _places(error: BaseException) -> list[str]:
 
 
 class _LogToTrace(logging.Handler):
-    """What brokers log goes into the trace; an exception that nobody expected is a finding.
+    """Writes the brokers' logs to the trace, and reports unexpected exceptions.
 
-    A disk or a store that fails is expected."""
+    Errors of a disk or a store are expected."""
 
     def __init__(self, cluster: SimCluster) -> None:
         super().__init__(logging.INFO)
@@ -512,7 +516,7 @@ class _LogToTrace(logging.Handler):
 
 @contextmanager
 def logs_in_trace(cluster: SimCluster) -> Iterator[None]:
-    """Inside the block, nothing is logged elsewhere."""
+    """Send all logs inside the block to the trace, and nowhere else."""
     logger = logging.getLogger("sparklog")
     handler = _LogToTrace(cluster)
     propagate, level = logger.propagate, logger.level

@@ -1,7 +1,7 @@
-"""The cluster store of a simulation, and what must be seen there while it happens.
+"""The cluster store of a simulation; it observes elections and changes of the ISR.
 
-Unclean elections decide how much may be lost. Who is in sync is a replica: the log of anybody else is deleted, and
-acks=all waits for it. But for one that alone is in sync: it keeps its log.
+Unclean elections decide how much may be lost. An in-sync broker must be a replica: a broker that is not assigned
+deletes its log, while acks=all waits for it. The only in-sync copy is the exception: it is never deleted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
 class Ended(NamedTuple):
-    """A replica's log, and whether more may come into it though another leader is elected: its broker leads, or is
-    about to, and does not know yet that it does not."""
+    """The end of a replica's log.
+
+    The log may still grow after another election, while its broker believes that it leads.
+    """
 
     epochs: LeaderEpochs
     end: int
@@ -31,13 +33,15 @@ class Ended(NamedTuple):
 
 
 def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
-    """The first offset at which another replica has, or may get, a record that the leader has not: the same epoch
-    wrote the same."""
+    """Return the first offset where another replica has, or may get, a record that the leader lacks.
+
+    Records of the same epoch are equal.
+    """
     return min((leader.end, *(_departs(leader, other) for other in others)))
 
 
 def _departs(leader: Ended, other: Ended) -> int:
-    """The leader's end where the other has nothing else than it."""
+    """Return the first offset where the logs differ; the leader's end if the other has nothing else."""
     mine, theirs = dict(leader.epochs.entries), dict(other.epochs.entries)
     starts = [mine.get(epoch, theirs.get(epoch, 0)) for epoch in mine.keys() ^ theirs.keys()]
     at = min((leader.end, *starts))
@@ -47,17 +51,17 @@ def _departs(leader: Ended, other: Ended) -> int:
 
 
 class ObservedTree(MemoryTree):
-    """A store that sees who is elected, and who is in sync.
+    """A store that observes elected leaders and in-sync replicas.
 
-    `log_end` tells, of a partition, the broker that is elected and the leader before it, up to where the elected one
-    has what all others have.
+    `log_end` takes a partition, the elected broker and the former leader. It returns the end of what the elected
+    broker shares with all others.
     """
 
     def __init__(self, nodes: Nodes, log_end: Callable[[TopicPartition, int, int], int]) -> None:
         super().__init__(nodes)
         self.unclean: dict[TopicPartition, list[UncleanElection]] = {}
         self.outsiders: set[tuple[TopicPartition, int]] = set()
-        """Brokers that were in sync when they were no replicas."""
+        """Brokers that were in the ISR without being replicas."""
         self._log_end = log_end
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:

@@ -1,13 +1,12 @@
-"""Faults of a simulated cluster: a plan that a seed makes, as plain values, and who carries it out.
+"""Faults of a simulated cluster: a plan of plain values that a seed makes, and the Nemesis that carries it out.
 
-A plan can be carried out in part, which is how a failing seed's is made shorter.
+A part of a plan is a plan, too; so a failing plan can be shortened.
 
-What invariant 1 promises ends where every in-sync replica's disk has lost something. So the power is cut of one machine
-at a time, only while all others are well, in the in-sync replicas and hold what they have acknowledged on disks that
-lost nothing; or of two at once, where each partition has another replica; and nothing else is broken until they are
-back and in sync again. So it is where a file of records is damaged. A process that is killed loses nothing, so any
-number of them may be killed at once; nor does a machine that flushes whatever it is given before it says so
-(`flushes`).
+An acknowledged record may be lost once the disks of all in-sync replicas have lost bytes. So a power cut hits one
+machine at a time, or two if each partition has another replica. All other machines must then be healthy and in sync,
+and their disks must have lost nothing. No further fault of this kind happens until the machines are in sync again.
+Damage to a file of records follows the same rule. A killed process loses nothing, so any number may be killed at once.
+The same holds for a power cut if brokers flush before they acknowledge (`flushes`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sparklog.testing.sim_cluster import SimCluster, SimNode
 from sparklog.testing.sim_network import Weather
 
 POWER_SETTLES_S = 30.0
-"""The longest that a plan waits for a machine whose power was cut to be in sync again."""
+"""The maximum time in seconds to wait until a machine is in sync again after a power cut."""
 
 
 class FaultKind(Enum):
@@ -58,7 +57,7 @@ class Fault:
     other: int
     lasts_s: float
     size: float
-    """Between 0 and 1: how much of it."""
+    """The extent of the fault, between 0 and 1."""
 
     def __str__(self) -> str:
         return f"{self.at_s:.2f} s: {self.kind.value} {self.node} ({self.other}) for {self.lasts_s:.2f} s"
@@ -66,15 +65,15 @@ class Fault:
 
 Plan = tuple[Fault, ...]
 LOSSES = (FaultKind.POWER, FaultKind.BAD_LOG)
-"""Faults after which a disk does not have what its broker has acknowledged."""
+"""Faults after which a disk lacks records that its broker acknowledged."""
 
 
 def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[FaultKind] = ()) -> Plan:
-    """Faults, at times that may overlap, the last one over before `until_s`. Without `kinds`, of a few of all kinds."""
+    """Return a plan of faults that may overlap and end before `until_s`. Without `kinds`, it has a few of all kinds."""
     kinds = kinds or (
         chance.sample(list(FaultKind), chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
     )
-    if brokers > 1:  # what one broker's folders know of a cluster is not enough to go on with
+    if brokers > 1:  # the folders of one broker do not describe a whole cluster
         kinds = [kind for kind in kinds if kind is not FaultKind.LOST_STORE] or [FaultKind.KILL]
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (FaultKind.PART, FaultKind.ONE_WAY, FaultKind.BAD_LOG)] or [
@@ -93,15 +92,15 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
 
 
 class Nemesis:
-    """Carries out a plan."""
+    """Carries out a plan of faults."""
 
     def __init__(self, cluster: SimCluster, *, flushes: bool = False) -> None:
         self._cluster = cluster
         self._flushes = flushes
-        """Whether disks have all that was acknowledged, so that power may be cut whenever, wherever."""
+        """Whether brokers flush before they acknowledge; then power may be cut at any time on any machine."""
         self._under_way = 0
         self._is_dirty = False
-        """Whether a machine's disk has lost something, and it is not in sync again yet."""
+        """Whether a machine's disk has lost bytes, and the machine is not in sync again yet."""
         self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
             FaultKind.POWER: self._power,
@@ -126,7 +125,7 @@ class Nemesis:
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
-        """Each fault at its time; returns when the last one is over and every machine is on and connected."""
+        """Carry out each fault at its time. Return when all are over, and every machine is on and connected."""
         async with asyncio.TaskGroup() as group:
             for fault in plan:
                 group.create_task(self._carry_out(fault))
@@ -142,7 +141,7 @@ class Nemesis:
         await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
         node = self._cluster.nodes[fault.node]
         if fault.kind is FaultKind.BAD_LOG and self._flushes:
-            return  # where power may be cut at any time, a second disk may lose what this one has lost
+            return  # with power cuts at any time, a second disk may lose the same records
         if not self._flushes and (self._is_dirty or (fault.kind in LOSSES and not self._may_cut_power([node]))):
             return
         self._under_way += 1
@@ -237,7 +236,7 @@ class Nemesis:
             node.start()
 
     async def _bad_log(self, fault: Fault, node: SimNode) -> None:
-        """Records are not what they were on one disk. A log that does not open is moved away, to be fetched again."""
+        """Damage records on one disk. A log that then does not open is moved away, to be fetched again."""
         before = self._versions(node)
         self._is_dirty = True
         node.kill()
@@ -253,7 +252,7 @@ class Nemesis:
         self._is_dirty = not await self._until(partial(self._is_in_sync_again, node, before), POWER_SETTLES_S)
 
     async def _lost_store(self, fault: Fault, node: SimNode) -> None:
-        """While the broker is down, the store becomes what it was, or empty."""
+        """While the broker is down, restore an old copy of the store, or empty it."""
         before = self._cluster.tree.nodes.copy() if fault.size < 0.6 else self._cluster.empty_store
         await asyncio.sleep(fault.lasts_s / 2)
         if node.is_running:
@@ -278,13 +277,13 @@ class Nemesis:
         self._cluster.network.weather = Weather()
 
     async def _disk(self, fault: Fault, node: SimNode) -> None:
-        """It fails, or is full, and works again when somebody has come and started the broker anew."""
+        """Make a disk fail or fill up; mend it later, and restart the broker."""
         if not node.is_up or node.process.is_paused:
             return
         disks = self._cluster.disks
         node.fail_disk(disks[int(fault.size * 100) % len(disks)], errno.EIO if fault.size < 0.5 else errno.ENOSPC)
         await asyncio.sleep(fault.lasts_s)
-        if node.is_running:  # also one that was started meanwhile, and that does without the disk
+        if node.is_running:  # also a broker that was started meanwhile, without this disk
             node.kill()
         node.repair_disk()
         node.start()
@@ -314,7 +313,7 @@ class Nemesis:
             node.cut_power()
 
     def _may_cut_power(self, nodes: Sequence[SimNode], under_way: int = 0) -> bool:
-        """Whether, of each partition, a replica is left that is in sync, while all others are in sync too."""
+        """Return whether all replicas are in sync, and each partition keeps one on another machine."""
         lost = {node.broker_id for node in nodes}
         states = [state for state in self._cluster.states().values() if lost & set(state["replicas"])]
         return (
@@ -334,7 +333,7 @@ class Nemesis:
         }
 
     def _is_in_sync_again(self, node: SimNode, before: Mapping[str, int]) -> bool:
-        """It has been out of each partition's in-sync replicas, and is among them again."""
+        """Return whether the machine has left the ISR of each partition, and joined it again."""
         states = {str(name): state for name, state in self._cluster.states().items()}
         return node.is_up and all(
             states[name]["version"] >= version + 2 and node.broker_id in states[name]["isr"]
