@@ -36,7 +36,7 @@ class TopicConfig:
     cleanup_policy: tuple[str, ...] = key(
         ("delete",),
         some_of("delete", "compact"),
-        "delete: old segments go by retention.ms and retention.bytes. compact: the newest record of each key stays.",
+        "delete: remove old segments by retention.ms and retention.bytes. compact: keep the newest record of each key.",
         broker_key="log.cleanup.policy",
     )
     compaction_strategy: str = key(
@@ -54,7 +54,7 @@ class TopicConfig:
     compression_type: str = key(
         "producer",
         one_of("producer"),
-        "How batches are stored: producer, as the producer compressed them.",
+        "The codec of stored batches. producer: the codec that the producer chose.",
         broker_key="compression.type",
     )
     delete_retention_ms: int = key(
@@ -66,12 +66,12 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         (),
         replicas(),
-        "Replicas that send no faster than leader.replication.throttled.rate to followers that are not in sync.",
+        "Replicas that send at most leader.replication.throttled.rate to followers out of sync.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         (),
         replicas(),
-        "Replicas that copy no faster than follower.replication.throttled.rate while they are not in sync.",
+        "Replicas that copy at most follower.replication.throttled.rate while they are out of sync.",
     )
     file_delete_delay_ms: int = key(
         MINUTE_MS,
@@ -100,31 +100,31 @@ class TopicConfig:
     max_compaction_lag_ms: int = key(
         MAX_LONG,
         integer(1),
-        "A record must have been compacted after this long.",
+        "Maximum time until a record is compacted.",
         broker_key="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes: int = key(
         1_048_588,
         integer(0, MAX_INT),
-        "Largest record batch that is accepted, compressed, its header included.",
+        "Maximum bytes of a record batch, compressed and with its header.",
         broker_key="message.max.bytes",
     )
     message_timestamp_after_max_ms: int = key(
         3_600_000,
         integer(0),
-        "A record whose timestamp is later than now by more than this is refused (CreateTime only).",
+        "The broker refuses a record whose timestamp is later than now by more than this (CreateTime only).",
         broker_key="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms: int = key(
         MAX_LONG,
         integer(0),
-        "A record whose timestamp is earlier than now by more than this is refused (CreateTime only).",
+        "The broker refuses a record whose timestamp is earlier than now by more than this (CreateTime only).",
         broker_key="log.message.timestamp.before.max.ms",
     )
     message_timestamp_type: str = key(
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"),
-        "Whose clock timestamps are from: the producer's or the broker's.",
+        "The source of timestamps: the producer's clock (CreateTime) or the broker's (LogAppendTime).",
         broker_key="log.message.timestamp.type",
     )
     min_cleanable_dirty_ratio: float = key(
@@ -136,13 +136,13 @@ class TopicConfig:
     min_compaction_lag_ms: int = key(
         0,
         integer(0),
-        "A record is not compacted before this long.",
+        "Minimum time before a record is compacted.",
         broker_key="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = key(
         1,
         integer(1, MAX_INT),
-        "acks=all is refused while fewer replicas than this are in sync.",
+        "The broker refuses acks=all while fewer replicas than this are in sync.",
         broker_key="min.insync.replicas",
     )
     retention_archive: str = key(

@@ -1,7 +1,7 @@
-"""A broker in this process, on a thread and an event loop of its own: what `sparklog up` runs, but for the port.
+"""A broker in this process, on its own thread and event loop. It is the broker that `sparklog up` runs.
 
-It listens on a port that the system chooses and keeps its files in a folder of its own, which is removed when it stops
-unless it was given. Several can run at once.
+The broker listens on a free port that the operating system chooses. It keeps its files in the folder that the caller
+gives, or in a temporary folder that `stop` removes. One process can run several brokers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Result = TypeVar("Result")
 
 
 class RunningBroker:
-    """A broker that runs until `stop`, or to the end of a `with` block."""
+    """A running broker. `stop`, or the end of a `with` block, stops it."""
 
     def __init__(self, config: BrokerConfig, data_dir: Path, *, keep_data: bool) -> None:
         self.data_dir = data_dir
-        """The folder with the partitions."""
+        """The folder that holds the partitions' logs."""
         self.node: BrokerNode
         self._keep_data = keep_data
         self._is_stopped = False
@@ -39,20 +39,23 @@ class RunningBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, as HOST:PORT."""
+        """The gRPC address for sparklog's own clients, as HOST:PORT."""
         return self.node.grpc_address
 
     @property
     def kafka(self) -> str:
-        """The address for Kafka's clients, as HOST:PORT: the first listener's; empty where there is none."""
+        """The address of the first Kafka listener, as HOST:PORT; empty if the broker has no Kafka listener."""
         return kafka_address(self.node)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The outcome of a coroutine run on the broker's event loop; not to be called from there."""
+        """Run the coroutine on the broker's event loop. Return its result or raise its exception.
+
+        Call it from another thread only: on the loop's own thread it would wait forever.
+        """
         return self._loop.run(coroutine)
 
     def stop(self) -> None:
-        """Stop cleanly; more than once does no harm."""
+        """Stop the broker cleanly and remove its temporary folder. Further calls do nothing."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -71,11 +74,11 @@ class RunningBroker:
 
 
 def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any) -> RunningBroker:
-    """Start a broker and return once it is ready.
+    """Start a broker. Return it when it is ready, or raise ConfigError if `config` is not valid.
 
-    `config` takes configuration keys with underscores for dots: ``start_broker(num_partitions=3,
-    log_retention_ms=1000)``. Without `data_dir` the broker has a temporary folder. With `kafka`, or with `listeners`,
-    Kafka's clients can connect too.
+    `config` takes configuration keys with underscores instead of dots: ``start_broker(num_partitions=3,
+    log_retention_ms=1000)``. Without `data_dir`, the broker uses a temporary folder. Kafka clients can connect too if
+    `kafka` is true or `config` has `listeners`.
     """
     folder = Path(data_dir or tempfile.mkdtemp(prefix="sparklog-"))
     keys = {"log.dirs": str(folder), "grpc.listener": "127.0.0.1:0"}
@@ -89,18 +92,21 @@ def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **c
 
 
 def parsed(who: str, keys: dict[str, str], config: dict[str, Any]) -> BrokerConfig:
-    """The configuration with `keys`, and over them `config`, which has underscores for dots; raises ConfigError."""
+    """Return the configuration of `keys`, overridden by `config` (underscores instead of dots). Raise ConfigError.
+
+    `who` names the caller in error messages.
+    """
     given = keys | {name.replace("_", "."): render(value) for name, value in config.items()}
     return parse_broker_config([Setting(name, raw, f"{who}: ") for name, raw in given.items()])
 
 
 def kafka_address(node: BrokerNode) -> str:
-    """Of the first listener, as HOST:PORT; empty where there is none."""
+    """Return the address of the first Kafka listener, as HOST:PORT; empty if there is none."""
     return next((str(address) for address in node.kafka_addresses.values()), "")
 
 
 async def start_node(config: BrokerConfig) -> BrokerNode:
-    """A broker with its listeners, ready."""
+    """Start a broker and its listeners. Return it when it is ready."""
     node = BrokerNode(config)
     await node.start()
     return node

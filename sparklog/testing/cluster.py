@@ -1,11 +1,11 @@
-"""A cluster in this process: brokers on one event loop, over one cluster store, each with a log directory of its own.
+"""A cluster in this process: brokers on one event loop that share a cluster store. Each has its own log directory.
 
     with start_cluster(3) as cluster:
         producer = Producer(bootstrap_servers=cluster.bootstrap)
-        cluster.stop_broker(1)              # its leaderships move to others
-        cluster.start_broker(1)             # as it was, at the same address
+        cluster.stop_broker(1)              # its partitions get other leaders
+        cluster.start_broker(1)             # with the same data, at the same address
 
-A broker stops cleanly here. To see one die, it must be a process: `sparklog up --brokers 3`, and kill.
+These brokers always stop cleanly. To kill a broker, run each as a process with `sparklog up --brokers 3`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sparklog.testing.broker import kafka_address, parsed, start_node
 from sparklog.testing.loop import BrokerLoop
 
 ACQUAINTED_WITHIN_S = 60
-OFFSETS_PARTITIONS = 5  # each with three replicas: Kafka's 50 are made for many groups, and take their time
+OFFSETS_PARTITIONS = 5  # a test has few groups: Kafka's 50 partitions with three replicas each would slow the start
 Result = TypeVar("Result")
 
 
 class RunningCluster:
-    """Brokers that run until `stop`, or to the end of a `with` block."""
+    """A running cluster. `stop`, or the end of a `with` block, stops all its brokers."""
 
     def __init__(self, configs: Mapping[int, BrokerConfig], data_dir: Path, *, keep_data: bool) -> None:
-        """`configs` are by the broker's id."""
+        """Start the brokers. `configs` maps broker ids to their configurations."""
         self.data_dir = data_dir
-        """The folder with those of the brokers."""
+        """The folder that holds the brokers' folders."""
         self._configs = dict(configs)
         self._nodes: dict[int, BrokerNode] = {}
         self._addresses: dict[int, tuple[str, str]] = {}
@@ -52,43 +52,49 @@ class RunningCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all brokers for clients, as HOST:PORT,…; also of those that do not run at the moment."""
+        """The gRPC addresses of all brokers, also of stopped ones, as HOST:PORT,…."""
         return ",".join(grpc for grpc, _ in self._addresses.values())
 
     @property
     def kafka(self) -> str:
-        """The addresses for Kafka's clients; empty where there are none."""
+        """The Kafka addresses of all brokers, also of stopped ones, as HOST:PORT,…; empty without Kafka listeners."""
         return ",".join(kafka for _, kafka in self._addresses.values() if kafka)
 
     @property
     def nodes(self) -> Mapping[int, BrokerNode]:
-        """The brokers that run, by id."""
+        """The running brokers by id."""
         return MappingProxyType(self._nodes)
 
     @property
     def controller_id(self) -> int:
-        """Who the running brokers take for the controller; -1 if they know of none."""
+        """The controller's broker id, from the metadata of a running broker; -1 if it knows of no controller."""
         return self._some_node().broker.services.metadata.controller_id
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The id of the broker that leads, as the running brokers know it; -1: nobody."""
+        """Return the broker id of the partition's leader, from the metadata of a running broker; -1 for no leader."""
         leader = self._some_node().broker.services.metadata.leader_of(TopicPartition(topic, partition))
         return leader.broker_id if leader else -1
 
     def start_broker(self, broker_id: int) -> None:
-        """Start a broker that was stopped, and return once all know it."""
+        """Start a stopped broker. Return when every running broker knows it, or after a minute."""
         self.run(self._start([broker_id]))
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly, and return once all others know; what it leads moves to them."""
+        """Stop a broker cleanly. Return when all others know that it is gone, or after a minute.
+
+        Its partitions get leaders among the other brokers.
+        """
         self.run(self._stop(broker_id))
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The outcome of a coroutine run on the brokers' event loop; not to be called from there."""
+        """Run the coroutine on the brokers' event loop. Return its result or raise its exception.
+
+        Call it from another thread only: on the loop's own thread it would wait forever.
+        """
         return self._loop.run(coroutine)
 
     def stop(self) -> None:
-        """Stop all cleanly, one after another; more than once does no harm."""
+        """Stop all brokers cleanly, one after another, and remove a temporary folder. Further calls do nothing."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -125,13 +131,13 @@ class RunningCluster:
             await asyncio.gather(*(self._acquainted(node) for node in self._nodes.values()))
 
     async def _acquainted(self, node: BrokerNode) -> None:
-        """Wait until the broker knows who runs: a topic that is created then has all its replicas, and who was stopped
-        leads nothing."""
+        """Wait until the broker's metadata lists exactly the running brokers. A topic created then gets all its
+        replicas, and a stopped broker leads no partition."""
         metadata = node.broker.services.metadata
         await metadata.wait_until(lambda: self._nodes.keys() == metadata.brokers.keys(), ACQUAINTED_WITHIN_S * 1000)
 
     def _keep_addresses(self, broker_id: int, node: BrokerNode) -> None:
-        """Have the broker come back at the ports that the system chose."""
+        """Put the ports that the system chose into the configuration, so that a restart uses them again."""
         if broker_id not in self._addresses:
             self._addresses[broker_id] = node.grpc_address, kafka_address(node)
             self._configs[broker_id] = replace(
@@ -144,11 +150,12 @@ class RunningCluster:
 def start_cluster(
     brokers: int = 3, data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any
 ) -> RunningCluster:
-    """Start a cluster and return once it is ready, each broker knowing all.
+    """Start a cluster. Return it when every broker knows all others, or raise ConfigError if `config` is not valid.
 
-    `config` takes configuration keys with underscores for dots, for all brokers, whose ids are 1 and so on. Where
-    they do not say otherwise, topics have three replicas (as many as there are brokers, with fewer), two of which must
-    be in sync. Without `data_dir` the cluster has a temporary folder. With `kafka` Kafka's clients can connect too.
+    `config` takes configuration keys with underscores instead of dots, for all brokers. Broker ids start at 1. By
+    default, topics have three replicas and min.insync.replicas=2; with fewer than three brokers, one replica per broker
+    and min.insync.replicas=1. Without `data_dir`, the cluster uses a temporary folder. With `kafka`, Kafka clients can
+    connect too.
     """
     folder = Path(data_dir or tempfile.mkdtemp(prefix="sparklog-"))
     keys = {

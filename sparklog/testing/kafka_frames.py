@@ -1,4 +1,4 @@
-"""Frames of Kafka's protocol as a client writes and reads them, without the size in front."""
+"""Kafka protocol frames as a client writes and reads them. The frames do not include the leading size field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.server.kafka.messages import Message, make
 
 
 def request_frame(request: Message, correlation_id: int, client_id: str) -> bytes:
-    """A request of kio's, with its header."""
+    """Return the bytes of the request header and of `request`, a kio entity."""
     header = make(
         request.__header_schema__,
         request_api_key=request.__api_key__,
@@ -26,7 +26,10 @@ def request_frame(request: Message, correlation_id: int, client_id: str) -> byte
 
 
 def read_response(key: int, version: int, frame: bytes, correlation_id: int) -> Message:
-    """The response to this request; the frame must hold it whole, and nothing else."""
+    """Return the response in `frame`, for API `key` at `version`.
+
+    Raise AssertionError if the correlation id differs or bytes follow the response.
+    """
     kind = load_response_schema(key, version)
     header, at = entity_reader(kind.__header_schema__)(frame, 0)
     assert header.correlation_id == correlation_id

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for brokers that run in a test's process."""
+"""An event loop on its own thread, for brokers that run in a test's process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class BrokerLoop:
-    """Runs from its making until `close`."""
+    """An event loop that runs in a daemon thread. The constructor starts it, `close` stops it."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,7 +20,10 @@ class BrokerLoop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The outcome of a coroutine run on the loop; not to be called from there."""
+        """Run the coroutine on the loop. Return its result or raise its exception.
+
+        Call it from another thread only: on the loop's own thread it would wait forever.
+        """
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
@@ -31,6 +34,6 @@ class BrokerLoop:
 
 
 def _ignore_shared_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop the error that gRPC logs when several event loops of a process wake for the same event and one is first."""
+    """Drop gRPC's harmless BlockingIOError: several event loops wake for one event, and only the first can take it."""
     if not isinstance(context.get("exception"), BlockingIOError):
         loop.default_exception_handler(context)

@@ -1,16 +1,17 @@
-"""A file system in memory whose disk can fail and whose power can be cut.
+"""A file system in memory that simulates disk failures and power cuts.
 
-A power cut (`crash`) leaves what POSIX promises and, at random, a little more, as real disks do:
+After a power cut, `crash` keeps what POSIX guarantees. As on a real disk, some unflushed changes may survive too:
 
-    bytes    The bytes of a file at its last `flush` survive. Each page of a later append or truncation may survive or
-             not, and so may the new size. A lost page reads as zeros if the file had nothing there before.
-    names    The names in a folder at its last `flush_dir` survive. Each later change of a name may survive or not; a
-             rename survives as a whole or not at all.
+    bytes    Each file has the bytes of its last `flush`. Each page that was appended or cut later survives or not.
+             The new size survives or not, independently of the pages. A lost page keeps its old bytes, or zeros if
+             the file was shorter.
+    names    Each folder has the names of its last `flush_dir`. Each later change of a name survives or not. A rename
+             survives whole or not at all.
 
-Faults: `fail_under` makes a path fail for good (EIO for a dead disk, ENOSPC for a full one). `cut_power_after` cuts the
-power in the middle of the n-th change from now; from then on each operation raises PowerCut, and `crash` returns what
-the next start finds. Reads do not count as changes. The given `random.Random` decides everything. After `kill`, which
-ends only the process, the next process finds all that was written.
+Faults: `fail_under` makes a path fail until `repair`: with EIO like a dead disk, with ENOSPC like a full one.
+`cut_power_after` cuts the power in the middle of a change, after n others; every later operation raises PowerCut, and
+`crash` returns what the next start finds. Reads do not count as changes. The caller's `random.Random` makes all random
+choices. `kill` simulates the death of the process alone: the next process finds everything that was written.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from dataclasses import dataclass, field
 from sparklog.base.fs import Buffer
 
 PAGE_SIZES = (32, 64, 512, 4096)
-"""Sizes of the pages that a disk writes as a whole. Small pages tear a few small batches in many ways. A page is not
-smaller than the header of a batch before its CRC: no disk loses a single field there, and no reader could notice."""
+"""The sizes in bytes that the disk may write as one unit. Some are small, so that short files can be torn in many ways.
+None is smaller than the fields before a batch's CRC: no real disk loses a single one of these fields, and no reader
+could notice the loss."""
 
 
-class PowerCut(Exception):  # not an OSError: code that handles a failing disk must not handle this
-    """Raised by every operation once the machine is off."""
+class PowerCut(Exception):  # not an OSError: code that handles a failing disk must not catch it
+    """Raised by every operation after a power cut: the machine is off."""
 
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """The bytes of a file, now and at its last flush."""
+    """A file's current bytes, and its bytes at the last flush."""
 
     data: bytearray = field(default_factory=bytearray)
     flushed: bytes = b""
@@ -45,7 +47,7 @@ class _Content:
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """The names in a folder: now, at its last flush, and each change since."""
+    """A folder's current names, its names at the last flush, and each change since that flush."""
 
     names: dict[str, _Content | _Folder] = field(default_factory=dict)
     flushed: dict[str, _Content | _Folder] = field(default_factory=dict)
@@ -58,7 +60,8 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """`name` now names `node`, or nothing if None. A rename removed the name `moved_from`."""
+    """A change of one name: it now refers to `node`, or is removed if that is None. A rename sets `moved_from`, the
+    node's old name."""
 
     name: str
     node: _Content | _Folder | None
@@ -97,7 +100,7 @@ class MemoryFile:
     def append(self, data: Buffer) -> None:
         content = self._open()
         with self._fs.change(self._path, takes_room=True) as share:
-            if share < 1:  # part of it is written, as on a disk that becomes full
+            if share < 1:  # a power cut or a full disk may leave a part of the data
                 content.data += memoryview(data)[: int(len(data) * share)]
                 return
             content.data += data
@@ -133,7 +136,7 @@ class MemoryFs:
         self.changes = 0
         """The number of changes so far."""
         self.free = 1 << 40
-        """The free bytes that the disk reports. Writes do not change it; tests set it."""
+        """The free bytes that the disk reports. Only tests change it; writes do not."""
         self._root = _Folder()
         self._locks: set[str] = set()
         self._failing: dict[str, tuple[int, int]] = {}
@@ -141,28 +144,29 @@ class MemoryFs:
         self._share = random.Random(0)
         self._is_off = False
         self.on_power_cut: Callable[[], None] | None = None
-        """Called in the middle of the change that `cut_power_after` chose."""
+        """Called at the moment of the power cut that `cut_power_after` arranged."""
         self._mutex = threading.RLock()
 
     # Faults
 
     def fail_under(self, path: str, error_number: int, *, after: int = 0) -> None:
-        """Make each operation on `path` and below it fail; with ENOSPC, only those that need space.
+        """Make every operation on `path` and below fail with `error_number`; with ENOSPC only those that take space.
 
-        after: the number of changes, on any path, that still succeed.
+        after: the number of changes, anywhere in the file system, that precede the failure.
         """
         self._failing[posixpath.normpath(path)] = error_number, self.changes + after
 
     def repair(self, path: str) -> None:
+        """End the failure that `fail_under` began for exactly this path."""
         self._failing.pop(posixpath.normpath(path), None)
 
     def cut_power_after(self, changes: int, chance: random.Random) -> None:
-        """Cut the power in the middle of a change, after `changes` others."""
+        """Cut the power in the middle of a change, after `changes` others. `chance` decides how much of it is done."""
         self._power_cut_at = self.changes + changes
         self._share = chance
 
     def crash(self, chance: random.Random) -> MemoryFs:
-        """Cut the power now. Return what the next start finds; this file system is off from now on."""
+        """Cut the power now. Return the file system that survives; this one raises PowerCut from now on."""
         self._is_off = True
         found = MemoryFs()
         keep = chance.choice((0.0, 0.5, 0.9, 1.0))
@@ -170,9 +174,9 @@ class MemoryFs:
         return found
 
     def kill(self) -> MemoryFs:
-        """Kill the process that uses this file system. Return what the next one finds: everything, without locks.
+        """Kill the process. Return the file system that the next process finds: all data and disk failures, no locks.
 
-        This file system is off from now on. Faults of the disk remain.
+        This one raises PowerCut from now on.
         """
         self._is_off = True
         found = MemoryFs()
@@ -180,7 +184,7 @@ class MemoryFs:
         return found
 
     def files(self, folder: str) -> Iterator[str]:
-        """Yield the paths of all files below a folder; faults do not apply."""
+        """Yield the paths of all files below a folder, in the order of their names. Disk failures do not apply."""
         found = self._find(folder)
         for name, node in sorted(found.names.items()) if isinstance(found, _Folder) else ():
             path = f"{folder}/{name}"
@@ -190,11 +194,14 @@ class MemoryFs:
                 yield path
 
     def content(self, path: str) -> bytes:
-        """Return the bytes of a file; faults do not apply."""
+        """Return the bytes of a file. Disk failures do not apply."""
         return bytes(self._content(path).data)
 
     def damage(self, path: str, data: bytes | None) -> None:
-        """Replace the bytes of a file, or remove it if None; faults do not apply."""
+        """Replace the bytes of a file, flushed ones too, or remove the file if `data` is None.
+
+        Disk failures do not apply. Raise FileNotFoundError if there is no such file.
+        """
         folder, name = self._parent(path)
         content = self._content(path)
         if data is None:
@@ -205,7 +212,7 @@ class MemoryFs:
             content.data, content.flushed = bytearray(data), data
 
     def check(self, path: str) -> None:
-        """Raise the error that operations on `path` raise at present, if any."""
+        """Raise PowerCut if the power is off, or OSError if the disk fails under `path`. A full disk raises nothing."""
         if self._is_off:
             raise PowerCut(path)
         number = self._failure_of(path)
@@ -213,7 +220,7 @@ class MemoryFs:
             raise OSError(number, os.strerror(number), path)
 
     def _failure_of(self, path: str) -> int:
-        """Return the number of the error that operations on `path` raise; 0 if they succeed."""
+        """Return the error number of the failure that covers `path`; 0 if none does."""
         for failing, (number, since) in self._failing.items():
             if self.changes >= since and _is_under(path, failing):
                 return number
@@ -221,7 +228,10 @@ class MemoryFs:
 
     @contextmanager
     def change(self, path: str, *, takes_room: bool = False) -> Iterator[float]:
-        """Surround a change. Yield the part of it to carry out, 1 for all of it, and raise the error that stops it."""
+        """Count a change, and yield the share of it that the caller must make: 1 for all, less if a fault stops it.
+
+        Raise PowerCut or OSError, before the change or after a part of it.
+        """
         with self._mutex:
             self.check(path)
             self.changes += 1
@@ -376,7 +386,8 @@ class MemoryFs:
 
 
 def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _Content | _Folder]) -> _Folder:
-    """Return the folder after a power cut. A node with two names, the old and the new, stays one node."""
+    """Return the folder after a power cut. `seen` maps old nodes to their survivors, so that a node that ends up with
+    two names, an old and a new one, stays one node."""
     names = dict(folder.flushed)
     for change in folder.changes:
         if chance.random() < keep:
@@ -412,7 +423,7 @@ def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
 
 
 def _common(before: bytes, after: bytes) -> int:
-    """Return the number of equal bytes at the beginning of both."""
+    """Return the length of the common prefix."""
     low, high = 0, min(len(before), len(after))
     while low < high:
         middle = (low + high + 1) // 2

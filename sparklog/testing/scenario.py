@@ -6,21 +6,21 @@
     state t
     > t-0: leader 1, epoch 1, in sync 1,2, replicas 0,1,2
 
-    command      a verb and its words. A word with `=` is an option, `key=value`. The order of the other words counts;
-                 options may stand anywhere after the verb.
-    > outcome    the outcome of the command above, on any number of lines
-    # comment    kept as it is, as are empty lines, which group commands
+    command      A verb and its words. A word that contains `=` is an option, `key=value`. The others are plain words;
+                 their order matters. Options may stand anywhere after the verb.
+    > outcome    A line of the outcome of the command above. A command may have several such lines, or none.
+    # comment    `play` keeps comments and empty lines. Empty lines group the commands that belong together.
 
-`play` runs the commands and returns the text with the present outcomes. A test compares the two texts. A new scenario
-needs no outcomes: rewriting the text adds them, and its author reviews them as a diff.
+`play` runs the commands and returns the text with their current outcomes. A test compares this text with the old one.
+An author writes a new scenario without outcomes, lets the tests add them, and reviews the diff.
 
-A vocabulary is an object whose methods are the verbs. For `kill 0 1`, `perform` calls its method `do_kill`. The method
-gets plain words as positional arguments and options as keyword arguments, and returns the lines of the outcome, or
-None. (Keys of options may have dots and dashes: `**options` takes any.) The vocabulary's `step` does the work around
-each command, such as waiting until the cluster is idle.
+A vocabulary is an object with one method per verb. For `kill 0 1`, `perform` calls its method `do_kill`, which gets
+plain words as positional arguments and options as keyword arguments. It returns the lines of the outcome, or None.
+(Keys of options may contain dots and dashes: `**options` takes any.) The vocabulary's own `step` adds what every
+command needs, such as a wait until the cluster is quiet.
 
-A command that its vocabulary does not understand raises ScenarioError with the line. Any other error gets a note with
-the line.
+A command that the vocabulary does not understand raises ScenarioError, which names the line. Any other error gets a
+note that names the line.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class ScenarioError(Exception):
-    """Raised if the vocabulary does not understand a command."""
+    """The vocabulary does not understand a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
+    """One line of a scenario, split into its words."""
+
     verb: str
     words: tuple[str, ...]
     options: dict[str, str]
@@ -51,7 +53,7 @@ Step = Callable[[Command], Awaitable[Iterable[str]]]
 
 
 async def play(text: str, step: Step) -> str:
-    """Run the commands, and return the text with their outcomes."""
+    """Run the commands of `text` in order. Return the text with their current outcomes; raise ScenarioError."""
     played: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(OUTCOME):
@@ -73,6 +75,7 @@ async def _step(step: Step, number: int, line: str) -> Iterable[str]:
 
 
 def read_command(line: str) -> Command:
+    """Return the command in a line. The line must contain a verb."""
     verb, *words = line.split()
     plain = tuple(word for word in words if "=" not in word)
     options = (word.partition("=") for word in words if "=" in word)
@@ -80,7 +83,10 @@ def read_command(line: str) -> Command:
 
 
 async def perform(vocabulary: object, command: Command) -> list[str]:
-    """Call the vocabulary's method for the verb, and return the lines of its outcome."""
+    """Call the vocabulary's method for the verb. Return the lines of the outcome.
+
+    Raise ScenarioError if there is no such verb, or if its method does not take these words and options.
+    """
     method = getattr(vocabulary, VERB_METHOD + command.verb, None)
     if method is None:
         raise ScenarioError(f"no verb {command.verb!r}; the verbs are {', '.join(verbs(vocabulary))}")
@@ -92,11 +98,12 @@ async def perform(vocabulary: object, command: Command) -> list[str]:
 
 
 def verbs(vocabulary: object) -> list[str]:
+    """Return the verbs of the vocabulary, sorted."""
     return [name.removeprefix(VERB_METHOD) for name in dir(vocabulary) if name.startswith(VERB_METHOD)]
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of a duration such as `500ms`, `10s`, `30m`, `6h` or `7d`."""
+    """Return the milliseconds of a duration such as `500ms`, `10s`, `30m`, `6h` or `7d`. Raise ScenarioError."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
     if not found:
         raise ScenarioError(f"{text!r} is no duration such as 500ms, 10s, 30m, 6h or 7d")

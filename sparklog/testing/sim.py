@@ -1,8 +1,8 @@
-"""Runs simulated clusters, seed after seed, for a given time: `python -m sparklog.testing.sim --seconds 60 --jobs 2`.
+"""Run simulated clusters, one per seed, for a given time: `python -m sparklog.testing.sim --seconds 60 --jobs 2`.
 
-Each seed is one run (sim_run.py). For a seed with anomalies, the command prints the anomalies, the faults, the last
-events, and the command that repeats the run exactly. The exit status is then 1. `--shrink` also looks for a smaller
-set of faults that still fails.
+Each seed is one run (sim_run.py). For a seed with anomalies, the program prints the anomalies, the faults, the events,
+the last lines of the trace, and a command that repeats the run exactly. With `--shrink`, it first removes the faults
+that the failure does not need. The exit status is 1 if any seed failed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ TOLD_EVERY_S = 60
 
 
 def main() -> int:
+    """Run the seeds that the command line asks for. Return the exit status: 1 if any seed failed, else 0."""
     options = _options()
     if options.seed is not None:
         _expect_killed_coroutines()
@@ -43,10 +44,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long to run seeds")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--from-seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="run this seed alone, and say what happened")
-    parser.add_argument("--brokers", type=int, help="how many; else as the seed says")
+    parser.add_argument("--seed", type=int, help="run only this seed, and print what happened")
+    parser.add_argument("--brokers", type=int, help="number of brokers; by default, the seed decides")
     parser.add_argument("--lasts", type=float, default=12.0, help="seconds of virtual time with faults")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: leave out the faults that are not needed")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: remove faults that do not matter")
     return parser.parse_args()
 
 
@@ -59,7 +60,7 @@ def _flags(options: argparse.Namespace) -> str:
 
 
 def _run_many(options: argparse.Namespace) -> int:
-    """Run seeds in order until the time is up. Return 1 if any failed, else 0."""
+    """Run seeds in ascending order until the time is up. Return 1 if any failed, else 0."""
     began = told = time.monotonic()
     done = failed = sends = 0
     for verdict in _verdicts(options, began + options.seconds):
@@ -93,7 +94,7 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
 
 
 def run_named(scenario: Scenario) -> Verdict:
-    """Call `run`; an error of the simulation itself is raised with a note that names the seed."""
+    """Return the verdict of `run`. If the simulation itself fails, raise RuntimeError that names the seed."""
     try:
         return run(scenario)
     except Exception as error:
@@ -101,7 +102,8 @@ def run_named(scenario: Scenario) -> Verdict:
 
 
 def _expect_killed_coroutines() -> None:
-    """Silence Python's warnings and logs about coroutines of killed processes that never ran, or never ended."""
+    """Silence Python's reports about the coroutines of killed processes. Such a coroutine never started or never ended,
+    and Python warns, raises or logs when it frees it."""
     logging.getLogger("sparklog").addHandler(logging.NullHandler())
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     tell = sys.unraisablehook
@@ -114,7 +116,7 @@ def _expect_killed_coroutines() -> None:
 
 
 def shrink(scenario: Scenario) -> Scenario:
-    """Remove faults one by one while the scenario still fails, and return it."""
+    """Return the failing scenario with a shorter plan: without each fault, tried one by one, that it does not need."""
     plan: Plan = scenario.plan
     for fault in reversed(scenario.plan):
         shorter = tuple(each for each in plan if each is not fault)
@@ -124,7 +126,10 @@ def shrink(scenario: Scenario) -> Scenario:
 
 
 def describe(verdict: Verdict, flags: str = "") -> str:
-    """Return a report of a seed's run, with the command that repeats it; `flags` are more options of that command."""
+    """Return a report of the run; after a failure, also its faults and events and the command that repeats it.
+
+    flags: options that this command needs besides the seed and the duration.
+    """
     scenario = verdict.scenario
     lines = [
         f"seed {scenario.seed}: {len(verdict.anomalies) or 'no'} anomalies, digest {verdict.digest}, "

@@ -1,6 +1,7 @@
-"""Administration of a simulated cluster at random moments, while its clients work and faults happen.
+"""An administrator that sends random requests while a simulated cluster works and fails.
 
-Partitions of the checked topics are reassigned and get elections; other topics are created, extended and deleted.
+It moves and configures the topics whose records the checker checks, and elects their leaders. It creates, grows and
+deletes other topics.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ CONFIGS = {
     "min.insync.replicas": ("1", "2"),
     "max.message.bytes": ("2000", "1048588"),
 }
-"""The values that each key is changed to; an empty one restores the default."""
+"""The values to which the administrator sets each key. An empty value removes the override."""
 Asked = tuple[str, Api[Any, Any], Any]
 
 
 class Administrator:
-    """Sends an administrative request every few seconds, and records its result."""
+    """Sends a random administrative request every two seconds on average, and records its outcome in the history."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Administrator:
         self._factor = replication_factor
 
     async def run(self, is_over: asyncio.Event) -> None:
+        """Send requests until `is_over` is set."""
         chance = self._client.chance
         kinds = [self._create, self._delete, self._grow, self._elect, self._configure]
         if len(self._brokers) > 1:
@@ -68,7 +70,7 @@ class Administrator:
             await self._ask(*chance.choice(kinds)())
 
     async def create(self, topic: create_topics.NewTopic) -> bool:
-        """Create a topic; return whether it exists afterwards."""
+        """Create a topic. Return whether it exists now, as far as the answer says."""
         request = create_topics.CreateTopicsRequest(topics=[topic])
         try:
             answer = await self._client.ask_any(create_topics.API, request, TIMEOUT_MS)

@@ -1,27 +1,31 @@
-"""Checks the history of clients and the final logs for anomalies.
+"""Find anomalies in the clients' history and in the final logs of a simulated cluster.
 
-    lost write             a write that all in-sync replicas acknowledged is missing at the end
-    duplicate              a value is in the log twice, though its producer is idempotent or sent it only once
-    inconsistent offset    two observers saw different values at one offset: readers, a producer, or the final log
-    aborted read           a value was read or is in the log, though its producer was told that it was not written
-    phantom                a value that was never sent
-    non-monotonic send     a producer's later value has a lower offset than an earlier one
-    non-monotonic poll     a consumer received an offset that is not greater than the one before
-    poll skip              a consumer skipped an existing record
-    unseen                 a consumer read to the end, and never received an existing record. Records that it was told
-                           were deleted do not count: they may come back, because an unacknowledged log start ends with
-                           its leader
-    above high watermark   a response has a record above its own high watermark, or below its log start
-    lost commit            a group's committed offset is missing at the end, or another offset is there. Answers of a
-                           coordinator that does not know yet that it was replaced do not count, as in Apache Kafka
-    vanished commit        a group's committed offset was returned, and a later coordinator has an older one
-    wrong lookup           a lookup by timestamp returned a record that is not the first one; or none, though the client
-                           had received one (a replaced leader need not know what others have)
-    log start moved back   DeleteRecords was acknowledged, and the final log starts lower
+    lost write             An acknowledged record (acks=all) is not in the final log.
+    duplicate              The final log has a value twice, though its producer is idempotent or tried only once.
+    inconsistent offset    Two observers saw different values at one offset, or the final log lacks a record that was
+                           seen. Observers are consumers, acknowledged producers and the final log.
+    aborted read           A value was read, or is in the final log, though its producer was told that the send failed.
+    phantom                A value was read, or is in the final log, that nobody sent.
+    non-monotonic send     A producer's later acknowledged record has a lower offset than an earlier one.
+    non-monotonic poll     A consumer got an offset that is not greater than the one before.
+    poll skip              A consumer's position passed a record of the final log that the consumer did not get.
+    unseen                 A consumer read to the end, and did not get a record of the final log. It may miss records
+                           below a log start that a broker told it, if DeleteRecords or retention had deleted them.
+                           They may be back: an unacknowledged log start may be lost with its leader.
+    above high watermark   A consumer got a record above the high watermark, or below the log start, of the same answer.
+    lost commit            A group's committed offset is older than one that was acknowledged before, or nobody
+                           committed it. As in Apache Kafka, a replaced coordinator may answer with an older offset
+                           until it learns of its successor.
+    vanished commit        The current coordinator has an older committed offset than one that was shown before.
+    wrong lookup           The answer to a lookup by time is not the first record of that time or later. An answer
+                           "none" is wrong only if the client itself had got such a record: a replaced leader may not
+                           know the records of its successor.
+    log start moved back   The final log starts below the log start of an acknowledged DeleteRecords, though no fault
+                           could undo it (FinalLog.keeps_start).
 
-After an unclean election, records that the new leader lacked may be gone or replaced, and its log may start lower.
+After an unclean election, records that the new leader lacked may be gone or replaced, and the log start may be lower.
 
-Names come from Jepsen's queue workload where it has one. Pure: a history and logs in, anomalies out.
+The names are those of Jepsen's queue workload where it has one. The checks are pure functions.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ Place = tuple[TopicPartition, int]
 
 
 class Anomaly(NamedTuple):
+    """Something that must never happen: its kind, as listed above, and what was observed."""
+
     kind: str
     text: str
 
@@ -59,7 +65,10 @@ class Anomaly(NamedTuple):
 def check(
     history: History, final: Final, *, drained: frozenset[tuple[str, TopicPartition]] = frozenset()
 ) -> list[Anomaly]:
-    """Return all anomalies. drained: the consumers that have read their partitions to the end."""
+    """Return all anomalies.
+
+    drained: the consumers that read a partition to its end, each with the partition.
+    """
     found = [anomaly for look in _LOOKS for anomaly in look(history, final)]
     return [*found, *_unseen(history, final, drained)]
 
@@ -127,16 +136,16 @@ def _non_monotonic_sends(history: History, final: Final) -> Iterator[Anomaly]:
     offsets = {
         (partition, value): offset
         for partition, log in final.items()
-        for offset, value in reversed(list(log.records.items()))  # the first one, where there are several
+        for offset, value in reversed(list(log.records.items()))  # of duplicates, keep the first
     }
     last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     for operation, send in history.of(Send):
         if not send.is_idempotent and operation.tries > 1:
-            continue  # it may be there twice, and part of the first copy may be below the log start
+            continue  # retries may duplicate it, and trimming may remove part of the first copy
         for value in send.values:
             offset = offsets.get((send.partition, value))
             if offset is None or not operation.is_ok:
-                continue  # a request that was given up may still arrive and be written
+                continue  # the broker may write an unacknowledged request much later
             before = last.get((operation.client, send.partition))
             if before and before[0] > offset:
                 yield Anomaly(
@@ -152,7 +161,7 @@ def _non_monotonic_polls(history: History, final: Final) -> Iterator[Anomaly]:
         last, told = -1, 0
         for poll, polled in polls:
             if poll.position != told:
-                last = -1  # the consumer has sought another offset
+                last = -1  # the consumer has reset its position itself
             told = polled.next_offset
             for offset, _ in polled.records:
                 if offset <= last or offset < poll.position:
@@ -181,8 +190,8 @@ def _shown_too_early(history: History, final: Final) -> Iterator[Anomaly]:
             if not polled.log_start_offset <= offset < polled.high_watermark:
                 yield Anomaly(
                     "above high watermark",
-                    f"{operation.client} was shown {offset} of {poll.partition}, which is readable from "
-                    f"{polled.log_start_offset} to {polled.high_watermark}",
+                    f"{operation.client} was shown {offset} of {poll.partition}; the log start is "
+                    f"{polled.log_start_offset}, the high watermark {polled.high_watermark}",
                 )
 
 
@@ -199,7 +208,7 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
         known = {offset for each, offset in made if each.is_ok and each.ended_at >= newest}
         late = {
             offset for each, offset in made if each.outcome is OperationOutcome.INFO
-        }  # may be in flight, or arrive late
+        }  # the coordinator may apply an unanswered commit at any later time
         if operation.result not in late | known | ({-1} if newest < 0 else set()):
             last = max((each.action.offset for each in before), default=-1)
             yield Anomaly(
@@ -212,7 +221,7 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
     late: dict[tuple[str, TopicPartition], set[int]] = {}
     for operation, commit in history.of(Commit):
-        if operation.outcome is OperationOutcome.INFO:  # after a long delay it may arrive after later ones
+        if operation.outcome is OperationOutcome.INFO:  # it may be applied after newer ones
             late.setdefault((commit.group, commit.partition), set()).add(commit.offset)
     shown: dict[tuple[str, TopicPartition], tuple[int, Operation]] = {}
     reads = [(operation, read) for operation, read in history.of(ReadCommit) if operation.is_ok]
@@ -236,7 +245,7 @@ def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, trim in history.of(Trim):
         log = final.get(trim.partition)
-        if not operation.is_ok or log is None or log.unclean:  # a replica out of sync may not know of it
+        if not operation.is_ok or log is None or log.unclean:  # an out-of-sync leader may not know it
             continue
         if log.keeps_start and log.log_start_offset < operation.result:
             yield Anomaly(
@@ -268,7 +277,7 @@ def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
             yield Anomaly(
                 "wrong lookup",
                 f"{operation.client} was told {offset} for {lookup.timestamp_ms} of {lookup.partition} at "
-                f"{operation.ended_at:.3f} s; {wrong[0]} is of {log.times.get(wrong[0])}",
+                f"{operation.ended_at:.3f} s; offset {wrong[0]} has timestamp {log.times.get(wrong[0])}",
             )
 
 
@@ -322,7 +331,7 @@ def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
 
 
 def _observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
-    """Yield each observation: place, value and observer. An acknowledgement is an observation, too."""
+    """Yield each observation of a value at an offset, with the observer's name. An acknowledgement counts as one."""
     for partition, log in final.items():
         for offset, value in log.records.items():
             yield (partition, offset), value, "the log at the end"

@@ -1,4 +1,4 @@
-"""Clocks for tests: one moves only when told, the other follows an event loop's time."""
+"""Two clocks for tests: SimClock moves only when a test moves it, LoopClock follows the time of an event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class SimClock:
-    """Implements Clock: both readings start at given times, and only `advance` moves them."""
+    """A Clock for tests. Both of its readings start at given times, in ms, and move only by `advance`."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
         self._time_ms = time_ms
@@ -19,7 +19,7 @@ class SimClock:
         return self._monotonic_ms
 
     def advance(self, milliseconds: int) -> None:
-        """Move both readings forward. Raises ValueError if the number is negative."""
+        """Move both readings forward. Raise ValueError if `milliseconds` is negative."""
         if milliseconds < 0:
             raise ValueError(f"cannot advance by {milliseconds} ms")
         self._time_ms += milliseconds
@@ -27,8 +27,8 @@ class SimClock:
 
 
 class LoopClock:
-    """Implements Clock on the time of an event loop. Its wall time can jump; its monotonic time cannot. Both can
-    run too fast or too slowly."""
+    """A Clock that follows the time of an event loop. `jump` shifts its wall time only; `drift` makes both readings run
+    too fast or too slowly."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, time_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop
@@ -43,11 +43,11 @@ class LoopClock:
         return int(self._shown_ms + (self._loop.time() - self._since) * 1000 * self._rate)
 
     def drift(self, rate: float) -> None:
-        """From now on, count `rate` seconds for each second of the loop."""
+        """From now on, count each second of the loop as `rate` seconds."""
         now = self._loop.time()
         self._shown_ms += (now - self._since) * 1000 * self._rate
         self._since, self._rate = now, rate
 
     def jump(self, milliseconds: int) -> None:
-        """Set the wall clock forward; a negative number sets it back."""
+        """Move the wall time forward, or back if `milliseconds` is negative."""
         self._offset_ms += milliseconds

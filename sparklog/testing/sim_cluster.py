@@ -1,18 +1,18 @@
-"""A whole cluster in one thread: real brokers on a simulated loop, network, disk, clock and store, decided by a seed.
+"""A cluster in one thread: real brokers on a simulated loop, network, disk, clock and store. A seed decides everything.
 
-Each node is a machine with a disk, a clock and an address. One process after the other runs on it: a `Broker`, as
-`broker/node.py` composes it. Faults are methods, with the effects that they have on a real machine:
+Each node is a machine with a disk, a clock and an address. It runs one process after another, each a `Broker` of
+`broker/node.py`. Faults are methods of the node, and act as on a real machine:
 
-    kill        the process ends; the next one finds its page cache; its connections break
-    cut_power   the same, but only flushed bytes are sure to survive, and connections stay silent
-    pause       the process does nothing until `resume`; then it does all that was due, before it reads a clock
-    expire      the cluster store ends the session of a healthy process
-    damage      damages an index, a snapshot or a checkpoint of a machine that is off
-    damage_log  damages records of a machine that is off: removes or empties a closed segment, or cuts or garbles
-                unflushed bytes
-    cut_store   the process cannot reach the cluster store, and its session expires
+    kill        The process runs nothing any more. The next one finds everything that was written. Connections break.
+    cut_power   Like `kill`, but only flushed data surely survives, and connections do not break.
+    pause       The process does nothing until `resume`. Then it runs all overdue callbacks, in their order.
+    expire      The cluster store ends the session of a healthy process.
+    damage      Some index, snapshot or checkpoint of a stopped machine is removed or altered.
+    damage_log  In a stopped machine's log, a closed segment is removed or emptied, or the unflushed end is altered.
+    cut_store   The process cannot reach the cluster store. Its session ends after SESSION_TIMEOUT_MS.
 
-A session expires `SESSION_TIMEOUT_MS` after the last sign of its process. A start that fails is reported as an anomaly.
+The session of a killed process ends after about SESSION_TIMEOUT_MS. An unexpected error in a start or stop is a
+finding.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ DAMAGES = ("gone", "empty", "cut", "longer", "garbled")
 
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
-"""The address of an object in memory, which differs between processes."""
+"""Addresses of objects in log messages. They differ between runs, so the trace must not contain them."""
 
 
 class SimNode:
@@ -104,26 +104,27 @@ class SimNode:
         self.starts = 0
         self._failing_disk = ""
         self._stopped_logs: list[Log] = []
-        """The logs that its last process has closed."""
+        """The logs that its last process closed at a clean stop."""
         self._cluster = cluster
         self._chance = cluster.stream(self.name)
         self._store: MemoryStore | None = None
 
     @property
     def is_running(self) -> bool:
+        """Whether a process exists, be it starting, serving, paused or stopping."""
         return not self.process.is_dead
 
     def find_log(self, name: TopicPartition) -> Log | None:
-        """Return the log of its last process, also of a dead one. None: there is none, or no process has opened it."""
+        """Return the partition's log in the last process, dead or alive; None if the process opened no such log."""
         if self.broker is None or not hasattr(self.broker, "services"):
             return None
         logs = (*self.broker.services.logs, *self._stopped_logs)
         return next((log for log in logs if log.partition == name), None)
 
     def start(self) -> None:
-        """Start a process, unless one runs; `is_up` says when it serves."""
+        """Start a process if none runs, and return at once. `is_up` becomes true when the broker serves."""
         if self.is_running:
-            return  # another restart was faster
+            return  # another fault has already restarted it
         cluster = self._cluster
         self.starts += 1
         self._stopped_logs = []
@@ -162,11 +163,11 @@ class SimNode:
             await broker.start(self.name, listeners(self.name))
         except PowerCut:
             return
-        except (StoreError, KafkaStorageError) as error:  # the store was unreachable for too long, or the disk fails
+        except (StoreError, KafkaStorageError) as error:  # the store is out of reach, or the disk fails: expected
             cluster.trace.event(f"{self.name} gives up its start: {error!r}")
             process.kill()
             return
-        except Exception as error:  # noqa: BLE001 - any error is an anomaly
+        except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
             process.kill()
             return
@@ -174,7 +175,7 @@ class SimNode:
         cluster.trace.event(f"{self.name} is up")
 
     async def stop(self) -> None:
-        """Stop cleanly; the process has ended afterwards, also if that failed."""
+        """Stop the broker cleanly, if it is up. Report an error or a stop of over a minute; end the process anyway."""
         broker, process, loop = self.broker, self.process, self._cluster.loop
         if broker is None or not self.is_up:
             return
@@ -196,18 +197,20 @@ class SimNode:
     # Faults
 
     def kill(self) -> None:
+        """Kill the process. The next one finds everything that it wrote."""
         self._cluster.trace.event(f"{self.name} is killed")
         self._gone()
         self.fs = self.fs.kill()
         self._cluster.network.break_connections(self.name)
 
     def cut_power(self) -> None:
+        """Cut the power now. Unflushed data may be lost."""
         self._cluster.trace.event(f"{self.name} loses power")
         self._gone()
         self.fs = self.fs.crash(self._chance)
 
     def cut_power_soon(self, changes: int) -> None:
-        """Cut the power in the middle of one of the disk's next `changes` changes."""
+        """Cut the power in the middle of a change of the disk, after `changes` others."""
         self.fs.cut_power_after(changes, self._chance)
 
     def _power_went(self) -> None:
@@ -231,6 +234,7 @@ class SimNode:
         cluster.loop.call_later(delay_s, cluster.tree.expire, session_id, context=cluster.context)
 
     def pause(self) -> None:
+        """Pause the process. Its session ends if it is still paused after SESSION_TIMEOUT_MS."""
         self._cluster.trace.event(f"{self.name} is paused")
         process, store = self.process, self._store
         process.pause()
@@ -244,12 +248,16 @@ class SimNode:
             self._cluster.loop.call_later(SESSION_TIMEOUT_MS / 1000, silent_too_long, context=self._cluster.context)
 
     def resume(self) -> None:
+        """Continue a paused process."""
         if self.process.is_paused:
             self._cluster.trace.event(f"{self.name} goes on")
             self.process.resume(self._cluster.loop)
 
     def damage(self, size: float) -> None:
-        """Damage a file that can be rebuilt from the records. The machine is off; `size` chooses the damage."""
+        """Damage a random file that can be rebuilt from the records. The machine must be off.
+
+        size: selects the kind of damage, from 0 to below 1.
+        """
         paths = [
             path
             for disk in self._cluster.disks
@@ -263,7 +271,10 @@ class SimNode:
         self._put_damaged(path, data, DAMAGES[int(size * len(DAMAGES))], self._chance.randint(0, len(data)))
 
     def damage_log(self, size: float) -> None:
-        """Damage a file of records, so that a start can notice it. The machine is off; `size` chooses the damage."""
+        """Damage a random file of records in a way that a start can detect. The machine must be off.
+
+        size: below 0.5, remove or empty a closed segment if there is one; else alter the unflushed end of the log.
+        """
         logs = self._files_of_logs()
         if not logs:
             return
@@ -286,7 +297,7 @@ class SimNode:
         self.fs.damage(path, found[how])
 
     def _files_of_logs(self) -> list[list[str]]:
-        """Return the paths of the segments of each partition."""
+        """Return the paths of each partition's segments, in the order of their offsets."""
         found: dict[str, list[str]] = {}
         for disk in self._cluster.disks:
             for path in self.fs.files(disk):
@@ -297,7 +308,7 @@ class SimNode:
         return [sorted(paths) for _, paths in sorted(found.items())]
 
     def _flushed_to(self, path: str) -> int:
-        """Return the size in bytes of the batches below the recovery point in the last segment."""
+        """Return the position, in bytes, up to which a start trusts a log's last segment: its recovery point."""
         disk, folder = posixpath.split(posixpath.dirname(path))
         points = OffsetCheckpoint(self.fs, f"{disk}/{RECOVERY_POINTS}").read()
         recovery_point = points.get(TopicPartition.parse(folder), 0)
@@ -309,11 +320,11 @@ class SimNode:
 
     @property
     def offline(self) -> list[TopicPartition]:
-        """Return the partitions whose logs the process could not open."""
+        """The partitions whose logs the broker could not open."""
         return sorted(self.broker.services.replicas.offline) if self.broker and self.is_up else []
 
     def move_away(self, names: Sequence[TopicPartition]) -> None:
-        """Move the folders of partitions out of the log directories. The machine is off."""
+        """Rename the partitions' folders, so that the next start ignores them. The machine must be off."""
         for name in names:
             self._cluster.trace.event(f"{self.name}: the folder of {name} is moved away")
             for disk in self._cluster.disks:
@@ -321,29 +332,33 @@ class SimNode:
                     self.fs.rename(f"{disk}/{name}", f"{disk}/{name}.{self.starts}-stray")
 
     def fail_disk(self, disk: str, error_number: int) -> None:
+        """Let a disk, one of `log.dirs`, fail with this error until `repair_disk`. Repair any other one first."""
         self.repair_disk()
         self._cluster.trace.event(f"{self.name}: its disk {disk} fails with {errno.errorcode[error_number]}")
         self.fs.fail_under(disk, error_number)
         self._failing_disk = disk
 
     def repair_disk(self) -> None:
+        """Repair the disk that fails, if any."""
         if self._failing_disk:
             self._cluster.trace.event(f"{self.name}: its disk {self._failing_disk} works")
             self.fs.repair(self._failing_disk)
             self._failing_disk = ""
 
     def expire(self) -> None:
+        """End the running process's session in the cluster store."""
         if self._store and self.is_running:
             self._cluster.trace.event(f"{self.name}: the session of its store ends")
             self._cluster.tree.expire(self._store.session_id)
 
     def lose_answer(self) -> None:
-        """Carry out the next write to the store, but tell its writer that it may not have been."""
+        """Let the store make the next write, but tell the writer that the outcome is unknown."""
         if self._store and self.is_running:
             self._cluster.trace.event(f"{self.name} will lose an answer of the store")
             self._store.lose_next_answer()
 
     def cut_store(self) -> None:
+        """Cut the process off from the store. Its session ends after SESSION_TIMEOUT_MS without `heal_store`."""
         store = self._store
         if store is None or not self.is_running:
             return
@@ -362,6 +377,7 @@ class SimNode:
     _silent_store: MemoryStore | None = None
 
     def heal_store(self) -> None:
+        """Connect the process to the store again, after `cut_store`."""
         store, self._silent_store = self._silent_store, None
         if store is not None and store is self._store and self.is_running:
             self._cluster.trace.event(f"{self.name} reaches the store again")
@@ -369,7 +385,7 @@ class SimNode:
 
 
 class SimCluster:
-    """The nodes, their network and their store. Create it inside a SimLoop's `run`."""
+    """The nodes, their network and their cluster store."""
 
     def __init__(
         self,
@@ -389,7 +405,7 @@ class SimCluster:
         self.context.run(PROCESS.set, None)
         self.network = SimNetwork(loop, self.stream("network"), self.trace)
         self.findings: list[Anomaly] = []
-        """Anomalies that the histories of clients do not show."""
+        """Anomalies that do not come from the clients' history."""
         self._settings = {**BASE_SETTINGS, **(settings or {})}
         self._settings.setdefault("default.replication.factor", str(min(3, brokers)))
         self._settings.setdefault("offsets.topic.replication.factor", str(min(3, brokers)))
@@ -397,9 +413,9 @@ class SimCluster:
         self.disks = self._settings["log.dirs"].split(",")
 
     def _log_end(self, name: TopicPartition, elected: int, former: int) -> int:
-        """Return the end of what the elected replica shares with the others; 0 if its log cannot be seen.
+        """Return the offset below which the elected replica has all records of the others; 0 if that is not known.
 
-        The log of a dead process counts as it was.
+        A dead process counts with the logs that it had.
         """
         found: dict[int, Ended] = {}
         for node in self.nodes.values():
@@ -411,26 +427,27 @@ class SimCluster:
         return kept_end(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:
-        """Return a random generator of its own for each part, so that parts do not influence each other."""
+        """Return a new generator for one part of the simulation, so that its use does not affect other parts."""
         return random.Random(f"{self.seed}/{name}")
 
     def settings(self, broker_id: int) -> dict[str, str]:
+        """Return the configuration keys of a broker and their values."""
         return {**self._settings, "broker.id": str(broker_id), "broker.rack": f"rack-{broker_id % 2}"}
 
     def report(self, kind: str, text: str, error: BaseException | None = None) -> None:
-        """Record an anomaly, with the place that raised the error."""
+        """Add a finding, with the lines of sparklog's code that raised `error`."""
         where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
         self.trace.event(f"{kind}: {text}")
         self.findings.append(Anomaly(kind, text + where))
 
     async def start(self) -> None:
-        """Start all nodes, and wait until all serve."""
+        """Start all nodes. Return when they are up, or after a finding if they are not up within 60 s."""
         for node in self.nodes.values():
             node.start()
         await self.wait_until(lambda: all(node.is_up for node in self.nodes.values()), 60, "the brokers are up")
 
     async def watch_leaders(self) -> None:
-        """Until cancelled, report two leaders of a partition in the same epoch."""
+        """Report each two brokers that lead a partition in the same leader epoch. Never return."""
         known: dict[tuple[TopicPartition, UUID | None, int], str] = {}
         while True:
             for node in self.nodes.values():
@@ -445,7 +462,10 @@ class SimCluster:
             await asyncio.sleep(0.05)
 
     async def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> bool:
-        """Wait until the condition holds, and return whether it did in time. A timeout is reported as an anomaly."""
+        """Wait until `is_so()` holds. Return True then; after `timeout_s`, report a finding and return False.
+
+        what: the condition in words.
+        """
         deadline = self.loop.time() + timeout_s
         while not is_so():
             if self.loop.time() > deadline:
@@ -455,7 +475,10 @@ class SimCluster:
         return True
 
     def states(self) -> dict[TopicPartition, dict[str, Any]]:
-        """Return each partition's state in the store: leader, isr, leader_epoch, replicas and version."""
+        """Return each partition's state in the store: `replicas`, `is_moving`, `version` (-1: no state yet), `isr`.
+
+        If there is a state, also its other fields, such as `leader` and `leader_epoch`.
+        """
         found: dict[TopicPartition, dict[str, Any]] = {}
         for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
             for number, assigned in _assigned(self.tree.get(f"/brokers/topics/{topic}").data):
@@ -473,7 +496,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_000)
 def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """Return the replicas of each partition of a topic, and whether it is being reassigned."""
+    """Return each partition of a topic with its replicas, and with whether a reassignment is under way."""
     topic = json.loads(data)
     moving = {*topic.get("adding_replicas", {}), *topic.get("removing_replicas", {})}
     return tuple(
@@ -495,9 +518,9 @@ def _places(error: BaseException) -> list[str]:
 
 
 class _LogToTrace(logging.Handler):
-    """Writes the brokers' logs to the trace, and reports unexpected exceptions.
+    """Writes the brokers' log messages into the trace, and reports unexpected exceptions as findings.
 
-    Errors of a disk or a store are expected."""
+    Errors of a failing disk or store are expected."""
 
     def __init__(self, cluster: SimCluster) -> None:
         super().__init__(logging.INFO)
@@ -516,7 +539,7 @@ class _LogToTrace(logging.Handler):
 
 @contextmanager
 def logs_in_trace(cluster: SimCluster) -> Iterator[None]:
-    """Send all logs inside the block to the trace, and nowhere else."""
+    """Send the log messages of `sparklog` to the cluster's trace, and nowhere else, until the end of the block."""
     logger = logging.getLogger("sparklog")
     handler = _LogToTrace(cluster)
     propagate, level = logger.propagate, logger.level

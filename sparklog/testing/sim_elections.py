@@ -1,7 +1,8 @@
-"""The cluster store of a simulation; it observes elections and changes of the ISR.
+"""The cluster store of a simulation. It records unclean elections, and in-sync brokers that are not replicas.
 
-Unclean elections decide how much may be lost. An in-sync broker must be a replica: a broker that is not assigned
-deletes its log, while acks=all waits for it. The only in-sync copy is the exception: it is never deleted.
+The checker must know of unclean elections, which may lose records. Every in-sync broker must be a replica: a broker
+that is not one deletes its log, though acks=all waits for it. The only exception is a broker that alone is in sync:
+it keeps its log.
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ _TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
 class Ended(NamedTuple):
-    """The end of a replica's log.
-
-    The log may still grow after another election, while its broker believes that it leads.
-    """
+    """The leader epochs and the end offset of a replica's log. `is_leading` says that the broker may still append as
+    leader, because it does not know yet that another leader was elected."""
 
     epochs: LeaderEpochs
     end: int
@@ -33,15 +32,16 @@ class Ended(NamedTuple):
 
 
 def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
-    """Return the first offset where another replica has, or may get, a record that the leader lacks.
+    """Return the first offset at which another replica has, or may still append, a record that the leader lacks.
 
-    Records of the same epoch are equal.
+    Records of the same leader epoch are equal in all logs. Return the leader's end offset if there is no such record
+    below it.
     """
     return min((leader.end, *(_departs(leader, other) for other in others)))
 
 
 def _departs(leader: Ended, other: Ended) -> int:
-    """Return the first offset where the logs differ; the leader's end if the other has nothing else."""
+    """Return the offset where the other log departs from the leader's, or the leader's end if it never does."""
     mine, theirs = dict(leader.epochs.entries), dict(other.epochs.entries)
     starts = [mine.get(epoch, theirs.get(epoch, 0)) for epoch in mine.keys() ^ theirs.keys()]
     at = min((leader.end, *starts))
@@ -51,17 +51,18 @@ def _departs(leader: Ended, other: Ended) -> int:
 
 
 class ObservedTree(MemoryTree):
-    """A store that observes elected leaders and in-sync replicas.
+    """A store that observes each change of a partition's leader and ISR.
 
-    `log_end` takes a partition, the elected broker and the former leader. It returns the end of what the elected
-    broker shares with all others.
+    `log_end` takes a partition, the new leader and the former leader. It returns the offset below which the new leader
+    has all records that the other replicas have.
     """
 
     def __init__(self, nodes: Nodes, log_end: Callable[[TopicPartition, int, int], int]) -> None:
         super().__init__(nodes)
         self.unclean: dict[TopicPartition, list[UncleanElection]] = {}
+        """The unclean elections of each partition, oldest first."""
         self.outsiders: set[tuple[TopicPartition, int]] = set()
-        """Brokers that were in the ISR without being replicas."""
+        """Each partition and broker that was in an ISR of several brokers without being a replica."""
         self._log_end = log_end
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:

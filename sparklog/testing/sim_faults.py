@@ -1,12 +1,15 @@
-"""Faults of a simulated cluster: a plan of plain values that a seed makes, and the Nemesis that carries it out.
+"""Faults of a simulated cluster: a seed makes a plan of faults as plain values, and the Nemesis carries it out.
 
-A part of a plan is a plan, too; so a failing plan can be shortened.
+Any part of a plan is a plan too. This is how `sim.shrink` shortens the plan of a failing seed.
 
-An acknowledged record may be lost once the disks of all in-sync replicas have lost bytes. So a power cut hits one
-machine at a time, or two if each partition has another replica. All other machines must then be healthy and in sync,
-and their disks must have lost nothing. No further fault of this kind happens until the machines are in sync again.
-Damage to a file of records follows the same rule. A killed process loses nothing, so any number may be killed at once.
-The same holds for a power cut if brokers flush before they acknowledge (`flushes`).
+A broker acknowledges records before it flushes them, so a power cut can lose them. They survive only while another
+in-sync replica's disk has lost nothing. The Nemesis therefore cuts power only while no other fault is under way, all
+brokers are up, and all replicas of the machine's partitions are in sync. It cuts the power of one machine, or of two
+if every partition keeps another in-sync replica. Then it skips all faults until these machines are in sync again. The
+same rules apply to damaged files of records, except that these always affect one machine.
+
+A killed process loses nothing, so any number may be killed at once. With `flushes`, brokers flush records before they
+acknowledge them, so power may be cut at any time.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from sparklog.testing.sim_cluster import SimCluster, SimNode
 from sparklog.testing.sim_network import Weather
 
 POWER_SETTLES_S = 30.0
-"""The maximum time in seconds to wait until a machine is in sync again after a power cut."""
+"""How long a fault that loses data waits for its machine to be in sync again, in seconds."""
 
 
 class FaultKind(Enum):
+    """The kinds of faults. For each of them, Nemesis has a method."""
+
     KILL = "kill"
     POWER = "power"
     PAUSE = "pause"
@@ -51,13 +56,15 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
+    """One fault of a plan: when it starts, in seconds of virtual time, and what it does to which broker."""
+
     at_s: float
     kind: FaultKind
     node: int
     other: int
     lasts_s: float
     size: float
-    """The extent of the fault, between 0 and 1."""
+    """The severity, between 0 and 1. Its meaning depends on the kind."""
 
     def __str__(self) -> str:
         return f"{self.at_s:.2f} s: {self.kind.value} {self.node} ({self.other}) for {self.lasts_s:.2f} s"
@@ -65,15 +72,18 @@ class Fault:
 
 Plan = tuple[Fault, ...]
 LOSSES = (FaultKind.POWER, FaultKind.BAD_LOG)
-"""Faults after which a disk lacks records that its broker acknowledged."""
+"""The kinds of faults after which a disk may lack records that its broker acknowledged."""
 
 
 def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[FaultKind] = ()) -> Plan:
-    """Return a plan of faults that may overlap and end before `until_s`. Without `kinds`, it has a few of all kinds."""
+    """Return a random plan. Faults may overlap; each ends before `until_s`, except for waits until brokers are in sync.
+
+    Without `kinds`, a random choice of kinds. Kinds that make no sense for this number of brokers are left out.
+    """
     kinds = kinds or (
         chance.sample(list(FaultKind), chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
     )
-    if brokers > 1:  # the folders of one broker do not describe a whole cluster
+    if brokers > 1:  # a cluster's store cannot be rebuilt from the folders of one broker
         kinds = [kind for kind in kinds if kind is not FaultKind.LOST_STORE] or [FaultKind.KILL]
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (FaultKind.PART, FaultKind.ONE_WAY, FaultKind.BAD_LOG)] or [
@@ -92,15 +102,15 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
 
 
 class Nemesis:
-    """Carries out a plan of faults."""
+    """Carries out a plan of faults on a cluster."""
 
     def __init__(self, cluster: SimCluster, *, flushes: bool = False) -> None:
         self._cluster = cluster
         self._flushes = flushes
-        """Whether brokers flush before they acknowledge; then power may be cut at any time on any machine."""
+        """Whether brokers flush records before they acknowledge them, so that a power cut loses no acknowledged one."""
         self._under_way = 0
         self._is_dirty = False
-        """Whether a machine's disk has lost bytes, and the machine is not in sync again yet."""
+        """Whether a disk may have lost records, and its broker is not in sync again yet."""
         self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
             FaultKind.POWER: self._power,
@@ -125,7 +135,7 @@ class Nemesis:
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
-        """Carry out each fault at its time. Return when all are over, and every machine is on and connected."""
+        """Start each fault at its time. When all are over, resume, repair, reconnect and start every machine."""
         async with asyncio.TaskGroup() as group:
             for fault in plan:
                 group.create_task(self._carry_out(fault))
@@ -141,7 +151,7 @@ class Nemesis:
         await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
         node = self._cluster.nodes[fault.node]
         if fault.kind is FaultKind.BAD_LOG and self._flushes:
-            return  # with power cuts at any time, a second disk may lose the same records
+            return  # power may be cut at any time, and a second disk could lose the same records
         if not self._flushes and (self._is_dirty or (fault.kind in LOSSES and not self._may_cut_power([node]))):
             return
         self._under_way += 1
@@ -236,7 +246,7 @@ class Nemesis:
             node.start()
 
     async def _bad_log(self, fault: Fault, node: SimNode) -> None:
-        """Damage records on one disk. A log that then does not open is moved away, to be fetched again."""
+        """Damage a file of records. If a log does not open then, move it away, so that the broker fetches it again."""
         before = self._versions(node)
         self._is_dirty = True
         node.kill()
@@ -252,7 +262,7 @@ class Nemesis:
         self._is_dirty = not await self._until(partial(self._is_in_sync_again, node, before), POWER_SETTLES_S)
 
     async def _lost_store(self, fault: Fault, node: SimNode) -> None:
-        """While the broker is down, restore an old copy of the store, or empty it."""
+        """Set the store back to an earlier state, or empty it, while the broker is down."""
         before = self._cluster.tree.nodes.copy() if fault.size < 0.6 else self._cluster.empty_store
         await asyncio.sleep(fault.lasts_s / 2)
         if node.is_running:
@@ -277,13 +287,13 @@ class Nemesis:
         self._cluster.network.weather = Weather()
 
     async def _disk(self, fault: Fault, node: SimNode) -> None:
-        """Make a disk fail or fill up; mend it later, and restart the broker."""
+        """Let a disk fail or fill up. Then kill the broker, repair the disk and start the broker again."""
         if not node.is_up or node.process.is_paused:
             return
         disks = self._cluster.disks
         node.fail_disk(disks[int(fault.size * 100) % len(disks)], errno.EIO if fault.size < 0.5 else errno.ENOSPC)
         await asyncio.sleep(fault.lasts_s)
-        if node.is_running:  # also a broker that was started meanwhile, without this disk
+        if node.is_running:  # also a broker that was started meanwhile without this disk
             node.kill()
         node.repair_disk()
         node.start()
@@ -313,7 +323,8 @@ class Nemesis:
             node.cut_power()
 
     def _may_cut_power(self, nodes: Sequence[SimNode], under_way: int = 0) -> bool:
-        """Return whether all replicas are in sync, and each partition keeps one on another machine."""
+        """Return whether the nodes may lose power: no other fault is under way, all brokers are up, all replicas of the
+        nodes' partitions are in sync, and each of these partitions has an in-sync replica elsewhere."""
         lost = {node.broker_id for node in nodes}
         states = [state for state in self._cluster.states().values() if lost & set(state["replicas"])]
         return (
@@ -333,7 +344,10 @@ class Nemesis:
         }
 
     def _is_in_sync_again(self, node: SimNode, before: Mapping[str, int]) -> bool:
-        """Return whether the machine has left the ISR of each partition, and joined it again."""
+        """Return whether the node left each partition's ISR since `before`, and is in it again.
+
+        A partition's version grows with each change of its state, so both changes together raise it by two.
+        """
         states = {str(name): state for name, state in self._cluster.states().items()}
         return node.is_up and all(
             states[name]["version"] >= version + 2 and node.broker_id in states[name]["isr"]

@@ -1,7 +1,7 @@
-"""The gRPC listener in a simulation: a broker's services, and channels to them, for the real `sparklog.client`.
+"""gRPC over the simulated network: a broker's listener, and channels for the real `sparklog.client`.
 
-Requests and answers are bytes on the simulated network. On one side the stubs of `sparklog.v1` and the client above
-them, on the other the servicers of `sparklog.server`: only gRPC's transport is replaced. Calls are unary.
+Requests and answers travel as bytes. The client, the stubs of `sparklog.v1` and the servicers of `sparklog.server` are
+the real ones; only gRPC's transport is replaced. Only unary calls work.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ Metadata = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """A unary call on its way."""
+    """A unary call as it travels over the network. `source` names the client."""
 
     method: str
-    """/package.Service/Method."""
+    """The full name, as /package.Service/Method."""
     data: bytes
     metadata: Metadata
     source: str
 
 
 class Refused(NamedTuple):
-    """How a call ends with a status that is not OK."""
+    """The answer to a call that ends with a status other than OK."""
 
     code: int
-    """Of grpc.StatusCode: its number."""
+    """The number of the grpc.StatusCode."""
     details: str
     metadata: Metadata
 
 
 class _Ended(Exception):
+    """Carries the status from `_Context.abort` out of a servicer."""
+
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused)
         self.refused = refused
 
 
 class _Context:
-    """As much of grpc.aio.ServicerContext as the servicers use."""
+    """The part of grpc.aio.ServicerContext that the servicers use."""
 
     def __init__(self, call: Called) -> None:
         self._call = call
@@ -71,13 +73,14 @@ class _Context:
 
 
 class SimGrpcListener:
-    """The services of one broker's process."""
+    """The gRPC services of one broker process."""
 
     def __init__(self, broker: Broker) -> None:
         servicers = ((LOG, LogServicer(broker)), (GROUPS, GroupsServicer(broker)), (ADMIN, AdminServicer(broker)))
         self._handlers = [service_handler(service, servicer, broker.slices) for service, servicer in servicers]
 
     async def serve(self, call: Called) -> bytes | Refused:
+        """Return the serialized answer of the method, or the status that refuses the call."""
         for handler in self._handlers:
             if method := handler.service(_Details(call.method, call.metadata)):
                 try:
@@ -88,14 +91,14 @@ class SimGrpcListener:
 
 
 class _Details(NamedTuple):
-    """grpc.HandlerCallDetails."""
+    """Stands for grpc.HandlerCallDetails."""
 
     method: str
     invocation_metadata: Metadata
 
 
 class SimChannel:
-    """As much of grpc.aio.Channel as the stubs use."""
+    """The part of grpc.aio.Channel that the stubs use, from the client `source` to the broker `target`."""
 
     def __init__(self, network: SimNetwork, source: str, target: str) -> None:
         self._network = network
@@ -106,6 +109,7 @@ class SimChannel:
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return a coroutine function that calls the method, with a timeout in seconds, and raises AioRpcError."""
         api = served_by_listener(method.rpartition("/")[2])
 
         async def call(request: Any, *, timeout: float, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - gRPC's name
@@ -118,7 +122,7 @@ class SimChannel:
                 answer = await self._network.call(
                     self._source, self._target, api, called, timeout_ms=int(timeout * 1000)
                 )
-            except KafkaError as error:  # of the network, or of a broker that does not listen yet
+            except KafkaError as error:  # raised by the network, or by a broker that does not listen yet
                 raise _failure(_status(error), str(error)) from None
             if isinstance(answer, Refused):
                 raise _failure(_STATUSES[answer.code], answer.details, answer.metadata)
@@ -128,7 +132,7 @@ class SimChannel:
 
     def _other(self, method: str, *_: Any, **__: Any) -> Callable[..., NoReturn]:
         def call(*_: Any, **__: Any) -> NoReturn:
-            raise ClosedError(f"{method} streams, which a simulation does not")
+            raise ClosedError(f"{method} streams, which the simulation does not support")
 
         return call
 
@@ -156,7 +160,7 @@ def _failure(code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> gr
 
 
 def channels(network: SimNetwork, source: str) -> OpenChannel:
-    """How the client `source` opens its channels."""
+    """Return the function with which the client `source` opens its channels."""
 
     def open_channel(address: str, config: ClientConfig, credentials: Any) -> SimChannel:
         assert credentials is None, config

@@ -1,7 +1,7 @@
-"""What clients of a simulated cluster asked for, when, and what they were told.
+"""The history of a simulated cluster's clients: their operations, the times, and the results.
 
-An operation is invoked, and ends in one of three ways: OK, with a result; FAIL: it has not been done, and never will
-be; INFO: nobody knows whether it was done, or still will be. One that never ends is INFO.
+An operation ends in one of three ways. OK: it was done, and has a result. FAIL: it was not done and never will be.
+INFO: nobody knows whether it was done or still will be. An operation that never ends counts as INFO.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ Action = TypeVar("Action")
 
 
 class OperationOutcome(Enum):
+    """How an operation ended: done, not done, or unknown."""
+
     OK = "ok"
     FAIL = "fail"
     INFO = "info"
@@ -24,26 +26,28 @@ class OperationOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """A batch of a producer's, acks=all. Its result is the offset of its first record."""
+    """A producer sends a batch with acks=all. The result is the offset of its first record."""
 
     partition: TopicPartition
     values: tuple[str, ...]
-    """Each of them is sent once in the whole history, by whatever number of tries."""
+    """The records' values. Each value belongs to one Send of the history, which may try several times."""
     is_idempotent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """A fetch by a consumer. Its result is a Polled."""
+    """A consumer fetches records. The result is a Polled."""
 
     partition: TopicPartition
     position: int
-    """The offset to read from."""
+    """The offset from which the consumer reads."""
 
 
 class Polled(NamedTuple):
+    """The result of a Poll."""
+
     records: tuple[tuple[int, str], ...]
-    """Offsets and values; only those from the position on."""
+    """Offsets and values, from the consumer's position on."""
     high_watermark: int
     log_start_offset: int
     next_offset: int
@@ -51,7 +55,7 @@ class Polled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Of a group's offset. What is committed later is greater, and nobody else has committed it."""
+    """A group commits an offset. It is greater than all that the group committed for the partition before."""
 
     group: str
     partition: TopicPartition
@@ -60,17 +64,17 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCommit:
-    """Its result is the group's offset; -1: none."""
+    """A client reads a group's committed offset. The result is the offset, or -1 if there is none."""
 
     group: str
     partition: TopicPartition
     is_current: bool = False
-    """Whether only who coordinates the group now can have answered."""
+    """Whether the answer surely came from the group's current coordinator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """Of the log's start, by DeleteRecords. Its result is where the log begins at least."""
+    """DeleteRecords moves the log start offset up to `before_offset`. The result is the new log start offset."""
 
     partition: TopicPartition
     before_offset: int
@@ -78,14 +82,14 @@ class Trim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindStart:
-    """A consumer asks where the log begins, to go on there. Its result is what it was told."""
+    """A consumer asks for the log start offset, to continue there. The result is the answered offset."""
 
     partition: TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetLookup:
-    """Which record is the first of this time or later. Its result is the record's offset and time, -1 without one."""
+    """A client asks for the first record of this time or later. The result is its offset and timestamp, -1 for none."""
 
     partition: TopicPartition
     timestamp_ms: int
@@ -93,7 +97,7 @@ class OffsetLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Of a key's value, None: a tombstone, by an idempotent producer with acks=all. Its result is the offset."""
+    """An idempotent producer sends a key's value, or None as a tombstone, with acks=all. The result is the offset."""
 
     partition: TopicPartition
     key: str
@@ -102,13 +106,15 @@ class Put:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOperation:
-    """Anything else that was asked of the cluster."""
+    """Any other request to the cluster, in words."""
 
     text: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
+    """An action of a client, with its times in seconds and its outcome."""
+
     client: str
     action: Any
     invoked_at: float
@@ -116,9 +122,9 @@ class Operation:
     outcome: OperationOutcome = OperationOutcome.INFO
     result: Any = None
     tries: int = 1
-    """How often it was asked for; more than once, and a record may be written more than once without idempotence."""
+    """The number of requests for it. After several, a producer that is not idempotent may have written duplicates."""
     leader_epoch: int | None = None
-    """Of the leader that has done it, where the request named one."""
+    """The epoch of the leader that did it, if the request named one."""
 
     @property
     def is_ok(self) -> bool:
@@ -127,27 +133,33 @@ class Operation:
 
 @dataclass(slots=True)
 class History:
+    """All operations in the order of their beginning. `now` returns the time in seconds."""
+
     now: Callable[[], float]
     operations: list[Operation] = field(default_factory=list)
 
     def begin(self, client: str, action: Any) -> Operation:
+        """Record that a client begins an action. Return its operation, for `end`."""
         operation = Operation(client=client, action=action, invoked_at=self.now())
         self.operations.append(operation)
         return operation
 
     def end(self, operation: Operation, outcome: OperationOutcome, result: Any = None) -> None:
+        """Record the end of an operation, at the present time."""
         operation.outcome = outcome
         operation.result = result
         operation.ended_at = self.now()
 
     def of(self, action: type[Action]) -> Iterator[tuple[Operation, Action]]:
+        """Yield all operations whose action has this type, each with its action."""
         for operation in self.operations:
             if isinstance(operation.action, action):
                 yield operation, operation.action
 
 
 class UncleanElection(NamedTuple):
-    """Of a leader that was not in sync: what others had from `from_offset` on, of earlier epochs, may be gone."""
+    """The election of a leader that was not in the ISR, at `leader_epoch`. Records of earlier epochs may be lost from
+    `from_offset` on."""
 
     from_offset: int
     leader_epoch: int
@@ -155,21 +167,24 @@ class UncleanElection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalLog:
-    """A partition after all is over, as its leader has it up to its high watermark."""
+    """The leader's log of a partition at the end of a run."""
 
     log_start_offset: int = 0
     records: Mapping[int, str]
-    """Values by their offsets, in their order."""
+    """Values by offset, in ascending order of offsets."""
     times: Mapping[int, int] = field(default_factory=dict)
-    """Timestamps by offset."""
+    """Timestamps, in ms, by offset."""
     unclean: Sequence[UncleanElection] = ()
     keeps_start: bool = True
-    """Whether a log start that was acknowledged must last: it is on disk only a little later."""
+    """Whether an acknowledged log start must last. A restart may undo it, as the disk gets it a little later."""
     expires: bool = False
-    """Retention may have moved its start."""
+    """Whether retention may have moved the log start."""
 
     def may_be_lost(self, offset: int, leader_epoch: int | None = None) -> bool:
-        """Whether what an epoch has written at an offset may be gone; None: any epoch."""
+        """Return whether an unclean election may have lost the record of this offset.
+
+        leader_epoch: the epoch that wrote the record; None if it is not known.
+        """
         return any(
             offset >= each.from_offset and (leader_epoch is None or leader_epoch < each.leader_epoch)
             for each in self.unclean
@@ -177,4 +192,4 @@ class FinalLog:
 
 
 Final = Mapping[TopicPartition, FinalLog]
-"""Of the partitions that were never deleted; nothing is checked of others."""
+"""The final logs by partition. Partitions that are missing here, such as deleted ones, are not checked."""

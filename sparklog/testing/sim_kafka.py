@@ -1,10 +1,10 @@
-"""The Kafka listener in a simulation: frames over the simulated network, to the real dispatch and translations.
+"""Kafka's protocol over the simulated network: frames go to the real dispatch and translations.
 
-    SimKafkaListener   a broker's end: each connection's requests are served one after the other, in their order
-    SimKafka       a client's end: connections to brokers, on which several requests may be under way. A frame that is
-                   lost takes its connection with it, and whoever waits for an answer on it is told
+    SimKafkaListener   the broker's end. It serves the requests of each connection one after the other, in their order.
+    SimKafka           the client's end. Several requests may be under way on a connection. If the network loses a
+                       frame, the connection closes, and each request on it fails.
 
-Requests and responses are kio's, made as the translations make theirs (server/kafka/messages.py).
+Requests and responses are kio's entities, made with server/kafka/messages.py as in the translations.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ METADATA, METADATA_VERSION = 3, 12
 
 
 def listeners(name: str) -> dict[str, Address]:
-    """Where clients that speak Kafka's protocol reach the process that is `name` on the network."""
+    """Return the Kafka listeners, by name, of the process that has this name on the network."""
     return {LISTENER: Address.parse(name, "name")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framed:
-    """A request on its way."""
+    """A request as it travels over the network."""
 
     connection: str
     number: int
-    """The how-manieth of its connection, from 0 on."""
+    """The request's number within its connection, from 0 on."""
     frame: bytes
 
 
 class _Incoming:
-    """One connection as its broker sees it."""
+    """The broker's end of one connection. `served` counts its requests so far."""
 
     def __init__(self, host: str) -> None:
         self.session = Session(listener=LISTENER, host=host)
@@ -60,16 +60,17 @@ class _Incoming:
 
 
 class SimKafkaListener:
-    """The Kafka listener of one broker's process."""
+    """The Kafka listener of one broker process."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._connections: dict[str, _Incoming] = {}
 
     async def serve(self, framed: Framed) -> bytes:
-        """The response's frame without its size, empty where there is none.
+        """Serve a request when all earlier ones of its connection are served. Return the response's frame without size.
 
-        Raises NetworkException where the connection is closed, or a request before this one never came.
+        Return empty bytes if the request has no response. Raise NetworkException if the connection is closed, or if
+        an earlier request does not arrive within TIMEOUT_MS.
         """
         found = self._connections.setdefault(framed.connection, _Incoming(framed.connection.partition("/")[0]))
         async with found.turn:
@@ -95,7 +96,7 @@ class SimKafkaListener:
 
 
 class SimKafka:
-    """A client: requests to brokers, and the leaders as the last Metadata said."""
+    """A client that speaks Kafka's protocol. It caches topic ids and leaders from the last Metadata responses."""
 
     def __init__(self, name: str, network: SimNetwork, bootstrap: Sequence[str], chance: random.Random) -> None:
         self.name = name
@@ -108,9 +109,10 @@ class SimKafka:
         self._numbers = count()
 
     async def ask(self, address: str, key: int, version: int, /, **fields: Any) -> Message:
-        """The response, None where there is none; raises KafkaError, after which the connection is another one.
+        """Send a request for API `key` at `version`. Return its response, or None if it has none; raise KafkaError.
 
-        Requests to one address arrive in the order in which they were asked.
+        The broker serves the requests of one connection in the order of the calls. After an error, the next request to
+        the address opens a new connection.
         """
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
@@ -119,7 +121,7 @@ class SimKafka:
         return await connection.ask(key, version, fields)
 
     async def leader(self, name: TopicPartition) -> tuple[str, int]:
-        """The address and the epoch; raises LeaderNotAvailable."""
+        """Return the leader's address and leader epoch. Raise LeaderNotAvailable if none is known."""
         if name not in self._leaders:
             await self._refresh(name.topic)
         if name not in self._leaders:
@@ -127,6 +129,7 @@ class SimKafka:
         return self._leaders[name]
 
     def forget_leader(self, name: TopicPartition) -> None:
+        """Drop the cached leader, so that the next request looks it up again."""
         self._leaders.pop(name, None)
 
     async def _refresh(self, topic: str) -> None:
@@ -152,7 +155,7 @@ class SimKafka:
 
 
 class _Outgoing:
-    """One connection as its client sees it."""
+    """The client's end of one connection. A failed request closes it."""
 
     def __init__(self, network: SimNetwork, source: str, target: str, number: int) -> None:
         self.is_closed = False

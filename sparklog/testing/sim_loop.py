@@ -1,17 +1,17 @@
-"""An event loop without a world: time is a number, nothing waits for it, and a seed decides all that happens.
+"""A deterministic event loop with virtual time. It uses no threads, no sockets and no real clock.
 
-    time        moves only when nothing is ready to run: then straight to the next timer. An hour takes a moment.
-    threads     there are none. `run_in_executor` (so `asyncio.to_thread` too) calls the function on the loop's own
-                thread, a little later, and gives its result a little later again: between the two it has been done and
-                nobody knows yet. How much later is for the process to say whose work it is.
-    processes   what a task starts belongs to the process that the task belongs to: timers, tasks and calls inherit it
-                with their context. A process that is killed runs nothing any more, not even `finally`; one that is
-                paused runs everything late, in its order, when it goes on.
-    order       what is ready runs in the order in which it became so; the machine's threads, sockets and clock are not
-                asked.
+    time        Time stands still while a callback is ready to run, and then jumps to the next timer. An idle hour costs
+                no real time.
+    threads     There are none. `run_in_executor`, and so `asyncio.to_thread`, calls the function on the loop's own
+                thread after a delay, and delivers the result after another delay. Between the two, the work is done
+                but its caller does not know yet. The calling process determines the delays.
+    processes   Timers, tasks and calls belong to the process of the task that starts them: they inherit it with their
+                context. A killed process runs nothing any more, not even `finally`. A paused process runs its
+                callbacks late, in their order, when it resumes.
+    order       Callbacks run in the order in which they become ready.
 
-Nothing is left to run and the main task waits: SimDeadlock. Too many steps, or too many with no time between:
-SimRunaway.
+The loop raises SimDeadlock if nothing is left to run and the main task is not done. It raises SimRunaway after too many
+steps, in total or at one moment.
 """
 
 from __future__ import annotations
@@ -28,55 +28,59 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 MAX_STEPS = 5_000_000
 MAX_STEPS_AT_ONCE = 200_000
-"""Callbacks that run while time stands still; more are taken for a loop without end."""
+"""The number of callbacks that may run at one moment of virtual time. More of them count as an endless loop."""
 EXECUTOR_DELAY_S = 0.000_3
 
 
 class SimDeadlock(Exception):
-    """Nothing can ever happen any more, and the main task is not done."""
+    """Nothing is left to run, and the main task is not done."""
 
 
 class SimRunaway(Exception):
-    """The simulation does not come to an end."""
+    """The simulation runs too many steps, and probably never ends."""
 
 
 class SimProcess:
-    """What lives and dies together: all that was started in its context."""
+    """A simulated process: everything that was started in its context stops together."""
 
     def __init__(self, name: str, chance: random.Random | None = None) -> None:
         self.name = name
         self.is_dead = False
         self.is_paused = False
         self.slowness = 1.0
-        """How many times longer than usual its disk and its store take."""
+        """The factor by which executor calls, such as disk operations, take longer than usual."""
         self.hangs_until = 0.0
-        """Until then, no thread of it comes back from the disk or the store."""
+        """The loop time, in seconds, until which new executor calls wait."""
         self._chance = chance or random.Random(0)
         self._held: list[SimHandle] = []
         self._context = copy_context()
         self._context.run(PROCESS.set, self)
 
     def kill(self) -> None:
+        """Run nothing of the process any more."""
         self.is_dead = True
 
     def pause(self) -> None:
+        """Hold back every callback of the process until `resume`."""
         self.is_paused = True
 
     def resume(self, loop: SimLoop) -> None:
-        """Go on with what should have run meanwhile."""
+        """Run the callbacks that were held back, in their order, and all later ones as usual."""
         self.is_paused = False
         held, self._held = self._held, []
         for handle in held:
             loop.run_soon(handle)
 
     def hold(self, handle: SimHandle) -> None:
+        """Keep a callback until `resume`, or for good if the process is dead."""
         self._held.append(handle)
 
     def context(self) -> Context:
-        """A new context in which what is started belongs to the process."""
+        """Return a new context. Everything that is started in it belongs to the process."""
         return self._context.copy()
 
     def executor_delay_s(self, now: float) -> float:
+        """Return a random delay in seconds, from `now` on, before an executor call runs or ends."""
         return max(0.0, self.hangs_until - now) + self._chance.expovariate(1 / (EXECUTOR_DELAY_S * self.slowness))
 
 
@@ -84,7 +88,7 @@ PROCESS: ContextVar[SimProcess | None] = ContextVar("PROCESS", default=None)
 
 
 class SimHandle:
-    """A callback that waits to be run (asyncio.Handle, asyncio.TimerHandle)."""
+    """A scheduled callback. It replaces asyncio.Handle and asyncio.TimerHandle."""
 
     __slots__ = ("_args", "_at", "_callback", "_context", "_is_cancelled", "process")
 
@@ -113,15 +117,15 @@ class SimHandle:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Run it with `run`; whatever was started and has not ended is dropped then."""
+    """The event loop. `run` runs it once, and abandons everything that has not ended by then."""
 
     def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
         self._is_running = self._is_closed = False
         super().__init__()
         self.steps = 0
-        """Callbacks that have been run: the same in each run of a seed."""
+        """The number of callbacks that have run. It is the same in each run of a seed."""
         self.errors: list[dict[str, Any]] = []
-        """What reached the loop's exception handler: callbacks that raised, tasks whose errors nobody took."""
+        """The contexts that the loop's exception handler got: of failed callbacks, and of tasks with unseen errors."""
         self._now = 0.0
         self._due: deque[SimHandle] = deque()
         self._timers: list[tuple[float, int, SimHandle]] = []
@@ -132,7 +136,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._steps_at_once = 0
 
     def run(self, main: Coroutine[Any, Any, Result]) -> Result:
-        """The result of `main`; raises SimDeadlock, SimRunaway, or what it raises."""
+        """Run `main` to its end. Return its result; raise its exception, SimDeadlock or SimRunaway."""
         asyncio._set_running_loop(self)
         self._is_running = True
         try:
@@ -152,7 +156,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         process = handle.process
         if process is not None and (process.is_dead or process.is_paused):
-            process.hold(handle)  # of a dead one too: freeing it would run its `finally`
+            process.hold(handle)  # also if it is dead: freeing the handle would run `finally` blocks
             return
         self.steps += 1
         self._steps_at_once += 1
@@ -160,7 +164,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SimRunaway(f"{self.steps} steps, {self._steps_at_once} of them at {self._now:.6f} s")
         try:
             handle.run()
-        except Exception as error:  # noqa: BLE001 - a callback's error is not the loop's
+        except Exception as error:  # noqa: BLE001 - a failed callback must not end the loop
             self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _pass_time(self) -> None:
@@ -174,9 +178,10 @@ class SimLoop(asyncio.BaseEventLoop):
             self._due.append(heapq.heappop(self._timers)[2])
 
     def run_soon(self, handle: SimHandle) -> None:
+        """Run a handle after those that are ready now."""
         self._due.append(handle)
 
-    # asyncio.AbstractEventLoop: what an application uses of it
+    # The part of asyncio.AbstractEventLoop that applications use
 
     def time(self) -> float:
         return self._now
@@ -193,7 +198,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    # Handles are SimHandles, which have what is used of an asyncio.Handle.
+    # `Any` stands for SimHandle, which has the parts of asyncio.Handle that asyncio uses.
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -224,7 +229,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name="task", context=context)
-        self._tasks.append(task)  # one that nobody holds would be freed, and its `finally` run, whenever memory is
+        self._tasks.append(task)  # Python could free an unreferenced task and run its `finally` at any moment
         if len(self._tasks) > self._prune_at:
             self._tasks = [each for each in self._tasks if not each.done()]
             self._prune_at = 2 * len(self._tasks) + 1_000
@@ -242,12 +247,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _execute(
         self, outcome: asyncio.Future[Result], after: float, func: Callable[..., Result], args: tuple[Any, ...]
     ) -> None:
-        asyncio._set_running_loop(None)  # as in a thread: what asks for the loop there must fail here too
+        asyncio._set_running_loop(None)  # as in a thread, where asking for the running loop fails
         try:
             done = func(*args)
         except StopIteration as end:
             self.call_later(after, _fail, outcome, RuntimeError(f"a function in a thread raised {end!r}"))
-        except Exception as error:  # noqa: BLE001 - it is the outcome
+        except Exception as error:  # noqa: BLE001 - the future delivers it
             self.call_later(after, _fail, outcome, error)
         else:
             self.call_later(after, _succeed, outcome, done)
