@@ -16,13 +16,13 @@ from support.brokers.most_calls import MOST_CALLS
 from support.fuzzing.listeners import Subject, subjects
 from support.fuzzing.search import LARGE_BYTES, MOST_US_PER_BYTE, Brokers, Found, confirm, excess, search
 from support.fuzzing.shapes import Shape
-from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
 pytestmark = pytest.mark.slow
 SUBJECTS = subjects()
 SEARCHED_S = 3
 SEARCHES = 20
+SEARCH_S = 10
 WORST = [
     ("DeleteGroups", "v0 s773708 groups_names*8000numbered"),
     ("DescribeGroups", "v5 s1 groups*100numbered groups/each*30000alike"),
@@ -66,7 +66,7 @@ def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeyp
         return await list_groups(self, request)
 
     def finds(seed: int) -> Shape | None:
-        found = filter(costs_too_much, search(subject, brokers, Random(seed), PATIENCE_S, until=costs_too_much))
+        found = filter(costs_too_much, search(subject, brokers, Random(seed), SEARCH_S, until=costs_too_much))
         return next((each.shape for each in found if too_many_calls(brokers, subject, each.shape)), None)
 
     with monkeypatch.context() as patched:

@@ -24,8 +24,11 @@ def _by(
 ) -> _Handle[Request_contra, Response_co]:
     """Return the handler that passes a request on to this method of the coordinator."""
 
+    name = method.__name__
+
     def handle(request: Request_contra, *, groups: GroupCoordinator) -> Awaitable[Response_co]:
-        return method(groups, request)
+        answer: Awaitable[Response_co] = getattr(groups, name)(request)
+        return answer
 
     return handle
 
