@@ -1,8 +1,9 @@
-"""For tests: a real broker in this process, or a cluster of brokers, on a folder of its own. pytest finds the fixtures
-`sparklog_broker` and `sparklog_cluster` itself.
+"""Test helpers: a real broker in this process, or a cluster of brokers, each on a folder of its own.
 
-with start_broker() as broker:
-    producer = Producer(bootstrap_servers=broker.bootstrap)
+pytest finds the fixtures `sparklog_broker` and `sparklog_cluster` by itself.
+
+    with start_broker() as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap)
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _MODULES = {
     "start_cluster": "sparklog.testing.cluster",
 }
 
-# Found when first used: pytest imports this package (for its plugin) in every project that has sparklog installed,
-# which should not cost those that never start a broker a tenth of a second for gRPC.
+# These names load on first use. pytest imports this package for its plugin in every project that has sparklog
+# installed, and a project that never starts a broker should not wait a tenth of a second for the import of gRPC.
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker, start_broker
     from sparklog.testing.cluster import RunningCluster, start_cluster

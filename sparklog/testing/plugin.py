@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for every project that has sparklog installed."""
+"""The pytest plugin: every project that has sparklog installed gets these fixtures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A running broker on an empty folder, for one test; `sparklog_broker.bootstrap` is its address.
+    """Yield a running broker on an empty folder, and stop it after the test.
 
-    `sparklog_broker.kafka` is the one for Kafka's clients.
+    `sparklog_broker.bootstrap` is its address for sparklog's client, `sparklog_broker.kafka` the one for Kafka's.
     """
-    # Imported here, because pytest imports this module in every project that has sparklog installed.
+    # pytest loads this plugin in every project that has sparklog, so only a test that uses the fixture pays the import.
     module = importlib.import_module("sparklog.testing.broker")
     with module.start_broker(tmp_path / "sparklog-data", kafka=True) as broker:
         yield broker
@@ -28,10 +28,10 @@ def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def sparklog_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Three running brokers that are a cluster, on an empty folder, for one test.
+    """Yield a running cluster of three brokers on an empty folder, and stop it after the test.
 
-    `sparklog_cluster.bootstrap` has their addresses, `sparklog_cluster.kafka` those for Kafka's clients. `stop_broker`
-    and `start_broker` stop and start one of them.
+    `sparklog_cluster.bootstrap` lists the addresses for sparklog's client, `sparklog_cluster.kafka` those for Kafka's.
+    `stop_broker` and `start_broker` stop and restart one broker.
     """
     module = importlib.import_module("sparklog.testing.cluster")
     with module.start_cluster(3, tmp_path / "sparklog-cluster", kafka=True) as cluster:

@@ -1,13 +1,15 @@
-"""Members of consumer groups in a simulation: they join, get partitions, commit for them, leave, and come back.
+"""Members of consumer groups in a simulation. They join, get partitions, commit offsets, leave, and come back.
 
-    ClassicMember    uses JoinGroup, SyncGroup and Heartbeat; the group's leader assigns the partitions
-    ConsumerMember   uses ConsumerGroupHeartbeat (KIP-848). For each partition that it is assigned, it fetches the
-                     committed offset as a member. A replaced coordinator refuses that, so the offset is the current one
-    Guest            a ConsumerMember in a group of real, classic clients. The group changes to the new protocol when
-                     the guest joins, and back when it leaves. The guest reads and commits nothing
+    SimClassicMember     uses JoinGroup, SyncGroup and Heartbeat. The group's leader assigns the partitions
+    SimConsumerMember    uses ConsumerGroupHeartbeat (KIP-848). For each newly assigned partition, it fetches the
+                         committed offset with its member id and epoch. Only the current coordinator can answer such a
+                         request, so the answer is the current offset
+    Guest                a SimConsumerMember in a group of real clients, which are classic members. The group migrates
+                         to the new protocol when the guest joins, and back when it leaves. A guest neither fetches
+                         nor commits offsets
 
-Each committed offset of a partition is a new number, greater than all before. After the faults, the members of a group
-must settle: each partition is assigned to exactly one of them.
+Each commit for a partition has a new number, greater than all numbers before it. Once all faults are over, every
+partition must belong to exactly one member of each group.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ REBALANCE_TIMEOUT_MS = 3_000
 JOIN_TIMEOUT_MS = 8_000
 HEARTBEAT_S = 0.4
 REFUSED = (IllegalGeneration, StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, RebalanceInProgress)
-"""Errors for a commit by a former member or of an old generation. The coordinator then writes nothing."""
+"""Errors that refuse a commit: the member is unknown or behind, or a rebalance runs. Nothing is written."""
 CHANCE_TO_LEAVE = 0.03
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -53,7 +55,7 @@ SETTINGS = {
 
 
 class MemberGroup:
-    """The shared state of a group's members: its name, its partitions, and the offsets that they commit."""
+    """The state that the members of a group share: its name, its partitions, and the next number to commit for each."""
 
     def __init__(self, name: str, history: History, partitions: Sequence[TopicPartition]) -> None:
         self.name = name
@@ -63,7 +65,7 @@ class MemberGroup:
 
 
 class SimMember(ABC):
-    """The common part of classic members and members of KIP-848."""
+    """The base of both kinds of members. `owned` lists the partitions that the member has at the moment."""
 
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
         self.owned: list[TopicPartition] = []
@@ -71,23 +73,24 @@ class SimMember(ABC):
         self.group = group
         self.member_id = ""
         self.epoch = -1
-        """The generation, or the epoch of the member."""
+        """The generation of a classic member, or the member epoch of a KIP-848 member."""
         self._coordinator: str | None = None
         self._may_leave = True
 
     async def run(self, is_over: asyncio.Event) -> None:
+        """Be a member that commits, and at times leaves, until `is_over` is set."""
         while not is_over.is_set():
             await self.step()
             await self._commit_one()
 
     async def settle(self) -> None:
-        """Stay a member until cancelled, without committing."""
+        """Stay a member until cancelled, without commits and without leaving."""
         self._may_leave = False
         while True:
             await self.step()
 
     async def step(self) -> None:
-        """Wait a little, then do the member's next step."""
+        """Wait for about HEARTBEAT_S seconds, then leave the group, join it, or send a heartbeat."""
         await asyncio.sleep(HEARTBEAT_S * self.client.chance.uniform(0.5, 1.5))
         try:
             if self._may_leave and self.owned and self.client.chance.random() < CHANCE_TO_LEAVE:
@@ -101,6 +104,7 @@ class SimMember(ABC):
             await self.client.back_off()
 
     async def coordinator(self) -> str:
+        """Return the address of the group's coordinator. Raises KafkaError."""
         if self._coordinator is None:
             self._coordinator = await self.client.coordinator(self.group.name)
         return self._coordinator
@@ -111,7 +115,7 @@ class SimMember(ABC):
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Leave the group, and forget the membership."""
+        """Leave the group, and forget the assignment and the epoch."""
 
     def _begin_anew(self) -> None:
         self.owned, self.epoch = [], -1
@@ -142,6 +146,8 @@ class SimMember(ABC):
 
 
 class SimClassicMember(SimMember):
+    """A member that uses the classic protocol."""
+
     async def _stay(self) -> None:
         if self.epoch < 0:
             await self._join()
@@ -179,7 +185,7 @@ class SimClassicMember(SimMember):
         )  # fmt: skip
         answer = await self.client.ask(await self.coordinator(), group_apis.SYNC_GROUP, sync, JOIN_TIMEOUT_MS)
         if isinstance(answer.error, RebalanceInProgress):
-            return  # and join again
+            return  # the next step joins again
         if answer.error:
             raise answer.error
         self.epoch = joined.generation
@@ -200,6 +206,8 @@ class SimClassicMember(SimMember):
 
 
 class SimConsumerMember(SimMember):
+    """A member that uses the protocol of KIP-848."""
+
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
         super().__init__(client, group)
         self.member_id = str(client.chance.getrandbits(64))
@@ -222,7 +230,10 @@ class SimConsumerMember(SimMember):
         await self._heartbeat(-1)
 
     async def _heartbeat(self, epoch: int) -> requests.ConsumerGroupHeartbeatResponse:
-        """Send a full heartbeat: a member that missed the last response must repeat all fields."""
+        """Send a heartbeat and return the response. Raises KafkaError.
+
+        Each request has all fields: the coordinator or the member may have missed the last message.
+        """
         request = requests.ConsumerGroupHeartbeat(
             group_id=self.group.name, member_id=self.member_id, member_epoch=epoch,
             client_id=self.client.name, client_host="sim", rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
@@ -236,7 +247,7 @@ class SimConsumerMember(SimMember):
         return answer
 
     async def _read(self, partition: TopicPartition) -> None:
-        """Fetch the offset that the previous owner committed; only the current coordinator answers a member."""
+        """Fetch the committed offset as a member, so that only the current coordinator can answer."""
         action = ReadCommit(group=self.group.name, partition=partition, is_current=True)
         operation = self.group.history.begin(self.client.name, action)
         request = requests.OffsetFetch(
@@ -253,7 +264,7 @@ class SimConsumerMember(SimMember):
 
 
 class Guest(SimConsumerMember):
-    """A member that joins, stays for a while, and leaves, with or without LeaveGroup."""
+    """A member that joins, stays for a while, and then leaves, or just stops its heartbeats."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -272,10 +283,10 @@ class Guest(SimConsumerMember):
             self._coordinator = None
 
     async def _read(self, partition: TopicPartition) -> None:
-        """Do nothing: a guest does not use committed offsets."""
+        """Skip the fetch: the real clients of the group look after the committed offsets."""
 
 
 def is_together(members: Sequence[SimMember]) -> bool:
-    """Return whether each partition of the group is assigned to exactly one member."""
+    """Return whether each of the group's partitions belongs to exactly one of `members`."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == sorted(members[0].group.partitions)

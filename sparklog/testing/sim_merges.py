@@ -1,8 +1,8 @@
-"""Segment replacement in a simulation: closed segments of a leader's log are merged into one.
+"""Merges in a simulation: one new segment replaces several closed segments of a leader's log.
 
-A merge uses the leases and the fences that compaction uses. It removes no record, so the log can be checked as if it
-had not been merged. A real job uploads the new segment in pieces. Here the broker's process builds it when the request
-arrives over the network.
+A merge uses the broker's leases and fencing, like a cleaner, but it removes no records. So the checks of the log hold
+as if there were no merges. A real job runs outside of the broker and uploads the segment in pieces. Here only the
+request crosses the network: the broker's own process builds the segment.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ LEASE_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
+    """A request to the leader to merge closed segments of a partition; `first` is the index of the first one."""
+
     partition: TopicPartition
     first: int
     count: int
-    """The number of closed segments to merge."""
+    """The number of closed segments to merge, or fewer if the log has fewer."""
 
 
 async def _merge(request: Merge, *, replacements: Replacements, replicas: ReplicaManager) -> None:
@@ -59,7 +61,7 @@ MERGE = Api(name=commit_replace.API.name, handle=_merge)
 
 
 class Merger:
-    """Merges some segments of the checked partitions, several times a second."""
+    """A client that has leaders merge segments of the checked partitions, several times a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -75,5 +77,5 @@ class Merger:
 
 
 def borders_of(log: Log, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the base offset and the size in bytes of each closed segment from offset `start` on."""
+    """Return the base offset and the size in bytes of each closed segment that begins at `start` or later."""
     return ((each.base_offset, each.size_bytes) for each in log.segments[:-1] if each.base_offset >= start)

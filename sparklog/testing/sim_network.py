@@ -1,14 +1,15 @@
-"""A network between the processes of a simulation: each message has its own delay, and some are lost.
+"""The network between the processes of a simulation: each message takes its own time, and some never arrive.
 
-    call        a request and its response travel separately; each may be late, overtaken or lost
-    doubled     a request between brokers may arrive twice, the second time at any later time; the first response counts
-    lost        the caller gets NetworkException, or no response within its timeout; the request may have been carried
-                out, or may still be
-    blocked     no message of one process reaches another one until `heal`; each direction is blocked separately
-    killed      callers of a killed process soon get an error; callers of a machine without power get none
-    copies      a message is copied when it is sent, with the bytes of files that it names: processes share no memory
+    call        the request and the answer travel separately: each may be late, be overtaken, or be lost
+    double      a request from one broker to another may arrive twice, at any two times; the first answer counts
+    loss        the caller is told that the connection broke, or gets no answer until its timeout. The receiver may have
+                done what was asked, or may still do it later
+    block       no message from one process reaches another until `unblock` or `heal`. Each direction is blocked alone
+    kill        a killed process makes its calls under way fail soon. Those to a machine that loses power time out
+    copy        the network copies each message when it is sent, with the bytes of the files that it refers to, so
+                processes share no memory
 
-Brokers use it through `SimPeers` (cluster/peers.py), clients through `SimNetwork.call`.
+`SimPeers` is a broker's access to the network (cluster/peers.py). Clients call `SimNetwork.call` directly.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SentSlice:
-    """The bytes of a LogSlice, on their way to a client."""
+    """The bytes that a LogSlice refers to, on their way to a client."""
 
     data: bytes
 
@@ -51,7 +52,7 @@ class SentSlice:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy that shares nothing mutable with the value; immutable parts are not copied."""
+    """Return a deep copy of `value`. Parts that nobody can change are shared, not copied."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, Enum):
         return value
@@ -101,26 +102,29 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def served_by_listener(name: str) -> Api[Any, Any]:
-    """Return the API of requests that travel as bytes; the receiver passes them to its listener of that name."""
+    """Return an API named `name` for a request that travels as bytes.
+
+    The receiver passes the request to one of its listeners. The API's own handler raises TypeError.
+    """
 
     async def handle(*_: Any) -> None:
-        raise TypeError(f"{name} came without a listener")
+        raise TypeError(f"no listener took {name}")
 
     return Api(name=name, handle=handle)
 
 
 @dataclass(slots=True)
 class Weather:
-    """The delays and losses of the network at present."""
+    """The present state of the network."""
 
     delay_ms: float = 0.5
-    """The mean delay in milliseconds; most messages take less, a few much more."""
+    """The mean delay of a message: most messages take less, a few take much more."""
     chance_of_loss: float = 0.0
     chance_of_delay: float = 0.002
-    """The chance that a message is delayed by up to `long_delay_ms`."""
+    """The chance that a message is held up for up to `long_delay_ms`."""
     long_delay_ms: float = 2_000.0
     chance_of_double: float = 0.0
-    """The chance that a request between brokers arrives twice."""
+    """The chance that a request between brokers is sent a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class _Call:
 
 
 class SimNetwork:
+    """The network of a simulated cluster; `weather` may be replaced at any time."""
+
     def __init__(self, loop: SimLoop, chance: random.Random, trace: Trace) -> None:
         self.weather = Weather()
         self._loop = loop
@@ -146,28 +152,28 @@ class SimNetwork:
         self._endpoints: dict[str, _Endpoint] = {}
         self._blocked: set[tuple[str, str]] = set()
         self._calls: dict[_Call, None] = {}
-        self._context = copy_context()  # belongs to no process: a message in flight outlives its sender
+        self._context = copy_context()  # belongs to no process: a message outlives its sender
 
     def attach(self, name: str, process: SimProcess, serve: Serve) -> None:
-        """Deliver messages for `name` to `process` from now on."""
+        """Deliver requests for `name` to `process` from now on; `serve` handles them."""
         self._endpoints[name] = _Endpoint(process, serve)
 
     # Faults
 
     def block(self, source: str, target: str) -> None:
-        """Drop all messages from `source` to `target`; the other direction works."""
+        """Drop every message from `source` to `target`; the other direction still works."""
         self._blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
         self._blocked.discard((source, target))
 
     def heal(self) -> None:
-        """Remove all blocks."""
+        """Unblock every direction, and end all losses and long delays."""
         self._blocked.clear()
         self.weather = Weather(chance_of_delay=0.0)
 
     def break_connections(self, name: str) -> None:
-        """Fail the calls to a process that has ended while its machine runs."""
+        """Fail all calls from and to `name` soon, as a machine does when a process ends but its power is on."""
         for call in list(self._calls):
             if name in (call.source, call.target):
                 self._later(self._fail, call, NetworkException(f"the connection to {name} was closed"))
@@ -177,9 +183,10 @@ class SimNetwork:
     async def call(
         self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int, may_double: bool = False
     ) -> Any:
-        """Send a request and return the response.
+        """Return the answer of `target`.
 
-        Raises the KafkaError that refuses the request, NetworkException or RequestTimedOut.
+        Raises the KafkaError that refuses the request, NetworkException if the connection breaks, or RequestTimedOut
+        after `timeout_ms`. `may_double` says that the network may send the request twice.
         """
         call = _Call(source, target, api, self._loop.create_future())
         self._calls[call] = None
@@ -266,7 +273,7 @@ class SimNetwork:
 
 
 class SimPeers:
-    """Implements Peers for the process `name`; it addresses brokers by their gRPC addresses."""
+    """An implementation of Peers for the process `name`. It knows brokers by their gRPC addresses."""
 
     def __init__(self, network: SimNetwork, name: str) -> None:
         self._network = network

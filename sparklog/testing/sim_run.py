@@ -1,11 +1,12 @@
-"""One run of a simulated cluster, from seed to verdict.
+"""One run of a simulated cluster, from its seed to its verdict.
 
-    1. Brokers start, and a topic is created.
-    2. Producers, consumers, groups and an administrator work while the planned faults happen.
-    3. All faults end. Within a bound of virtual time, all replicas must be in sync and all reassignments done.
-    4. Consumers read to the end. The logs are compared byte by byte up to the high watermark. The history is checked.
+    1. The brokers start, and the topics are created.
+    2. Producers, consumers, groups and an administrator work while the plan of faults is carried out.
+    3. All faults end. The cluster must settle within SETTLES_S of virtual time: all replicas in sync, all moves done.
+    4. Consumers read to the end. The run compares the logs byte by byte up to the high watermark, and checks the
+       history.
 
-The same seed and plan give the same run in every process, whatever its hash seed: `Verdict.digest` proves it.
+The same seed and plan give the same run in every process, with any hash seed. `Verdict.digest` proves it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, value
 
 SETTLES_S = 90.0
 LOOKUPS = 20
-"""The number of offsets to look up in each log at the end."""
+"""How many offsets of each log are looked up at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
+    """The result of a run: the anomalies that it found, and what explains them. A good run has no anomalies."""
+
     scenario: Scenario
     anomalies: list[Anomaly]
     digest: str
@@ -57,7 +60,10 @@ class Verdict:
 
 
 def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdict:
-    """Run the scenario and return its verdict. An exception in the simulation itself is an anomaly, too."""
+    """Run the scenario to its end and return the verdict. `settings` override the scenario's broker settings.
+
+    A deadlock, an endless run or an unexpected exception in a callback is an anomaly too.
+    """
     loop = SimLoop()
     with as_the_seed_says(scenario.seed):
         keys = {**scenario.settings, **(settings or {})}
@@ -90,7 +96,11 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
 
 @contextmanager
 def as_the_seed_says(seed: int) -> Iterator[None]:
-    """Make a run depend on its seed alone: identifiers come from the seed, and garbage collection is off."""
+    """Let only the seed decide what happens in the block.
+
+    New UUIDs and the global `random` depend on the seed. The garbage collector is off, as it would run finalizers at
+    unpredictable moments.
+    """
     chance = random.Random(f"{seed}/identifiers")
     real, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
     state = random.getstate()
@@ -98,7 +108,7 @@ def as_the_seed_says(seed: int) -> Iterator[None]:
     gc.disable()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of killed processes
+            warnings.simplefilter("ignore", RuntimeWarning)  # killed processes leave coroutines unawaited
             yield
     finally:
         uuid.uuid4 = real
@@ -171,10 +181,10 @@ class _Run:
             if await self._workers.admin.create(topic):
                 return True
             await asyncio.sleep(0.5)
-        self._cluster.report("liveness", "the topic cannot be made")
+        self._cluster.report("liveness", f"the topic {name} cannot be created")
         return False
 
-    # Afterwards
+    # Checks after the faults are over
 
     def _is_settled(self) -> bool:
         return next(self._unsettled(), None) is None
@@ -196,8 +206,8 @@ class _Run:
             there = {log.partition for log in node.broker.services.logs} if node.broker and node.is_up else assigned
             if there != assigned:
                 yield (
-                    f"{node.name} has {_listed(there - assigned)}, which it should not, "
-                    f"and not {_listed(assigned - there)}, which it should"
+                    f"{node.name} has logs without being a replica: {_listed(there - assigned)}; "
+                    f"it lacks logs: {_listed(assigned - there)}"
                 )
 
     def _say_what_is_not_settled(self) -> None:
@@ -205,10 +215,10 @@ class _Run:
             self._cluster.report("unsettled", text)
 
     async def _come_together(self, members: Sequence[SimMember]) -> None:
-        """Wait until each partition has exactly one member of the group, and the assignment stays; then stop all."""
+        """Check that each partition gets exactly one member. Then stop the members, and read the committed offsets."""
         tasks = [asyncio.create_task(member.settle()) for member in members]
         name = members[0].group.name
-        if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} has come together"):
+        if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} is balanced"):
             owned = {member.client.name: (member.epoch, member.owned) for member in members}
             self._cluster.report("unsettled", f"{name}: {owned}")
         for task in tasks:
@@ -221,7 +231,7 @@ class _Run:
         for _ in range(50):
             if await reader.read(is_current=True):
                 return
-        self._cluster.report("liveness", f"the offset of {group} cannot be read")
+        self._cluster.report("liveness", f"the committed offset of {group} for {partition} cannot be read")
 
     async def _read_to_the_end(self) -> None:
         deadline = self._cluster.loop.time() + SETTLES_S
@@ -239,14 +249,17 @@ class _Run:
         await self._read_commit("group", self._partitions[0])
 
     async def _see_all(self, group: UserGroup, users: Sequence[UserMember]) -> None:
-        """Wait until the members have all partitions, and the group has received every record."""
+        """Check that the members own all partitions, and that the group has received all records that are left.
+
+        The second check needs a scenario that deletes no records and a run without unclean elections.
+        """
         tasks = [asyncio.create_task(user.settle()) for user in users]
         partitions = [name for name in self._cluster.states() if group.reads(name.topic)]
 
         def is_shared_out() -> bool:
             return sorted(name for user in users for name in user.owned) == partitions
 
-        if not await self._cluster.wait_until(is_shared_out, SETTLES_S, f"{group.name} has shared its topics out"):
+        if not await self._cluster.wait_until(is_shared_out, SETTLES_S, f"{group.name} owns all its partitions"):
             self._cluster.report("unsettled", f"{group.name}: { {user.name: user.owned for user in users} }")
         there = {name: self._values(name) for name in partitions}
 
@@ -255,9 +268,9 @@ class _Run:
 
         is_kept = self._scenario.keeps_all and not self._cluster.tree.unclean
         if is_kept and not await self._cluster.wait_until(
-            lambda: not unseen(), SETTLES_S, f"{group.name} has seen all"
+            lambda: not unseen(), SETTLES_S, f"{group.name} has received all records"
         ):
-            self.anomalies += [Anomaly("unseen by group", f"{group.name} never saw {text}") for text in unseen()]
+            self.anomalies += [Anomaly("unseen by group", f"{group.name} never received {text}") for text in unseen()]
         for task in tasks:
             task.cancel()
 
@@ -279,7 +292,7 @@ class _Run:
     def _final_log(self, name: TopicPartition) -> FinalLog | None:
         log = self._log_of(name, self._leader_of(name))
         if log is None:
-            self._cluster.report("liveness", f"nobody leads {name} at the end")
+            self._cluster.report("liveness", f"{name} has no leader at the end")
             return None
         data = bytes_of(log, log.log_start_offset, log.log_end_offset)
         return FinalLog(
@@ -296,10 +309,10 @@ class _Run:
             if not (self._scenario.is_unclean and name in self._partitions):
                 self.anomalies.append(Anomaly("unclean election", f"{name}: {elections}"))
         for name, broker in sorted(self._cluster.tree.outsiders):
-            self.anomalies.append(Anomaly("no replica", f"{name}: {broker} was in sync and no replica"))
+            self.anomalies.append(Anomaly("no replica", f"{name}: broker {broker} was in the ISR, but no replica"))
 
     async def _compare_segments(self) -> None:
-        """Wait until all replicas have equal closed segments, also where segments were replaced."""
+        """Check that all in-sync replicas get the same closed segments, whatever each of them has replaced."""
         replaced = [*(self._partitions if self._scenario.merges else ()), *self._compacted]
         for name in (each for each in replaced if each in self._cluster.states()):
             if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):
@@ -312,7 +325,7 @@ class _Run:
         return len({tuple(borders_of(log, start)) for log in logs}) == 1
 
     def _look_up_offsets(self) -> None:
-        """Check that a read from an offset begins with the batch that holds it, or with the next one."""
+        """Check, for random offsets, that a read begins with the batch that holds the offset, or with the next one."""
         chance = self._cluster.stream("offsets")
         for name in self._cluster.states():
             for broker, log in self._logs_in_sync(name).items():
@@ -323,17 +336,20 @@ class _Run:
                     found = read_header(data) if data else None
                     if found != next((each for each in sound if each.last_offset >= offset), None):
                         self.anomalies.append(
-                            Anomaly("wrong lookup", f"{name}: broker {broker} finds {offset} in {found}")
+                            Anomaly("wrong lookup", f"{name}: broker {broker} reads {found} from offset {offset} on")
                         )
 
     def _look_at_beginnings(self) -> None:
-        """Check that no log starts above the offset of a DeleteRecords, unless retention may have removed records."""
+        """Check that no log starts above the highest offset that a DeleteRecords request has named.
+
+        Partitions with retention or with an unclean election are left out: their logs may start later.
+        """
         may_expire = set(self._partitions) if self._scenario.retention_bytes >= 0 else set()
         for name in self._cluster.states().keys() - may_expire - self._cluster.tree.unclean.keys():
             asked = max((trim.before_offset for _, trim in self.history.of(Trim) if trim.partition == name), default=0)
             for broker, log in self._logs_in_sync(name).items():
                 if log.log_start_offset > asked:
-                    text = f"{name} begins at {log.log_start_offset} on {broker}; nobody deleted records above {asked}"
+                    text = f"{name} starts at {log.log_start_offset} on {broker}; DeleteRecords named {asked} at most"
                     self.anomalies.append(Anomaly("lost beginning", text))
 
     def _look_at_tables(self) -> None:
@@ -348,10 +364,10 @@ class _Run:
         return {broker: log for broker in brokers if (log := self._log_of(name, broker))}
 
     def _compare_replicas(self) -> None:
-        """Check that replicas have equal bytes between the highest log start and the leader's high watermark.
+        """Check that all in-sync replicas have the same bytes, from their highest log start to the high watermark.
 
-        Where segments are replaced, only closed segments are compared. A replica that was truncated into a compacted
-        segment appends to it; the others copy that segment once it is closed.
+        For a compacted log, only closed segments count. A replica that truncates its log within a compacted segment
+        appends to that segment, and the other replicas take it over only once it is closed.
         """
         for name, state in self._cluster.states().items():
             node = self._cluster.nodes.get(state.get("leader", -1))

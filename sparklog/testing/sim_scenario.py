@@ -1,32 +1,32 @@
-"""The vocabulary of scenarios on a simulated cluster (tests/testing/scenarios): real brokers, and a client beside them.
+"""The commands of scenarios on a simulated cluster (tests/testing/scenarios): real brokers, and one client.
 
-    brokers 3 [KEY=VALUE]            start brokers 0 to 2 with this configuration; the first command
-    create t 0,1,2 1,2,0 [KEY=VALUE] create a topic with these replicas of each partition and this configuration
-    grow t 1,2                       add a partition with these replicas
-    config t KEY=VALUE               change the topic's configuration; `KEY=` removes the override
-    delete t
+    brokers 3 [KEY=VALUE]            start brokers 0 to 2 with this configuration; always the first command
+    create t 0,1,2 1,2,0 [KEY=VALUE] create a topic with the replicas of each partition and this configuration
+    grow t 1,2                       add a partition with these replicas; several lists add several partitions
+    config t KEY=VALUE               change the topic's configuration; `KEY=` restores the brokers' default
+    delete t                         delete the topic
     topics                           list the topics
-    state t                          print the state of the partitions in the cluster store
-    move t-0 3,2 / cancel t-0        begin or cancel a reassignment
-    elect t-0 [unclean]              elect the preferred leader; `unclean`: any replica
-    produce t-0 a b c [at=0]         send a batch with acks=all to the leader; `at`: to this broker
-    read t-0 [at=1]                  print all records that a consumer gets
-    logs t-0                         print each broker's log of the partition
-    controller                       print the controller and its epoch
-    kill 0                           kill the process; its session expires later
-    power 0                          cut the power of the machine: unflushed bytes are lost, too
-    start 0
-    stop 0                           stop with a controlled shutdown
-    expire 0                         expire the session; the process runs on
-    pause 0 / resume 0               stop the process for a while; it does not notice
-    cut 0 1 2                        block all messages between broker 0 and the other brokers named
-    heal                             unblock all messages
-    advance 5s                       let virtual time pass
-    settle                           wait until the cluster store has not changed for some seconds
+    state t                          show what the cluster store says of the topic's partitions
+    move t-0 3,2 / cancel t-0        start / cancel a reassignment
+    elect t-0 [unclean]              elect the preferred leader; `unclean`: elect any replica
+    produce t-0 a b c [at=0]         send a batch with acks=all to the leader; `at`: to this broker, leader or not
+    read t-0 [at=1]                  show all records that a consumer can read
+    logs t-0                         show which brokers have a log of the partition, and its records
+    controller                       show the controller's id and epoch
+    kill 0                           kill the process; its session ends later
+    power 0                          cut the power: like `kill`, but the disk may lose what was not flushed
+    start 0                          start a process, and wait until it is up
+    stop 0                           stop the process with a controlled shutdown
+    expire 0                         end the session of a process that goes on running
+    pause 0 / resume 0               pause the process / let it go on, unaware of the pause
+    cut 0 1 2                        block all messages between broker 0 and the other brokers that are named
+    heal                             let all messages pass again
+    advance 5s                       let this much virtual time pass
+    settle                           wait until the cluster store has not changed for 4 seconds
 
-`kill`, `power` and `start` take several brokers. `controller` may stand for a broker's number. A request is repeated
-while its error is retriable, unless the command has `at`. A command without a result within its bound says so. An
-anomaly that the simulation finds meanwhile is printed, too.
+`kill`, `power` and `start` take several brokers. The word `controller` may replace the number of any broker that a
+command stops, starts, disturbs or asks. The client repeats a request while its error is retriable, unless the command
+has `at`. A command that does not finish in time says so. What the simulation finds wrong is an outcome, too.
 """
 
 from __future__ import annotations
@@ -68,12 +68,15 @@ REQUEST_MS = 8_000
 
 
 def play_on_cluster(text: str, *, seed: int = 0) -> str:
+    """Play a scenario on a new cluster, and return its text with the present outcomes. Raises ScenarioError."""
     loop = SimLoop()
     with as_the_seed_says(seed):
         return loop.run(play(text, ClusterScenario(loop, seed).step))
 
 
 class ClusterScenario:
+    """The vocabulary of these scenarios, with a method `do_VERB` for each command."""
+
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self._loop = loop
         self._seed = seed
@@ -82,6 +85,7 @@ class ClusterScenario:
         self._client: SimClient
 
     async def step(self, command: Command) -> list[str]:
+        """Perform a command. Return its outcome, then what the simulation found wrong. Raises ScenarioError."""
         if command.verb == "brokers":
             return await perform(self, command)
         if not self._has_begun:
@@ -161,7 +165,7 @@ class ClusterScenario:
             if (now := self._cluster.states()) != seen:
                 seen, since = now, self._loop.time()
             if self._loop.time() > deadline:
-                return [f"the cluster did not come to rest in {SETTLES_S:.0f} s"]
+                return [f"the cluster did not settle within {SETTLES_S:.0f} s"]
         return []
 
     # Topics
@@ -259,14 +263,14 @@ class ClusterScenario:
 
     async def _leader(self, name: TopicPartition) -> str:
         self._client.forget_leader(name)
-        for _ in range(TRIES):  # some of the brokers may be dead
+        for _ in range(TRIES):  # the client may have asked a dead broker
             with suppress(LeaderNotAvailable):
                 return (await self._client.leader(name))[0]
             await asyncio.sleep(0.05)
         raise LeaderNotAvailable(str(name))
 
     async def _try(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
-        """Return the result; repeat the request while its error is retriable."""
+        """Return the outcome of `ask`, which is called again, up to TRIES times, while its error is retriable."""
         outcome: list[str] = []
         for _ in range(TRIES):
             try:
@@ -278,7 +282,7 @@ class ClusterScenario:
             await asyncio.sleep(0.25)
         return outcome
 
-    # What there is
+    # The state of the cluster
 
     async def do_topics(self) -> list[str]:
         return sorted({name.topic for name in self._cluster.states() if not name.topic.startswith("__")})
@@ -315,7 +319,7 @@ async def _once(ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
 
 
 def _well(error: KafkaError | None) -> list[str]:
-    """Return no lines. Raises the error, if there is one."""
+    """Raise the error, if there is one. Otherwise return an empty outcome."""
     if error:
         raise error
     return []

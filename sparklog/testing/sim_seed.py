@@ -1,4 +1,4 @@
-"""The choices of a seed: the cluster, its clients, and the faults."""
+"""The choices that a seed makes for a simulation: the cluster, its clients, and its faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.testing.sim_faults import FaultKind, Plan, make_plan
 BOUNCES = frozenset(
     {FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE}
 )
-"""Faults after which a process starts with the contents of its disk."""
+"""Faults after which a process starts from its disk without a clean shutdown before."""
 ENDS_OF_ALL = (
     FaultKind.KILL,
     FaultKind.ISOLATE,
@@ -22,12 +22,12 @@ ENDS_OF_ALL = (
     FaultKind.RESTART,
     FaultKind.CUT_STORE,
 )
-"""Faults that may leave a partition without an in-sync replica."""
+"""Faults that may leave a partition without a live in-sync replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The settings of a run."""
+    """The parameters of a run."""
 
     seed: int
     brokers: int = 3
@@ -37,29 +37,29 @@ class Scenario:
     producers: int = 3
     administers: bool = True
     flushes: bool = False
-    """Whether brokers flush before they acknowledge; then the power of any machine may be cut at any time."""
+    """Whether brokers flush records before they acknowledge them. If so, power may be cut anywhere at any time."""
     members: int = 0
-    """The number of members in each of two groups: one classic, one of KIP-848."""
+    """The number of members in each of two groups: one of classic members, one of KIP-848 members."""
     trims: bool = False
     """Whether the run calls DeleteRecords."""
     retention_bytes: int = -1
     disks: int = 1
     is_unclean: bool = False
-    """Whether unclean leader election is enabled."""
+    """Whether the checked topic allows unclean leader election."""
     users: int = 0
-    """The number of real consumers in each of two groups. If positive, real producers and readers run, too."""
+    """The number of real consumers in each of two groups. If not 0, real producers and wire clients run, too."""
     fetch_bytes: int = 1 << 20
-    """The maximum number of bytes that a follower fetches of a partition at once."""
+    """The most bytes that a follower fetches of a partition at once."""
     merges: bool = False
-    """Whether closed segments are merged into one, without removing records."""
+    """Whether the run merges closed segments (sim_merges.py)."""
     compacts: bool = False
-    """Whether there is a compacted table, and the offsets topic is compacted."""
+    """Whether the run has a compacted table, and compacts the offsets topic too."""
     snapshots: bool = False
-    """Whether snapshots of the offsets topic are made."""
+    """Whether the run takes snapshots of the offsets topic."""
     guests: bool = False
-    """Whether members of KIP-848 join and leave the groups of the real client."""
+    """Whether KIP-848 members join the groups of the real client, and leave them again."""
     has_sqlite: bool = False
-    """Whether the cluster store uses the tables of the embedded SQLite store."""
+    """Whether the cluster store keeps its nodes in SQLite tables, as the embedded store does."""
     plan: Plan = ()
 
     @property
@@ -68,7 +68,7 @@ class Scenario:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The configuration of the brokers."""
+        """Return the settings of the brokers."""
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
@@ -80,7 +80,7 @@ class Scenario:
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        """The configuration of the checked topic."""
+        """Return the configuration of the checked topic."""
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
             "internal.segment.bytes": "2000",
@@ -92,19 +92,25 @@ class Scenario:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether no record is ever deleted."""
+        """Return whether neither DeleteRecords nor retention removes records of the checked topic."""
         return not self.trims and self.retention_bytes < 0
 
     @property
     def keeps_log_starts(self) -> bool:
-        """Whether an acknowledged log start survives; as in Apache Kafka, it reaches the disk a little later."""
+        """Return whether an acknowledged log start must last.
+
+        As in Apache Kafka, it reaches the disk a little later, so a restart without a clean shutdown may lose it.
+        """
         return not BOUNCES & {fault.kind for fault in self.plan}
 
 
 def scenario_of(
     seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[FaultKind] = ()
 ) -> Scenario:
-    """Return the scenario of a seed; with `kinds`, its faults are of these kinds."""
+    """Return the scenario of `seed`, with faults and work for `lasts_s` seconds of virtual time.
+
+    `brokers` and `kinds` replace the seed's choice of the number of brokers and of the kinds of faults.
+    """
     chance = random.Random(f"{seed}/scenario")
     brokers = brokers or chance.choice((3, 3, 3, 3, 4, 5))
     scenario = Scenario(
@@ -142,7 +148,7 @@ def scenario_of(
             brokers=1,
             min_insync_replicas=1,
             is_unclean=False,
-            administers=False,  # a restored store may have the id of a deleted topic
+            administers=False,  # a restored store may name the old id of a topic that was deleted and created again
             plan=plan,
         )
     return scenario

@@ -1,7 +1,7 @@
-"""Snapshots of the offsets topic in a simulation, as the offset_replay job makes them for coordinators to load.
+"""Snapshots of the offsets topic in a simulation, like those of the offsets replay job. Coordinators load them.
 
-The leader's process builds the snapshot itself, as in sim_merges.py. Some time passes between reading and installing;
-meanwhile the leader may change, and others may compact or append.
+The real job reads and sends from outside of the broker. Here the leader's own process does both, as in sim_merges.py.
+Some time passes between the two, in which another broker may become leader, or the log may be compacted or grow.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from sparklog.testing.sim_workload import batches_of, bytes_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeSnapshot:
+    """A request to the leader to take a snapshot. `takes_s` is the pause in seconds between reading and sending."""
+
     partition: TopicPartition
     takes_s: float
 
@@ -45,7 +47,7 @@ TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take)
 
 
 def _newest(log: Log, end_offset: int) -> bytes:
-    """Return the newest record of each key below the offset as record batches, without tombstones."""
+    """Return the newest record of each key below `end_offset`, without tombstones, as record batches."""
     newest: dict[bytes, Record] = {}
     for _, records in batches_of(bytes_of(log, log.log_start_offset, end_offset)):
         newest.update((record.key or b"", record) for record in records)
@@ -54,7 +56,7 @@ def _newest(log: Log, end_offset: int) -> bytes:
 
 
 class Snapshotter:
-    """Makes a snapshot of a partition of the offsets topic, about once a second."""
+    """A client that has the leader of an offsets partition take a snapshot, about once a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The store of a simulated cluster, with the SQL of the embedded store; a copy of its file can be restored."""
+"""The cluster store of a simulation in the SQLite tables of the embedded store, kept in memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from sparklog.cluster.watches import Change
 
 
 class SqliteNodes(SqliteTree):
-    """Implements Nodes."""
+    """An implementation of Nodes: the embedded store's SQL on a database in memory."""
 
     def __init__(self) -> None:
         super().__init__(IN_MEMORY, busy_timeout_s=1)
 
     def copy(self) -> bytes:
-        """Return the bytes of the database file."""
+        """Return the database as the bytes of its file."""
         return self._db.serialize()
 
     def go_back(self, copy: bytes) -> None:
+        """Replace the database with a copy of its earlier state."""
         self._db.deserialize(copy)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:

@@ -1,11 +1,11 @@
-"""Compaction in a simulation: the real client writes tables of a few keys, and a compactor removes old values.
+"""Compaction in a simulation: the real client writes tables of a few keys, and a compactor removes superseded records.
 
-TableProducer   writes values of keys, and tombstones
-Compactor       plans as the compaction job does, and rewrites with the job's kernels under the broker's leases. The
-                broker's process does the work of the job, as in sim_merges.py. It compacts the offsets topic, too,
-                with small segments
-check_table     checks that the final value of each key is the last acknowledged one, or one sent later without an
-                answer. A superseded or deleted value never comes back
+TableProducer   sends values of keys, and tombstones
+Compactor       plans as the job does, and rewrites segments with the job's own kernels, through the broker's leases.
+                As in sim_merges.py, the broker's process does the work of the job. The compactor takes the offsets
+                topic too, after it has made the topic's segments small
+check_table     compares the final value of each key with the history. The value must be the last acknowledged one, or
+                one whose write has an unknown outcome. A superseded or deleted value must never come back
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ TABLE_CONFIG = {
 }
 LEASE_MS = 5_000
 SEGMENT_BYTES = "4000"
-"""The segment size of the offsets topic. A group's change of protocol is one batch of up to 2 kB."""
+"""The segment size of the offsets topic. The migration of a group to the other protocol is one batch of up to 2 kB."""
 MAP_BYTES = 64 << 10
 
 
 class TableProducer:
-    """Writes values, and sometimes deletes a key."""
+    """A real producer that puts values, and now and then deletes a key."""
 
     def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition]) -> None:
         self._user = user
@@ -103,6 +103,8 @@ class TableProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
+    """A request to the leader to compact a partition."""
+
     partition: TopicPartition
 
 
@@ -137,7 +139,7 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _Survey:
-    """The records in the planned segments, and which of them survive."""
+    """The contents of the segments of a plan, and which records stay."""
 
     def __init__(self, plan: CompactionPlan, description: LogDescription, data: Mapping[int, bytes]) -> None:
         self._config = description.config
@@ -176,7 +178,7 @@ def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Sur
 
 
 class Compactor:
-    """Compacts a partition of a table or of the offsets topic, several times a second."""
+    """A client that has leaders compact tables and the offsets topic, several times a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -192,7 +194,7 @@ class Compactor:
             await self._client.ask_leader(partition, COMPACT, Compact(partition=partition))
 
     async def _make_segments_small(self) -> bool:
-        """Set the segment size of the offsets topic; return whether the topic exists."""
+        """Lower the segment size of the offsets topic. Return whether it worked: the topic may not exist yet."""
         small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value=SEGMENT_BYTES)
         change = incremental_alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, CONSUMER_OFFSETS), changes=[small]
@@ -206,13 +208,15 @@ class Compactor:
 
 
 class Entry(NamedTuple):
+    """A record of a table. The value of a tombstone is None."""
+
     offset: int
     key: str
     value: str | None
 
 
 def entries_of(data: bytes) -> Iterator[Entry]:
-    """Yield the records of these batches."""
+    """Yield the records of some batches as entries, in order of their offsets."""
     for _, records in batches_of(data):
         for record in records:
             value = None if record.value is None else record.value.decode()
@@ -220,7 +224,7 @@ def entries_of(data: bytes) -> Iterator[Entry]:
 
 
 def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:
-    """Yield the anomalies of a table. It must not have had an unclean election."""
+    """Yield each anomaly of a table. The table must have had no unclean election."""
     said: dict[str, Entry] = {entry.key: entry for entry in entries}
     puts = [(operation, put) for operation, put in history.of(Put) if put.partition == partition]
     for key in KEYS:
@@ -230,8 +234,8 @@ def check_table(history: History, partition: TopicPartition, entries: Sequence[E
         late = {value for operation, value in of_key if operation.outcome is OperationOutcome.INFO}
         found = said.get(key)
         if (found.value if found else None) not in late | {last}:
-            yield Anomaly("wrong table", f"{partition}: {key} is {found} at the end, and {last!r} at {last_offset}")
+            yield Anomaly("wrong table", f"{partition}: {key} ends as {found}, not as {last!r} at {last_offset}")
     sent = {put.value for operation, put in puts if operation.outcome is not OperationOutcome.FAIL}
     for entry in entries:
         if entry.value is not None and entry.value not in sent:
-            yield Anomaly("phantom", f"{partition}: {entry}, which nobody sent, or whose producer was refused")
+            yield Anomaly("phantom", f"{partition}: nobody sent {entry}, or the send was refused")

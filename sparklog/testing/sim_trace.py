@@ -1,4 +1,4 @@
-"""The events of a simulation in order: a digest of all, and the text of the last ones."""
+"""The trace of a simulation: a digest of all lines, all events, and the text of the last lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT = 400
 
 
 class Trace:
-    """Records events. Two runs with equal digests did the same things at the same times."""
+    """All lines of a run with their virtual times. Two runs with the same digest did the same at the same times."""
 
     def __init__(self, now: Callable[[], float], *, keeps: int = KEPT) -> None:
         self._now = now
@@ -19,22 +19,25 @@ class Trace:
         self._events: list[str] = []
 
     def note(self, text: str) -> None:
-        """Record a detail; only those right before a failure are shown."""
+        """Add a line that is of interest only right before a failure."""
         line = f"{self._now():11.6f} {text}"
         self._digest.update(line.encode())
         self._last.append(line)
 
     def event(self, text: str) -> None:
-        """Record an event that is always shown, such as a fault or a change of leader."""
+        """Add a line that is always worth showing, such as a fault or a change of leaders."""
         self.note(text)
         self._events.append(self._last[-1])
 
     @property
     def digest(self) -> str:
+        """Return the digest of all lines so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def events(self) -> Iterator[str]:
+        """Return all lines that were added as events, oldest first."""
         return iter(self._events)
 
     def last(self, count: int) -> list[str]:
+        """Return the last `count` lines, or fewer if the trace keeps fewer."""
         return list(self._last)[-count:]

@@ -1,4 +1,4 @@
-"""DeleteRecords in a simulation: it raises the log start of checked partitions to a committed offset."""
+"""DeleteRecords in a simulation: it moves up the log start of checked partitions, to a committed offset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_MS = 2_500
 
 
 class Trimmer:
-    """Deletes some records that consumers know to be committed, every few seconds."""
+    """A client that deletes records below a high watermark that a consumer has seen, every second or two."""
 
     def __init__(self, client: SimClient, history: History, consumers: Sequence[SimConsumer]) -> None:
         self._client = client

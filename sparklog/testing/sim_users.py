@@ -1,14 +1,14 @@
-"""The real `sparklog.client` in a simulation: producers, consumers and groups of consumers, over the gRPC listener.
+"""The real `sparklog.client` in a simulation: producers, consumers and consumer groups, over the gRPC listener.
 
-    UserProducer    sends many records at once: several batches and partitions a request, several requests in flight.
-                    With acks below all, the only check is that nobody reads a value that was never sent
-    UserConsumer    reads one partition from its log start; if the log start has risen, it continues there
-    UserGroup       consumers that share topics, subscribed by name or by pattern, with eager or cooperative
-                    rebalances, some with a group_instance_id. They are killed or close, and start again. The group must
-                    receive every record that is there at the end, also of topics that were deleted and created again
+    UserProducer    sends many records at once: several batches and partitions per request, several requests in flight.
+                    With acks=all, acknowledged records must last. With less, the checks only forbid invented values
+    UserConsumer    reads one partition from its start. If the log starts later than its position, it goes on there
+    UserGroup       consumers that share topics, by name or by pattern, with eager or cooperative rebalances, and some
+                    with a group_instance_id. They are killed, or close, and start again. The group must be shown at
+                    least all records that exist, also those of topics that were deleted and created again
 
-Each client runs in a process of its own, and a killed process sends nothing more. So no code here uses `async with`: a
-killed client never awaits its exit.
+Each life of a client is a process of its own, and a killed process runs no code. So nothing here uses `async with`:
+the end of the block would never run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REQUEST_TIMEOUT_MS = 2_500
 DELIVERY_TIMEOUT_MS = 8_000
 SESSION_TIMEOUT_MS = 3_000
 LIFE_S = 4.0
-"""The mean lifetime of a consumer of a group, in seconds, unless it runs to the end."""
+"""The mean lifetime of a group's consumer in seconds, until the faults are over."""
 EVERYTHING = 1 << 62
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -51,7 +51,7 @@ Report = Callable[[str, str], None]
 
 
 class SimUser:
-    """A process that runs clients: a name, a clock, and the network."""
+    """The owner of real clients: their name, their process, their random numbers, and their access to the network."""
 
     def __init__(self, name: str, loop: SimLoop, network: SimNetwork, bootstrap: Sequence[str], seed: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class SimUser:
         self._bootstrap = list(bootstrap)
 
     def options(self) -> dict[str, Any]:
-        """The options of every client."""
+        """Return the keyword arguments that every client gets."""
         return {
             "clock": LoopClock(self._loop),
             "random": random.Random(self.chance.random()),
@@ -74,7 +74,10 @@ class SimUser:
         }
 
     async def live(self, life: Coroutine[Any, Any, None], lasts_s: float | None = None) -> None:
-        """Run the coroutine in a process of its own, and kill the process after a time; raises what it raises."""
+        """Run `life` in a new process, and kill the process at the end of `life` or after `lasts_s` seconds.
+
+        Raises what `life` raises.
+        """
         self.process = process = SimProcess(self.name)
         task = process.context().run(lambda: self._loop.create_task(life))
         await asyncio.wait([task], timeout=lasts_s)
@@ -85,7 +88,7 @@ class SimUser:
 
 
 class UserProducer:
-    """Sends several records at a time, each with its own value."""
+    """A real producer that sends a few records at a time, each with a value of its own."""
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class UserProducer:
         operation = self._history.begin(
             self._user.name, Send(partition=place, values=(value,), is_idempotent=is_idempotent)
         )
-        operation.tries = 1 if is_idempotent else 2  # at least
+        operation.tries = 1 if is_idempotent else 2  # the client retries by itself
         try:
             await producer.send(topic, value, partition=number, on_delivery=partial(self._told, operation))
         except SparklogError as error:
@@ -149,7 +152,7 @@ class UserProducer:
 
 
 class UserConsumer:
-    """Reads one partition from offset 0."""
+    """A real consumer that reads one partition from offset 0."""
 
     def __init__(self, user: SimUser, history: History, partition: TopicPartition, report: Report) -> None:
         self.partition = partition
@@ -166,14 +169,14 @@ class UserConsumer:
         await self._user.live(self._read(is_over.is_set))
 
     async def run_again_and_again(self, is_over: asyncio.Event) -> None:
-        """Run one consumer after the other, each from the log start."""
+        """Run one consumer after the other, each from offset 0 and for about a second."""
         chance = self._user.chance
         while not is_over.is_set():
             self.position = 0
             await self._user.live(self._read(is_over.is_set), chance.expovariate(1))
 
     async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
-        """Read until `is_enough`; return whether that was before `deadline`."""
+        """Read until `is_enough` or `deadline`, the loop's time in seconds. Return whether `is_enough` holds."""
         loop = asyncio.get_running_loop()
         await self._user.live(self._read(lambda: is_enough() or loop.time() > deadline))
         return is_enough()
@@ -211,7 +214,7 @@ class UserConsumer:
         self._history.end(operation, OperationOutcome.OK, Polled(shown, EVERYTHING, 0, self.position))
 
     async def _go_to_the_start(self, consumer: AsyncConsumer) -> None:
-        """Seek to the log start, as auto_offset_reset="earliest" does."""
+        """Seek to the log's start, like auto_offset_reset="earliest"."""
         operation = self._history.begin(self.name, FindStart(partition=self.partition))
         try:
             self.position = (await consumer.beginning_offsets([self.partition]))[self.partition]
@@ -223,7 +226,7 @@ class UserConsumer:
 
 
 class UserGroup:
-    """The records that all members of a group have received together."""
+    """The records that the members of a group have been shown, taken together."""
 
     def __init__(
         self,
@@ -234,7 +237,11 @@ class UserGroup:
         pattern: str | None = None,
         checked: Sequence[TopicPartition] = (),
     ) -> None:
-        """Of `checked` partitions, the history has what each member received; other topics may be created again."""
+        """Make a group that subscribes to `topics` or to `pattern`.
+
+        The history records what each member is shown of the `checked` partitions. Other partitions may be deleted and
+        created again meanwhile.
+        """
         self.name = name
         self.topics = topics
         self.pattern = pattern
@@ -243,7 +250,7 @@ class UserGroup:
         self._history = history
 
     def show(self, member: str, partition: TopicPartition, records: Sequence[tuple[int, str]]) -> None:
-        """Add consecutive records of a partition, at least one, that a member received."""
+        """Note that `member` was shown consecutive records of a partition, at least one, as (offset, value)."""
         self.shown.setdefault(partition, set()).update(value for _, value in records)
         if partition not in self._checked:
             return
@@ -252,17 +259,17 @@ class UserGroup:
         self._history.end(operation, OperationOutcome.OK, Polled(tuple(records), EVERYTHING, 0, last + 1))
 
     def reads(self, topic: str) -> bool:
-        """Return whether the group is subscribed to the topic."""
+        """Return whether the group subscribes to the topic."""
         return topic in self.topics if self.topics else re.search(self.pattern or "", topic) is not None
 
     def unseen(self, partition: TopicPartition, values: Mapping[int, str]) -> list[str]:
-        """Return the values, given by offset, that no member has received of the partition."""
+        """Return a text for each of `values`, by their offsets in the partition, that no member was shown."""
         shown = self.shown.get(partition, set())
         return [f"{partition}@{offset} = {value!r}" for offset, value in values.items() if value not in shown]
 
 
 class UserMember:
-    """One consumer after the other, each a member of the group."""
+    """A member of a group: one real consumer after the other, each in a process of its own."""
 
     def __init__(self, user: SimUser, group: UserGroup, *, is_static: bool, strategy: str) -> None:
         self.owned: set[TopicPartition] = set()
@@ -289,14 +296,14 @@ class UserMember:
         while not is_over.is_set():
             lasts_s = chance.expovariate(1 / LIFE_S)
             ends = asyncio.get_running_loop().time() + lasts_s
-            if chance.random() < 0.5:  # closed, not killed
+            if chance.random() < 0.5:  # this consumer closes; the other one is killed
                 await self._live(is_over, ends)
             else:
                 await self._live(is_over, None, lasts_s)
             await asyncio.sleep(chance.uniform(0, 1))
 
     async def settle(self) -> None:
-        """Stay a member until cancelled."""
+        """Be a member until cancelled, in a new life after each error."""
         while True:
             await self._live(asyncio.Event(), None)
 

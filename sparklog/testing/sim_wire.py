@@ -1,10 +1,10 @@
-"""Clients of Kafka's wire protocol in a simulation; they behave as Kafka's own clients do.
+"""Clients of Kafka's wire protocol in a simulation. They work as Kafka's own clients do.
 
-WireProducer   sends requests of several partitions, up to five in flight on a connection. Batches have sequence
-               numbers; unacknowledged ones are sent again in order, with the same numbers. After it gives up a batch,
-               it bumps the epoch of its producer id
-WireConsumer   reads all partitions in one fetch session, whose requests name only changed partitions. It sends the
-               last fetched epoch, and sometimes looks up an offset by timestamp
+WireProducer   sends requests for several partitions, with up to five in flight. It is idempotent: it resends what is
+               not acknowledged, in order and with the same sequence numbers. After it gives up a batch, it goes on
+               with the next epoch of its producer id
+WireConsumer   reads all partitions of a broker in one fetch session, whose requests name only what has changed. It
+               sends the epoch that it read last, and at times looks up the first offset of a timestamp
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """The unacknowledged batches of a partition; the first `sent` of them are in flight."""
+    """The batches of a partition that are not acknowledged yet. The first `sent` of them await an answer."""
 
     batches: deque[_Batch] = field(default_factory=deque)
     sent: int = 0
@@ -67,7 +67,7 @@ class _Queue:
 
 
 class WireProducer:
-    """Sends until it is stopped, then until its queues are empty."""
+    """An idempotent producer that sends until it is told to stop, and then until its queues are empty."""
 
     def __init__(self, client: SimKafka, history: History, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -115,13 +115,13 @@ class WireProducer:
                 self._give_up(queue, queue.batches[0], "its time is up")
 
     def _give_up(self, queue: _Queue, batch: _Batch, why: str) -> None:
-        """Give up a batch; the batches after it get new sequence numbers."""
+        """Give up a batch and the epoch: the batches behind it need new sequence numbers."""
         queue.batches.remove(batch)
         self._history.end(batch.operation, OperationOutcome.INFO if batch.is_doubtful else OperationOutcome.FAIL, why)
         self._is_epoch_over = True
 
     def _begin_epoch(self) -> None:
-        """Bump the producer epoch, as an idempotent producer without transactions does (KIP-360)."""
+        """Raise the producer epoch without a request, as a producer without transactions does (KIP-360)."""
         self._is_epoch_over = False
         self._epoch += 1
         for queue in self._queues.values():
@@ -132,7 +132,7 @@ class WireProducer:
             self._give_up_doubtful()
 
     def _give_up_doubtful(self) -> None:
-        """Give up batches without a clear result: with a new epoch, they might be written twice."""
+        """Give up all batches that may be in the log already: under a new epoch they would be written twice."""
         for queue in self._queues.values():
             for batch in [each for each in queue.batches if each.is_doubtful]:
                 queue.batches.remove(batch)
@@ -153,7 +153,7 @@ class WireProducer:
         self._producer_id, self._epoch = given.producer_id, given.producer_epoch
 
     async def _send_some(self) -> None:
-        """Send one request to one leader, with a batch of each of its partitions that has one."""
+        """Send one request to a random leader, with one batch of each of its partitions that has one to send."""
         leaders: dict[str, list[TopicPartition]] = {}
         for partition, queue in self._queues.items():
             if queue.sent < len(queue.batches):
@@ -223,7 +223,7 @@ class WireProducer:
 
     def _settle(self, queue: _Queue, batch: _Batch, outcome: KafkaError | int) -> None:
         if batch not in queue.batches:
-            return  # was given up together with its epoch
+            return  # it was given up with its epoch
         if isinstance(outcome, int):
             self._history.end(batch.operation, OperationOutcome.OK, outcome if outcome >= 0 else None)
             queue.batches.remove(batch)
@@ -231,14 +231,14 @@ class WireProducer:
             return
         batch.is_doubtful = True
         self._client.forget_leader(batch.send.partition)
-        queue.sent = 0  # it and all later batches are sent again once their responses have come
+        queue.sent = 0  # resend this batch and all batches behind it
         is_lost = isinstance(outcome, OutOfOrderSequenceNumber) and queue.batches[0] is batch
         if is_lost or (not outcome.retriable and not isinstance(outcome, OutOfOrderSequenceNumber)):
             self._give_up(queue, batch, str(outcome))
 
 
 class WireConsumer:
-    """Reads all partitions from offset 0, until it is stopped."""
+    """A consumer that reads all partitions from offset 0 until it is told to stop."""
 
     def __init__(
         self, client: SimKafka, history: History, partitions: Sequence[TopicPartition], report: Report
@@ -262,7 +262,7 @@ class WireConsumer:
                 await self._look_up(self._client.chance.choice(list(self.positions)))
 
     async def poll(self) -> None:
-        """Send one fetch to one broker, for all partitions that it leads."""
+        """Send one fetch request to a random leader, for all partitions that it leads."""
         chance = self._client.chance
         led: dict[str, dict[TopicPartition, int]] = {}
         for partition in self.positions:
@@ -384,7 +384,7 @@ class WireConsumer:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
     async def _list_offsets(self, name: TopicPartition, timestamp: int) -> tuple[int, int]:
-        """Return offset and timestamp; both are -1 if no record matches."""
+        """Return an offset and its timestamp in ms, or -1 for both if there is none. Raises KafkaError."""
         try:
             address, epoch = await self._client.leader(name)
             part = {"partition_index": name.partition, "current_leader_epoch": epoch, "timestamp": timestamp}
@@ -401,7 +401,7 @@ class WireConsumer:
 
 
 class _Session:
-    """The client's side of a fetch session (KIP-227)."""
+    """The client's state of a fetch session (KIP-227)."""
 
     def __init__(self) -> None:
         self.id = 0
@@ -409,7 +409,7 @@ class _Session:
         self._known: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def changes(self, wanted: dict[TopicPartition, tuple[int, int, int]]) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Return the partitions that the next request of the session must name."""
+        """Return the partitions that the next request has to name: all in a new session, else the changed ones."""
         return {name: each for name, each in wanted.items() if not self.id or self._known.get(name) != each}
 
     def forget(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -1,7 +1,7 @@
-"""The clients of a simulated cluster that a scenario asks for, each with a name and a random generator of its own.
+"""The clients of a simulated cluster: those that a scenario asks for, each with its own name and random numbers.
 
-Their operations go into the history that is checked. Operations on tables, and on topics that are deleted and created
-again, go into histories that are not.
+Most clients record their operations in the history that the run checks. Clients of topics that are deleted and created
+again, readers of tables, and guests record theirs in histories that nobody reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OFFSETS_PARTITIONS = 2
 
 
 class Worker(Protocol):
-    """A client that works until the run is over."""
+    """A client that works until `is_over` is set."""
 
     async def run(self, is_over: asyncio.Event) -> None: ...
 
@@ -47,7 +47,7 @@ class Workers:
         self._history = history
         self._bootstrap = [node.name for node in cluster.nodes.values()]
         self.partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
-        """The checked partitions."""
+        """The partitions that the run checks."""
         self.tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
         self._offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS)]
         self.compacted = [*self.tables, *self._offsets] if scenario.compacts else []
@@ -61,7 +61,7 @@ class Workers:
             for name in (self.partitions if scenario.users else ())
         ]
         self.readers: list[SimConsumer | UserConsumer] = [*self._consumers, *users]
-        """The consumers that read a partition from its start, and finally to its end."""
+        """The consumers that each read one partition from its start, and to its end once the faults are over."""
         self.admin = Administrator(
             self._client("admin"),
             history,
@@ -73,7 +73,7 @@ class Workers:
         self.user_groups = list(self._groups_of_users())
 
     def work(self, is_over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutine of each client."""
+        """Return one coroutine for the work of each client."""
         watcher = SimGroup(self._client("watcher"), self._history, "group", self._consumers[0])
         readers = [
             UserConsumer(self._user(f"{name}-reader"), self._unchecked(), name, self._report) for name in self.tables
@@ -85,7 +85,7 @@ class Workers:
         ]
 
     def reader_of_commits(self, group: str, partition: TopicPartition) -> SimGroup:
-        """Return a client that fetches the group's committed offset of a partition."""
+        """Return a client that can fetch what a group has committed for a partition."""
         consumer = next(each for each in self._consumers if each.partition == partition)
         return SimGroup(self._client(f"{group}-reader"), self._history, group, consumer)
 
@@ -116,14 +116,14 @@ class Workers:
             yield Merger(self._client("merger"), self.partitions)
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
-        """Yield one group of each protocol, if the scenario has members."""
+        """Yield one group for each protocol, if the scenario has members."""
         for name, kind in (("classic", SimClassicMember), ("consumer", SimConsumerMember)):
             if self._scenario.members:
                 group = MemberGroup(name, self._history, self.partitions)
                 yield [kind(self._client(f"{name}-{number}"), group) for number in range(self._scenario.members)]
 
     def _groups_of_users(self) -> Iterator[tuple[UserGroup, list[UserMember]]]:
-        """Yield an eager group of the checked topic, and a cooperative group of all topics."""
+        """Yield an eager group that reads the checked topic, and a cooperative one that reads scratch topics too."""
         checked = self.partitions if self._scenario.keeps_all else ()
         eager = UserGroup("eager", self._history, topics=[TOPIC], checked=checked)
         stepwise = UserGroup("stepwise", self._history, pattern=ALL_TOPICS, checked=checked)
@@ -139,7 +139,7 @@ class Workers:
                 )
 
     def _guest(self, group: UserGroup) -> Guest:
-        """Return a guest with a history of its own: the group's members record what the group receives."""
+        """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
         name = f"{group.name}-guest"
         return Guest(self._client(name), MemberGroup(group.name, self._unchecked(), self.partitions))
 
@@ -162,7 +162,7 @@ class Workers:
         )
 
     def _writer_of_other_topics(self) -> SimProducer:
-        """Return a producer for topics that are deleted and created again."""
+        """Return a producer for the topics that the administrator deletes and creates again."""
         return SimProducer(
             self._client("scratch"), self._unchecked(), SCRATCH_PARTITIONS, self._report,
             is_idempotent=False, tries_again=False,
@@ -172,9 +172,9 @@ class Workers:
         return History(self._cluster.loop.time)
 
     def _report(self, kind: str, text: str) -> None:
-        """Report a sequence that is out of order, or a loss of records that were read.
+        """Report a broken sequence or a truncation, unless there was an unclean election.
 
-        Both are allowed after unclean elections, and only then: the leader may lack what its clients know.
+        Only after an unclean election may a leader lack what its clients have sent and read.
         """
         if not self._cluster.tree.unclean:
             self._cluster.report(kind, text)
@@ -191,4 +191,4 @@ class Workers:
 
 
 def _nothing(kind: str, text: str) -> None:
-    """Report nothing: a topic that was created again lacks the records of its predecessor."""
+    """Ignore a finding: a topic that was created again does not know the sequence numbers of the deleted one."""

@@ -1,13 +1,15 @@
-"""The clients of a simulated cluster that call its APIs directly; a history records each operation.
+"""The work of the clients of a simulated cluster. A history records each operation.
 
-    producer    sends small batches with acks=all, one at a time. An idempotent producer repeats a request until it is
-                answered, and takes a new id after it gives up. Another one sends once, or repeats and may write twice
-    consumer    reads a partition from its start, from leaders and sometimes from other replicas
-    group       commits its position, and sometimes fetches the committed offset
-    admin       creates and deletes topics, adds partitions, moves them, elects leaders, changes configurations
+    producer    sends small batches with acks=all, one after the other. An idempotent producer retries until it has an
+                answer, and takes a new producer id after it gives up. Another one tries once, or retries and may then
+                write a batch twice
+    consumer    reads each partition from its start, from the leader or at times from any replica
+    group       commits the position of a consumer, and at times fetches the committed offset
+    admin       creates topics, adds partitions, deletes topics, moves partitions, elects leaders, changes
+                configurations (sim_admin.py)
 
-An operation has failed (FAIL) only if each attempt was refused before an append, or never left the client. Otherwise
-its batch may have been written.
+The outcome FAIL means that a batch was certainly not written: it was never sent, or every broker refused it before it
+appended anything.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from sparklog.testing.sim_history import (
 )
 
 NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
-"""Errors that a broker returns before it appends."""
+"""Errors after which the batch is not in the log: a broker returns them before it appends."""
 GIVE_UP_S = 8.0
 MAX_READ = 1 << 30
 Report = Callable[[str, str], None]
 
 
 class SimProducer:
-    """Sends until it is stopped."""
+    """A producer that sends one batch at a time until it is told to stop."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class SimProducer:
                 is_in_doubt |= not isinstance(error, NOT_WRITTEN)
                 self._client.forget_leader(send.partition)
                 if isinstance(error, OutOfOrderSequenceNumber):
-                    self._report("sequence", f"{self._client.name} sent {send.values}, next in order: {error}")
+                    self._report("sequence", f"{self._client.name} sent {send.values} in order, but: {error}")
                 elif self._tries_again and asyncio.get_running_loop().time() < deadline:
                     await self._client.back_off()
                     continue
@@ -126,7 +128,7 @@ class SimProducer:
             return
 
     async def _try(self, send: Send) -> tuple[int, int | None]:
-        """Return the offset of the response, and the leader epoch of the request."""
+        """Send once. Return the answered offset, and the leader epoch that the request named. Raises KafkaError."""
         address, epoch = await self._client.leader(send.partition)
         says_epoch = self._says_epochs or self._client.chance.random() < 0.5
         part = produce.PartitionProduce(
@@ -151,7 +153,7 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads one partition from offset 0."""
+    """A consumer that reads one partition from offset 0."""
 
     def __init__(
         self, client: SimClient, history: History, partition: TopicPartition, *, from_followers: float = 0.0
@@ -172,7 +174,7 @@ class SimConsumer:
             await self.poll()
 
     async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
-        """Read until `is_enough`; return whether that was before `deadline`."""
+        """Read from leaders until `is_enough`. Return False if the loop's time passes `deadline` (seconds) before."""
         self._from_followers = 0.0
         while not is_enough():
             if asyncio.get_running_loop().time() > deadline:
@@ -181,7 +183,7 @@ class SimConsumer:
         return True
 
     async def poll(self) -> None:
-        """Fetch once, and record the result."""
+        """Fetch once, record the result in the history, and move the position."""
         operation = self._history.begin(self.name, Poll(partition=self.partition, position=self.position))
         try:
             polled = await self._fetch()
@@ -199,7 +201,7 @@ class SimConsumer:
         self.high_watermark = polled.high_watermark
 
     async def _go_to_the_start(self) -> None:
-        """Seek to the log start, as auto.offset.reset=earliest does."""
+        """Move the position to the log's start, like auto.offset.reset=earliest."""
         query = list_offsets.PartitionOffsetQuery(
             topic=self.partition.topic, partition=self.partition.partition, position=list_offsets.EARLIEST
         )
@@ -244,7 +246,7 @@ class SimConsumer:
 
 
 class SimGroup:
-    """Commits the position of a consumer; it is the only one that commits for its group."""
+    """A client that commits a consumer's position for a group, or only fetches the committed offset."""
 
     def __init__(self, client: SimClient, history: History, group: str, consumer: SimConsumer) -> None:
         self._client = client
@@ -263,7 +265,7 @@ class SimGroup:
                 await self.read()
 
     async def watch(self, is_over: asyncio.Event) -> None:
-        """Fetch the committed offset again and again, while another client commits."""
+        """Only fetch the committed offset, while another client commits."""
         while not is_over.is_set():
             await asyncio.sleep(self._client.chance.expovariate(3))
             await self.read()
@@ -285,9 +287,9 @@ class SimGroup:
         await self._do(operation, commit)
 
     async def read(self, *, is_current: bool = False) -> bool:
-        """Fetch the committed offset; return whether there was an answer.
+        """Fetch the committed offset. Return whether the coordinator answered.
 
-        is_current: no stale coordinator can be left that might answer.
+        Set `is_current` when no replaced coordinator can answer any more. The check then accepts no outdated offset.
         """
         partition = self._consumer.partition
         action = ReadCommit(group=self._group, partition=partition, is_current=is_current)
@@ -315,7 +317,7 @@ class SimGroup:
 
 
 def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Yield the header and the records of each batch."""
+    """Yield the header and the records of each batch in `data`."""
     at = 0
     while at < len(data):
         header = read_header(data, at)
@@ -324,7 +326,7 @@ def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
 
 
 def bytes_of(log: Log, offset: int, end_offset: int) -> bytes:
-    """Return the bytes of the log between two offsets."""
+    """Return the bytes of the batches from `offset` up to `end_offset`. The first one may begin before `offset`."""
     pieces = []
     while offset < end_offset:
         piece = log.read(offset, MAX_READ, max_offset=end_offset)
@@ -343,10 +345,10 @@ def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
 
 
 def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
-    """Return the values in these batches by offset, from `from_offset` on."""
+    """Return the values in some batches at `from_offset` and above, by their offsets."""
     return dict(_read(data, from_offset))
 
 
 def times_of(data: bytes) -> dict[int, int]:
-    """Return the timestamps in these batches by offset."""
+    """Return the timestamps in ms in some batches, by their offsets."""
     return {record.offset: record.timestamp_ms for _, records in batches_of(data) for record in records}
