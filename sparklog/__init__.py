@@ -4,7 +4,7 @@ import os
 
 from sparklog.base.lazy import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["__version__", "client", "testing"]
 

@@ -188,7 +188,7 @@ class BrokerCollector(Collector):
             return
         figures = self._broker.services.controller.figures
         for name, value in figures._asdict().items() if figures else ():
-            text = f"Number in the whole cluster, as its controller knows: {name.replace('_', ' ')}."
+            text = f"The number of {name.replace('_', ' ')} in the cluster; the controller alone has it."
             yield GaugeMetricFamily(f"sparklog_cluster_{name}", text, value=value)
 
 
