@@ -100,15 +100,11 @@ class Fs(ReadFs, Protocol):
 class LocalFile:
     """A local file, read with pread and appended with pwrite."""
 
-    __slots__ = ("_fd", "_size")
+    __slots__ = ("_fd", "size")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._size = os.fstat(fd).st_size
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self.size = os.fstat(fd).st_size
 
     def read_at(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
@@ -122,18 +118,18 @@ class LocalFile:
         return b"".join(parts)
 
     def append(self, data: Buffer) -> None:
-        written = os.pwrite(self._fd, data, self._size)
-        self._size += written
+        written = os.pwrite(self._fd, data, self.size)
+        self.size += written
         if written < len(data):  # after a signal or on a nearly full disk: write the rest
             rest = memoryview(data)[written:]
             while rest:
-                written = os.pwrite(self._fd, rest, self._size)
-                self._size += written
+                written = os.pwrite(self._fd, rest, self.size)
+                self.size += written
                 rest = rest[written:]
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
-        self._size = size
+        self.size = size
 
     def flush(self) -> None:
         os.fdatasync(self._fd)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from uuid import UUID
 
 from sparklog.base.errors import (
@@ -191,7 +192,7 @@ class FetchContext:
         """Iterate over the reads, in order, each with its session entry (None without a session)."""
         if self.session:
             return ((cached.asked, cached) for cached in self.session.partitions.values())
-        return ((part, None) for part in self.asked)
+        return zip(self.asked, repeat(None), strict=False)
 
 
 class FetchSessions:

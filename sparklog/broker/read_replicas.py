@@ -48,10 +48,10 @@ def check_is_committed(replica: Replica, fetch_offset: int) -> None:
 
 
 def preferred_read_replica(
-    config: BrokerConfig, metadata: MetadataCache, replica: Replica, fetch_offset: int, client_rack: str | None
+    config: BrokerConfig, metadata: MetadataCache, replica: Replica, fetch_offset: int, client_rack: str
 ) -> int:
     """Return the id of the broker that a consumer in that rack should read from; NO_REPLICA: this one."""
-    if not client_rack or config.replica_selector_class == LEADER_ONLY or not replica.partition.is_leader:
+    if config.replica_selector_class == LEADER_ONLY or not replica.partition.is_leader:
         return NO_REPLICA
     if config.broker_rack == client_rack:
         return NO_REPLICA

@@ -142,10 +142,12 @@ class LogWriter:
         self._room.take(size)
         if rolls and self._segment.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self.roll(first_offset)
-        with self._room.needed("records"):
+        try:
             self._segment.append(data, batches)
-        self._state.assign_epoch(leader_epoch, first_offset)
-        self._state.advance_end(last_offset + 1)
+        except OSError as error:
+            self._room.check(error, "records")
+            raise
+        self._state.note_append(leader_epoch, first_offset, last_offset + 1)
         return Appended(
             first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size,
             self._state.must_flush,

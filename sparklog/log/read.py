@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
@@ -49,7 +50,7 @@ class SegmentsReader:
             if not start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(f"offset {offset} is not in {state}")
             limit = end_offset if max_offset is None else min(max_offset, end_offset)
-            return self.again(lambda: self._read(offset, max_bytes, limit, min_one_batch=min_one_batch))
+            return self.again(partial(self._read, offset, max_bytes, limit, min_one_batch=min_one_batch))
 
     def _read(self, offset: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> LogSlice:
         state = self._state

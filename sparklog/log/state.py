@@ -115,13 +115,19 @@ class LogState:
         """Whether flush.messages records are unflushed."""
         return self._end_offset - self._recovery_point >= self.config.flush_messages
 
+    def note_append(self, epoch: int, first_offset: int, next_offset: int) -> None:
+        """Record batches of `epoch`, which begins with them if it is newer than the latest epoch."""
+        if epoch > self._epochs.latest:
+            self.assign_epoch(epoch, first_offset)
+        self._end_offset = next_offset
+
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`, unless it is not newer than the latest epoch."""
         if epoch > self._epochs.latest:
             self._epochs = self._epochs.assign(epoch, start_offset)
 
     def advance_end(self, offset: int) -> None:
-        """Set the log end offset after an append, or to skip a gap in the leader's compacted log."""
+        """Set the log end offset to skip a gap in the leader's compacted log."""
         self._end_offset = offset
 
     def advance_start(self, offset: int) -> None:

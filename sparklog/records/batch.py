@@ -207,11 +207,10 @@ def check_batch(data: Buffer, position: int = 0) -> BatchHeader:
     Raises CorruptRecord for a wrong length or CRC, InvalidRecord for negative counts, and as `read_header` does.
     """
     header = read_header(data, position)
-    if position + header.size > len(data):
-        raise CorruptRecord(
-            f"batch at position {position} claims {header.size} bytes; {len(data) - position} are there"
-        )
-    crc = compute_crc(data, position, header.size)
+    size = LOG_OVERHEAD + header.batch_length
+    if position + size > len(data):
+        raise CorruptRecord(f"batch at position {position} claims {size} bytes; {len(data) - position} are there")
+    crc = compute_crc(data, position, size)
     if crc != header.crc:
         raise CorruptRecord(
             f"batch at offset {header.base_offset}: CRC is {crc:#010x}, its header says {header.crc:#010x}"
@@ -240,12 +239,12 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
                 f"last offset delta {header.last_offset_delta}; "
                 "a producer's batch holds at least one record and no gaps"
             )
-        if header.is_control:
+        if header.attributes & CONTROL_BIT:
             raise InvalidRecord(f"batch at position {position} is a control batch: clients cannot write those")
         if header.attributes & CODEC_MASK > Codec.ZSTD:
             raise InvalidRecord(f"batch at position {position}: no codec {header.attributes & CODEC_MASK}")
         batches.append((position, header))
-        position += header.size
+        position += LOG_OVERHEAD + header.batch_length
     if not batches:
         raise InvalidRecord("no record batch in the request")
     return batches

@@ -223,7 +223,8 @@ class ReplicaManager:
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
         partition = replica.partition
-        partition.check_leader_epoch(leader_epoch)
+        if leader_epoch is not None:
+            partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
         if not appended.is_duplicate:

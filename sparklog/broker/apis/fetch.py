@@ -133,17 +133,19 @@ class Fetch:
             now_ms=self.clock.monotonic_ms(),
         )
 
+        limit = self._limit(request)
+
         def attempt() -> list[PartitionFetched] | None:
-            found = self._read_all(request, context)
-            return found if self._is_enough(request, context, found) else None
+            found = self._read_all(request, context, limit)
+            return found if self._is_enough(request, context, found, limit) else None
 
         found: list[PartitionFetched] | None
         if context.size > TOGETHER:
-            found = await self._read_much(request, context)
+            found = await self._read_much(request, context, limit)
         else:
             found = await self.waiting.wait(_names(context), attempt, request.max_wait_ms)
             if found is None:
-                found = self._read_all(request, context)
+                found = self._read_all(request, context, limit)
         session_id, told = sessions.end(context, found, self.clock.monotonic_ms())
         for part in told:
             if part.slice:
@@ -153,7 +155,9 @@ class Fetch:
     def _limit(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self.config.fetch_max_bytes)
 
-    def _is_enough(self, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]) -> bool:
+    def _is_enough(
+        self, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched], limit: int
+    ) -> bool:
         if request.max_wait_ms == 0:
             return True
         size = missing = 0
@@ -164,9 +168,9 @@ class Fetch:
                 return True
             elif part.slice:
                 size += part.slice.size
-        return missing == context.size or size >= min(request.min_bytes, self._limit(request))
+        return missing == context.size or size >= min(request.min_bytes, limit)
 
-    async def _read_much(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    async def _read_much(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
         """Read many partitions as `__call__` reads few, but yield to other requests meanwhile."""
         names = list(_names(context))
         due_ms = self.clock.monotonic_ms() + request.max_wait_ms
@@ -181,17 +185,17 @@ class Fetch:
             # Start the wait before the read, so that an append to a partition already read is not missed.
             change = start(self.waiting.wait(names, attempt, due_ms - self.clock.monotonic_ms()))
             try:
-                found = await self._read_in_parts(request, context)
-                if self._is_enough(request, context, found):
+                found = await self._read_in_parts(request, context, limit)
+                if self._is_enough(request, context, found, limit):
                     return found
                 if await change is None:
-                    return await self._read_in_parts(request, context)
+                    return await self._read_in_parts(request, context, limit)
             finally:
                 change.cancel()
 
-    async def _read_in_parts(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    async def _read_in_parts(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
         results: list[PartitionFetched] = []
-        limit = left = self._limit(request)
+        left = limit
 
         async def read(pairs: Sequence[Pair]) -> None:
             nonlocal left
@@ -200,10 +204,9 @@ class Fetch:
         await self.slices.each(of_many(list(context.pairs()), PART), read)
         return results
 
-    def _read_all(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
         """Return the results now, without a session's partitions that have no news."""
         results: list[PartitionFetched] = []
-        limit = self._limit(request)
         self._read(request, context.pairs(), results, limit, limit)
         return results
 
@@ -257,13 +260,15 @@ class Fetch:
                     f"{part.topic}-{part.partition}: partition_max_bytes = {part.max_bytes} is negative"
                 )
             replica = self._find(request, part)
-            replica.partition.check_leader_epoch(part.current_leader_epoch)
+            if part.current_leader_epoch is not None:
+                replica.partition.check_leader_epoch(part.current_leader_epoch)
             diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
             check_is_committed(replica, part.fetch_offset)
-            preferred = preferred_read_replica(
-                self.config, self.metadata, replica, part.fetch_offset, request.client_rack
-            )
-            found = None
+            preferred, found = NO_REPLICA, None
+            if request.client_rack:
+                preferred = preferred_read_replica(
+                    self.config, self.metadata, replica, part.fetch_offset, request.client_rack
+                )
             if diverging is None and preferred == NO_REPLICA:
                 limit = min(part.max_bytes, left)
                 found = self.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)

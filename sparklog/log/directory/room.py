@@ -65,8 +65,12 @@ class FreeSpace:
         try:
             yield
         except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
+            self.check(error, what)
+            raise
+
+    def check(self, error: OSError, what: str) -> None:
+        """Look at the error of a write that can be retried. Raise KafkaStorageError if the disk is full."""
+        if error.errno in NO_ROOM:
             self._refusal = str(error)
             self._set_short(True)
             raise KafkaStorageError(f"no room for {what}: {error}") from error

@@ -101,10 +101,10 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
             place = place_at(chunk, 0, position)
             if place is None:
                 return
-        if place.end > end:
+        position += place.size
+        if position > end:
             return
         yield place
-        position = place.end
 
 
 def file_crc32c(file: ReadFile, size: int) -> int:

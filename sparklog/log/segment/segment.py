@@ -25,7 +25,7 @@ from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNA
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
 from sparklog.log.segment.offset_index import OffsetIndex
-from sparklog.log.segment.scan import BatchPlace, file_crc32c, walk
+from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, file_crc32c, walk
 from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 logger = logging.getLogger(__name__)
@@ -120,14 +120,17 @@ class ReadSegment:
         start = self.offsets.position_for(offset)
         if start:
             try:
-                for place in self.walk(start, end):
+                for place in walk(self.file, start, end):
                     if place.position == start and place.base_offset > offset:
                         break
                     if place.last_offset >= offset:
                         return place
             except CorruptRecord:
                 pass  # the index does not match the file: the walk from 0 finds out whether the file is intact
-        return next((place for place in self.walk(0, end) if place.last_offset >= offset), None)
+        for place in walk(self.file, 0, end):
+            if place.last_offset >= offset:
+                return place
+        return None
 
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
@@ -135,20 +138,25 @@ class ReadSegment:
         Returns that position and the offset after the last record. The next batch's base offset would not do: it may
         be greater, and a newer leader epoch may begin in the gap. `end`: where the segment's batches end.
         """
-        start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
+        after = start = first.end
+        left = min(stop, end) - after
+        if left <= 0:
+            return after, first.last_offset + 1
+        if left > CHUNK_BYTES:  # else one read has all the headers, and the indexes save nothing
+            start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
         while True:
             last = first
             try:
-                for place in self.walk(max(start, first.end), end):
+                for place in walk(self.file, max(start, after), end):
                     if place.end > stop or place.last_offset >= max_offset:
                         break
                     last = place
             except CorruptRecord:
-                if start <= first.end:
+                if start <= after:
                     raise
                 start = 0  # the index does not match: the walk from `first` on finds out whether the file is intact
                 continue
-            if last is not first or start <= first.end:
+            if last is not first or start <= after:
                 return last.end, last.last_offset + 1
             start = self.offsets.last_position(start)  # the batch there is too far: start at an earlier entry
 
@@ -278,7 +286,8 @@ class Segment(ReadSegment):
 
     def find(self, offset: int, end: int) -> BatchPlace | None:
         found = super().find(offset, end)
-        self._used()
+        if not self.is_pinned:
+            self._used()
         return found
 
     def flush(self) -> None:

@@ -45,9 +45,9 @@ class SegmentWriter:
     """Writer of a log's active segment. One writer at a time."""
 
     __slots__ = (
-        "_bytes_since_entry", "_created_ms", "_file", "_index_file", "_index_interval_bytes", "_jitter_ms",
-        "_max_age_ms", "_max_bytes", "_max_offset", "_max_offsets_bytes", "_max_times_bytes", "_offsets", "_time_file",
-        "_times", "segment",
+        "_bytes_since_entry", "_created_ms", "_file", "_first_timestamp_ms", "_index_file", "_index_interval_bytes",
+        "_is_index_full", "_jitter_ms", "_largest", "_max_age_ms", "_max_bytes", "_max_offset", "_max_offsets_bytes",
+        "_max_times_bytes", "_offsets", "_time_file", "_times", "segment",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +75,9 @@ class SegmentWriter:
         self._times: TimeIndex = TimeIndex(segment.base_offset) if index_anew else segment.times
         self._index_file = _IndexFile(fs, segment, OFFSET_INDEX, self._offsets.size_bytes)
         self._time_file = _IndexFile(fs, segment, TIME_INDEX, self._times.size_bytes)
-        segment.largest = self._times.last  # set early: a reader's lazy load would overwrite updates
+        self._largest: TimeEntry = self._times.last
+        segment.largest = self._largest  # set early: a reader's lazy load would overwrite updates
+        self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
         segment.pin(self._file, self._offsets, self._times)
@@ -92,16 +94,21 @@ class SegmentWriter:
         self._index_interval_bytes = config.index_interval_bytes
         self._max_offsets_bytes = config.segment_index_bytes // offset_entry * offset_entry
         self._max_times_bytes = (config.segment_index_bytes // time_entry - 1) * time_entry
+        self._look_at_index_sizes()
 
     def should_roll(self, size: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Return whether an append of `size` bytes up to `last_offset` must go to a new segment."""
         position = self._file.size
         if position == 0:
             return last_offset > self._max_offset
+        first = self._first_timestamp_ms
+        if first is None:
+            first = self._first_timestamp_ms = self.segment.first_timestamp_ms
+        age_ms = max_timestamp_ms - first if first >= 0 else now_ms - self._created_ms
         return (
             position > self._max_bytes - size
-            or self._age_ms(max_timestamp_ms, now_ms) > self._max_age_ms
-            or self._is_index_full()
+            or age_ms > self._max_age_ms
+            or self._is_index_full
             or last_offset > self._max_offset
         )
 
@@ -119,17 +126,20 @@ class SegmentWriter:
                 _cut_to(self._file, position)
             raise
         self.segment.size_bytes = self._file.size  # set before the timestamp: readers scan only up to the size
+        if not position:
+            self._first_timestamp_ms = batches[0].max_timestamp_ms
         for size, last_offset, timestamp in batches:
             self.add(position, size, last_offset, timestamp)
             position += size
 
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Account for a batch in the file: update the greatest timestamp, and add index entries if they are due."""
-        if max_timestamp_ms > self.segment.largest.timestamp_ms:
-            self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
-        if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full():
+        if max_timestamp_ms > self._largest.timestamp_ms:
+            self._largest = self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
+        if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full:
             self._offsets.append(last_offset, position)
-            self._times.append(*self.segment.largest)
+            self._times.append(*self._largest)
+            self._look_at_index_sizes()
             self._bytes_since_entry = 0
             if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
                 self._write_indexes_if_there_is_room()
@@ -139,6 +149,7 @@ class SegmentWriter:
         """Remove the batches from `position` on, which hold `offset` and above, and flush. Raises OSError."""
         self._offsets.truncate(offset)
         self._times.truncate(offset)
+        self._look_at_index_sizes()
         self._index_file.cut_to(self._offsets.size_bytes)
         self._time_file.cut_to(self._times.size_bytes)
         self._file.truncate(position)
@@ -147,11 +158,13 @@ class SegmentWriter:
         self._bytes_since_entry = 0
         if position == 0:
             self._created_ms = now_ms
+            self._first_timestamp_ms = None
         self._find_largest()
 
     def finish(self) -> None:
         """Complete the indexes and write them to their files. Raises OSError."""
-        self._times.append(*self.segment.largest)
+        self._times.append(*self._largest)
+        self._look_at_index_sizes()
         self._write_indexes()
 
     def flush_indexes(self) -> None:
@@ -181,12 +194,10 @@ class SegmentWriter:
             if error.errno not in NO_ROOM:
                 raise
 
-    def _is_index_full(self) -> bool:
-        return self._offsets.size_bytes >= self._max_offsets_bytes or self._times.size_bytes >= self._max_times_bytes
-
-    def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
-        first = self.segment.first_timestamp_ms
-        return max_timestamp_ms - first if first >= 0 else now_ms - self._created_ms
+    def _look_at_index_sizes(self) -> None:
+        self._is_index_full = (
+            self._offsets.size_bytes >= self._max_offsets_bytes or self._times.size_bytes >= self._max_times_bytes
+        )
 
     def _find_largest(self) -> None:
         """Set the greatest timestamp after a truncation: the last entry's, or that of a batch after it."""
@@ -195,7 +206,7 @@ class SegmentWriter:
         for place in self.segment.walk(start, self.size_bytes):
             if place.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
-        self.segment.largest = largest
+        self._largest = self.segment.largest = largest
 
 
 class _IndexFile:

@@ -112,14 +112,15 @@ class _SliceLeft:
         self.left -= size
 
 
-def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
-    """Return the parts to send. Small slices are read and joined with the bytes before and after them.
+def _gather(frame: Frame) -> tuple[deque[memoryview | _SliceLeft], int]:
+    """Return the parts to send, and the bytes of slices among them. Small slices are read and joined with the bytes
+    before and after them.
 
     Raises KafkaStorageError, or EOFError if a file is too short.
     """
     parts: deque[memoryview | _SliceLeft] = deque()
     together: list[bytes] = []
-    read = 0
+    read = unread = 0
     for part in frame:
         if not isinstance(part, LogSlice):
             together.append(part)
@@ -131,9 +132,10 @@ def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
                 parts.append(memoryview(b"".join(together)))
                 together = []
             parts.append(_SliceLeft(part))
+            unread += part.size
     if any(together):
         parts.append(memoryview(b"".join(together)))
-    return parts
+    return parts, unread
 
 
 def _whole(part: LogSlice) -> bytes:
@@ -171,13 +173,15 @@ class PlainChannel:
         try:
             if len(frame) == 1 and isinstance(frame[0], bytes):
                 data = frame[0]
-                sent = self._send_now(data)
+                try:
+                    sent = self._socket.send(data)
+                except (BlockingIOError, InterruptedError):
+                    sent = 0
                 if sent == len(data):
                     return True
                 self._left.append(memoryview(data)[sent:])
             else:
-                self._left = _gather(frame)
-                log_bytes = sum(part.left for part in self._left if isinstance(part, _SliceLeft))
+                self._left, log_bytes = _gather(frame)
                 self._is_copied = log_bytes <= SENDFILE_ABOVE_BYTES
                 if self._send_left():
                     return True
@@ -234,12 +238,6 @@ class PlainChannel:
     def _cut_off(self, error: Exception) -> None:
         logger.debug("a response was cut off: %s", error)
         self.close()
-
-    def _send_now(self, data: bytes) -> int:
-        try:
-            return self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            return 0
 
     def _send_some(self, left: deque[memoryview | _SliceLeft]) -> int:
         """Send from the first part, and return the number of bytes sent."""

@@ -143,8 +143,10 @@ class KafkaConnection:
         """Serve the requests in `data`. The buffer is reused after this returns."""
         at, end, turn = 0, len(data), REQUESTS_PER_TURN
         while at < end and not self._is_lost:
-            if self._is_busy or self._must_wait(turn):
+            if self._is_busy or turn == 0 or self._queue.is_full:
                 self._hold(data[at:])
+                if not self._is_busy:
+                    self._wait_for_turn()
                 return
             turn -= 1
             if end - at < _SIZE.size:
@@ -191,19 +193,13 @@ class KafkaConnection:
         self._refuse(f"a request of {size} bytes, where {self.session.max_request_bytes} are allowed")
         return False
 
-    def _must_wait(self, turn: int) -> bool:
-        """Return whether the next request must wait, for room in the queue or for other connections.
-
-        If so, `_go_on` is called later and serves it.
-        """
+    def _wait_for_turn(self) -> None:
+        """Have `_go_on` serve the held data once the queue has room, or after other connections."""
+        self._waits_for_turn = True
         if self._queue.is_full:
             self._queue.wait(self._go_on)
-        elif turn == 0:
-            asyncio.get_running_loop().call_soon(self._go_on)
         else:
-            return False
-        self._waits_for_turn = True
-        return True
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _hold(self, data: memoryview) -> None:
         """Keep data that cannot be served yet, and pause reading until it is served."""

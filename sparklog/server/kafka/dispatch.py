@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequest, UnsupportedVersion
@@ -97,24 +98,25 @@ async def answer(request: Request) -> Frame:
     if type(message) is bytes and call.session.opaque:
         token = await call.session.opaque(call.broker, call.session, message)
         return (_SIZE.pack(len(token)) + token,)
-    if type(message) is memoryview and translation.wide:
-        async with call.broker.slices.few:
-            found = await _respond(translation, call, message)
+    if type(message) is memoryview:
+        found = await _respond_to_large(translation, call, message)
+    elif translation.wide and is_wide(translation.wide, message):
+        found = await serve_wide(translation, call, message, translation.wide)
     else:
-        found = await _respond(translation, call, message)
+        found = await translation.respond(call, message)
     frame = _join(call, found)
     if len(frame) > 1:
         await bring_in(frame)
     return frame
 
 
-async def _respond(translation: Translation, call: KafkaCall, message: Message) -> Answer:
-    if type(message) is memoryview:
-        message = await asyncio.to_thread(_form(call.key, call.version).read, message)
-    wide = translation.wide
-    if wide and is_wide(wide, message):
-        return await serve_wide(translation, call, message, wide)
-    return await translation.respond(call, message)
+async def _respond_to_large(translation: Translation, call: KafkaCall, body: memoryview) -> Answer:
+    """Decode the request in a thread, and answer it."""
+    async with call.broker.slices.few if translation.wide else nullcontext():
+        message = await asyncio.to_thread(_form(call.key, call.version).read, body)
+        if translation.wide and is_wide(translation.wide, message):
+            return await serve_wide(translation, call, message, translation.wide)
+        return await translation.respond(call, message)
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
@@ -144,10 +146,9 @@ def _form(key: int, version: int) -> _Form:
 
 
 def _reader(translation: Translation, key: int, version: int) -> Callable[[memoryview], Message]:
-    if own := translation.read:
-        return lambda body: own(version, body)
-    most = translation.most_elements
-    return lambda body: read_request(key, version, body.toreadonly(), most)
+    if translation.read:
+        return partial(translation.read, version)
+    return partial(read_request, key, version, most=translation.most_elements)
 
 
 def _nothing(_: memoryview) -> None:

@@ -52,6 +52,7 @@ def read_request(key: int, version: int, data: bytes | memoryview, most: int = M
     bytes in Metadata and AlterUserScramCredentials.
     """
     cls = load_request_schema(key, version)
+    data = memoryview(data).toreadonly()
     check_array_counts(cls, data, most)
     try:
         request, _ = _reader(cls)(data, 0)

@@ -70,7 +70,9 @@ def string(text: str | None, *, flexible: bool) -> bytes:
 
 def array(count: int, *, flexible: bool) -> bytes:
     """Return the bytes that precede the `count` elements of an array."""
-    return varint(count + 1) if flexible else _INT32.pack(count)
+    if not flexible:
+        return _INT32.pack(count)
+    return _SHORT_VARINTS[count + 1] if count < 0x7F else varint(count + 1)
 
 
 def tags(fields: Mapping[int, bytes]) -> bytes:

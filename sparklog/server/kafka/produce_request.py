@@ -9,6 +9,8 @@ Flexible from version 9 on. kio would decode this as fast, but it copies the rec
 A request of 1 MiB, the maximum that producers send by default, has room for 15,000 batches of one record each. More
 than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
 decoded here.
+
+Most requests have one topic and one partition. So lengths of one byte are read in place, without a call.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest
-from sparklog.server.kafka.array_counts import ElementAllowance
+from sparklog.server.kafka.array_counts import TooManyElements
 from sparklog.server.kafka.packing import read_varint, skip_tags
 
 FIRST_FLEXIBLE = 9
@@ -70,15 +72,14 @@ def _read(data: memoryview) -> WireProduceRequest:
     acks, timeout_ms, count = _ACKS_TIMEOUT_AND_COUNT.unpack_from(data, at)
     at += _ACKS_TIMEOUT_AND_COUNT.size
     topics = []
-    room = ElementAllowance(MAX_PARTITIONS)
-    room.take(count)
+    left = _after(count, MAX_PARTITIONS)
     for _ in range(count):
         began = at
         name, at = _text(data, at)
         key = bytes(data[began:at])
         (count,) = _INT32.unpack_from(data, at)
         at += 4
-        room.take(count)
+        left = _after(count, left)
         partitions = []
         for _ in range(count):
             partition, size = _PARTITION.unpack_from(data, at)
@@ -93,12 +94,12 @@ def _read(data: memoryview) -> WireProduceRequest:
 
 def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
     """Decode a flexible version. The tagged fields after the topics are not defined yet and are ignored."""
-    transactional_id, at = _compact_text(data, 0)
+    transactional_id, at = _compact_text(data, 0) if data[0] else (None, 1)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
-    count, at = read_varint(data, at + _ACKS_AND_TIMEOUT.size)
+    at += _ACKS_AND_TIMEOUT.size
+    count, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
     topics = []
-    room = ElementAllowance(MAX_PARTITIONS)
-    room.take(count - 1)
+    left = _after(count - 1, MAX_PARTITIONS)
     for _ in range(count - 1):
         began, name, topic_id = at, "", None
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -108,8 +109,8 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
             text, at = _compact_text(data, at)
             name = text or ""
         key = bytes(data[began:at])
-        count, at = read_varint(data, at)
-        room.take(count - 1)
+        count, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
+        left = _after(count - 1, left)
         partitions = []
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(data, at)
@@ -117,9 +118,9 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
             records = None
             if size:
                 records, at = _take(data, at, size - 1)
-            at = skip_tags(data, at)
+            at = at + 1 if not data[at] else skip_tags(data, at)
             partitions.append(Produced(partition, records))
-        at = skip_tags(data, at)
+        at = at + 1 if not data[at] else skip_tags(data, at)
         topics.append(TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions))
     return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
@@ -127,6 +128,14 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
 @lru_cache(1024)
 def _topic_id(data: bytes) -> UUID:
     return UUID(bytes=data)
+
+
+def _after(count: int, left: int) -> int:
+    """Return how many elements may follow these. Raises TooManyElements if they are too many already."""
+    left -= max(0, count)
+    if left < 0:
+        raise TooManyElements(MAX_PARTITIONS)
+    return left
 
 
 def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:

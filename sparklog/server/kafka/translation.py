@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
@@ -20,8 +20,6 @@ from sparklog.server.kafka.messages import Message, make, response_type
 
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a request that is not served in parts: less than 100 ms of work."""
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,10 +60,6 @@ class KafkaCall:
     def client_host(self) -> str:
         """The client's address in Kafka's form, HOSTNAME/ADDRESS; Kafka leaves the host name empty."""
         return f"/{self.session.host}"
-
-    async def serve(self, api: Api[Request, Response], request: Request) -> Response:
-        """Call the broker's handler. Raises KafkaError if the request as a whole is refused."""
-        return await self.broker.serve(api, request)
 
     def answer(self, **values: Any) -> Message:
         """Return the response of this version with these fields (`messages.make`)."""

@@ -16,7 +16,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 def _serve(api: Api[AclsRequest, Any]) -> Callable[[KafkaCall, Message], Awaitable[Message]]:
     async def serve(call: KafkaCall, request: Message) -> Message:
-        return await call.serve(api, AclsRequest())
+        return await call.broker.serve(api, AclsRequest())
 
     return serve
 

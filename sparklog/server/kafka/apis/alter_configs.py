@@ -22,7 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         ],
         validate_only=request.validate_only,
     )
-    response = await call.serve(alter_configs.API, wanted)
+    response = await call.broker.serve(alter_configs.API, wanted)
     results = zip(request.resources, response.resources, strict=True)
     return call.answer(responses=[alter_result(asked, done.error) for asked, done in results])
 

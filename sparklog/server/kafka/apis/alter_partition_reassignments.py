@@ -28,7 +28,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         may_resize=may_resize,
         timeout_ms=whole_ms(request.timeout),
     )
-    response = await call.serve(alter_partition_reassignments.API, wanted)
+    response = await call.broker.serve(alter_partition_reassignments.API, wanted)
     topics = by_topic((name.topic, _result(name.partition, error)) for name, error in response.errors.items())
     return call.answer(
         allow_replication_factor_change=may_resize,

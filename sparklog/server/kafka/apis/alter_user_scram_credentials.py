@@ -23,7 +23,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
             for each in request.upsertions
         ],
     )
-    response = await call.serve(alter_user_scram_credentials.API, wanted)
+    response = await call.broker.serve(alter_user_scram_credentials.API, wanted)
     return call.answer(results=[_result(user, error) for user, error in response.results.items()])
 
 

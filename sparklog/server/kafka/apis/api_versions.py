@@ -24,7 +24,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
-    response = await call.serve(api_versions.API, ApiVersionsRequest())
+    response = await call.broker.serve(api_versions.API, ApiVersionsRequest())
     return call.answer(
         api_keys=[
             {

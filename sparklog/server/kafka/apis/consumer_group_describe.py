@@ -17,7 +17,9 @@ CLASSIC, CONSUMER = 0, 1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids))
+    response = await call.broker.serve(
+        group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids)
+    )
     ask = request.include_authorized_operations
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 

@@ -22,7 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         validate_only=request.validate_only,
         timeout_ms=whole_ms(request.timeout),
     )
-    response = await call.serve(create_topics.API, wanted)
+    response = await call.broker.serve(create_topics.API, wanted)
     return call.answer(topics=[_result(topic) for topic in response.topics])
 
 

@@ -12,7 +12,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
+    response = await call.broker.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
     return _answer(call, response.errors)
 
 

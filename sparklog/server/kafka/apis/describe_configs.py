@@ -21,7 +21,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
-    response = await call.serve(describe_configs.API, wanted)
+    response = await call.broker.serve(describe_configs.API, wanted)
     results = []
     for asked, found in zip(request.resources, response.resources, strict=True):
         entries = _set_for_all(found.entries) if _is_all_brokers(asked) else found.entries

@@ -19,7 +19,7 @@ FIRST_WITH_NOT_FOUND = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
+    response = await call.broker.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 

@@ -14,7 +14,7 @@ from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
+    response = await call.broker.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
     return call.answer(
         topics=[
             {"name": topic, "partitions": [_partition(part) for part in parts]}

@@ -11,7 +11,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeUserScramCredentialsRequest(users=[each.name for each in request.users or ()])
-    response = await call.serve(describe_user_scram_credentials.API, wanted)
+    response = await call.broker.serve(describe_user_scram_credentials.API, wanted)
     return call.answer(
         error_message=None,
         results=[

@@ -59,7 +59,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         client_rack=request.rack_id if call.version >= FIRST_WITH_PREFERRED_REPLICA else None,
         waits_beside_missing=True,
     )
-    response = await call.serve(fetch.API, wanted)
+    response = await call.broker.serve(fetch.API, wanted)
     return _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
 
 
@@ -100,7 +100,7 @@ def _partition(part: Message, name: str | None, topic_id: Any) -> PartitionFetch
 
 
 def _forgotten(version: int, request: Message) -> list[Key]:
-    if version < FIRST_WITH_SESSIONS:
+    if version < FIRST_WITH_SESSIONS or not request.forgotten_topics_data:
         return []
     by_id = version >= FIRST_WITH_TOPIC_IDS
     return [

@@ -15,7 +15,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         member_id=request.member_id,
         group_instance_id=getattr(request, "group_instance_id", None),
     )
-    response = await call.serve(group_apis.HEARTBEAT, wanted)
+    response = await call.broker.serve(group_apis.HEARTBEAT, wanted)
     return call.answer(error_code=response.error)
 
 

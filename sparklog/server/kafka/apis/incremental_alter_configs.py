@@ -19,7 +19,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = IncrementalAlterConfigsRequest(
         resources=[_change(asked) for asked in request.resources], validate_only=request.validate_only
     )
-    response = await call.serve(incremental_alter_configs.API, wanted)
+    response = await call.broker.serve(incremental_alter_configs.API, wanted)
     results = zip(request.resources, response.resources, strict=True)
     return call.answer(responses=[alter_result(asked, done.error) for asked, done in results])
 

@@ -16,7 +16,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         producer_epoch=getattr(request, "producer_epoch", NO_EPOCH),
     )
     try:
-        given = await call.serve(init_producer_id.API, wanted)
+        given = await call.broker.serve(init_producer_id.API, wanted)
     except KafkaError as error:
         return call.answer(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
     return call.answer(producer_id=given.producer_id, producer_epoch=given.producer_epoch)

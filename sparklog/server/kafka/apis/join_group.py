@@ -35,7 +35,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         supports_skipping_assignment=call.version >= FIRST_WITH_SKIP_ASSIGNMENT,
         reason=getattr(request, "reason", None) or "",
     )
-    return _answer(call, await call.serve(group_apis.JOIN_GROUP, wanted))
+    return _answer(call, await call.broker.serve(group_apis.JOIN_GROUP, wanted))
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

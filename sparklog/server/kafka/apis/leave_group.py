@@ -17,7 +17,7 @@ FIRST_WITH_SEVERAL = 3
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = LeaveGroup(group_id=request.group_id, members=_members(call, request))
-    response = await call.serve(group_apis.LEAVE_GROUP, wanted)
+    response = await call.broker.serve(group_apis.LEAVE_GROUP, wanted)
     if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_WITH_SEVERAL:
         response = LeaveGroupResponse(members=[_not_there(member, response.error) for member in wanted.members])
     return _answer(call, response)

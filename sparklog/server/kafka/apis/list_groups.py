@@ -11,7 +11,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
-    response = await call.serve(group_apis.LIST_GROUPS, wanted)
+    response = await call.broker.serve(group_apis.LIST_GROUPS, wanted)
     return call.answer(
         error_code=response.error,
         groups=[

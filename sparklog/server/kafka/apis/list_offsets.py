@@ -39,7 +39,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         if (error := _error(call.version, query, times[query.topic, query.partition]))
     }
     asked = [query for number, query in enumerate(queries) if number not in refused]
-    found = iter((await call.serve(list_offsets.API, ListOffsetsRequest(partitions=asked))).partitions)
+    found = iter((await call.broker.serve(list_offsets.API, ListOffsetsRequest(partitions=asked))).partitions)
     return _answer(call, [refused.get(number) or next(found) for number in range(len(queries))])
 
 

@@ -18,7 +18,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         partitions = [
             TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes
         ]
-    response = await call.serve(
+    response = await call.broker.serve(
         list_partition_reassignments.API, ListPartitionReassignmentsRequest(partitions=partitions)
     )
     topics = by_topic(

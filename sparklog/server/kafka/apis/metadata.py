@@ -55,7 +55,7 @@ def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> lis
 
 async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
     wanted = MetadataRequest(topics=queries, allow_auto_topic_creation=create)
-    response = await call.serve(metadata.API, wanted)
+    response = await call.broker.serve(metadata.API, wanted)
     ask_topic = getattr(request, "include_topic_authorized_operations", False)
     ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
     return call.answer(

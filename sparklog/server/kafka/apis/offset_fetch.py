@@ -29,7 +29,7 @@ NOTHING = CommittedOffset(partition=TopicPartition("", -1))
 async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker.metadata)
     groups = [
-        _group(call, asked, ids, await call.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids)))
+        _group(call, asked, ids, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids)))
         for asked in _asked(call, request)
     ]
     return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])

@@ -66,7 +66,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     refused: dict[int, PartitionProduced] = {}
     for topic in request.topics:
         _sort_out(call, topic, wanted, refused)
-    response = await call.serve(
+    response = await call.broker.serve(
         produce.API,
         ProduceRequest(
             acks=request.acks,

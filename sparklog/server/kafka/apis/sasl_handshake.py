@@ -13,7 +13,7 @@ from sparklog.server.kafka.translation import KafkaCall, Session, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     authentication = call.session.authentication
-    await call.serve(
+    await call.broker.serve(
         sasl_handshake.API, SaslHandshakeRequest(authentication=authentication, mechanism=request.mechanism)
     )
     if call.version == 0:

@@ -23,7 +23,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         protocol=getattr(request, "protocol_name", None),
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    response = await call.serve(group_apis.SYNC_GROUP, wanted)
+    response = await call.broker.serve(group_apis.SYNC_GROUP, wanted)
     return call.answer(
         error_code=response.error,
         protocol_type=response.protocol_type,
