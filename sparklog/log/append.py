@@ -175,7 +175,9 @@ class LogWriter:
         """Make `segment` the active one; the former has been released. Raises OSError."""
         limit_ms = min(self._state.config.segment_jitter_ms, self._state.config.segment_ms)
         jitter_ms = self._jitter(limit_ms) if limit_ms else 0
-        self._segment = SegmentWriter(self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms)
+        self._segment = SegmentWriter.open(
+            self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms
+        )
 
     def go_back(self) -> None:
         """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""

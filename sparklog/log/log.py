@@ -135,7 +135,7 @@ class Log:
         loading = Loading(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0, knows_start=log_start_offset is not None, compacted_to=compacted_to,
-            cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
+            cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles.open(fs, folder),
         )  # fmt: skip
         load(loading)
         log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))

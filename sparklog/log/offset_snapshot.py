@@ -33,7 +33,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
-from sparklog.base.fs import Buffer, Fs, ReadFile
+from sparklog.base.fs import Buffer, File, Fs, ReadFile
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
 from sparklog.log.segment.scan import PIECE_BYTES, check_batches, file_crc32c
@@ -57,14 +57,22 @@ class SnapshotId(NamedTuple):
 class SnapshotWriter:
     """Writer of a snapshot in pieces: end with `finish` and `put`, or with `abort`. Methods block and raise OSError."""
 
-    def __init__(self, fs: Fs, folder: str, snapshot: SnapshotId, number: int) -> None:
-        self._fs = fs
+    def __init__(self, fs: Fs, file: File, part: str, path: str, snapshot: SnapshotId) -> None:
         self.id = snapshot
-        self._path = f"{folder}/{snapshot_name(*snapshot)}"
-        self._part = f"{self._path}.{number}{_PART}"
-        self._file = fs.open(self._part, create=True)
-        self._file.truncate(0)
+        self._fs = fs
+        self._file = file
+        self._part = part
+        self._path = path
         self._size = self._crc = 0
+
+    @classmethod
+    def create(cls, fs: Fs, folder: str, snapshot: SnapshotId, number: int) -> SnapshotWriter:
+        """Create the file under a working name with `number` in it, or empty it."""
+        path = f"{folder}/{snapshot_name(*snapshot)}"
+        part = f"{path}.{number}{_PART}"
+        file = fs.open(part, create=True)
+        file.truncate(0)
+        return cls(fs, file, part, path, snapshot)
 
     def append(self, data: Buffer) -> None:
         """Append the next bytes of record batches, split at any position."""
@@ -151,7 +159,7 @@ class OffsetSnapshots:
         return file, max(0, file.size - FOOTER_BYTES)
 
     def begin(self, snapshot: SnapshotId) -> SnapshotWriter:
-        return SnapshotWriter(self._fs, self.folder, snapshot, next(self._numbers))
+        return SnapshotWriter.create(self._fs, self.folder, snapshot, next(self._numbers))
 
     def remove(self, which: Callable[[SnapshotId], bool]) -> bool:
         """Remove the snapshots that `which` selects; return whether there were any."""

@@ -212,7 +212,7 @@ def _recover(state: Loading) -> None:
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
     segment.is_flushed = False
-    active = SegmentWriter(state.fs, segment, state.config, state.now_ms, index_anew=True)
+    active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, index_anew=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)

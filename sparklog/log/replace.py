@@ -140,7 +140,7 @@ class SegmentReplacer:
     def stage(self, base_offset: int) -> StagedFile:
         """See `Log.stage`."""
         self.discard_staged(base_offset)
-        return StagedFile(self._fs, self.staged_path(base_offset), self._state.disk)
+        return StagedFile.create(self._fs, self.staged_path(base_offset), self._state.disk)
 
     def discard_staged(self, base_offset: int) -> None:
         """See `Log.discard_staged`."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from sparklog.base.fs import Buffer, Fs
+from sparklog.base.fs import Buffer, File, Fs
 from sparklog.log.disk import DiskGuard, without_room
 
 
 class StagedFile:
     """A staged file, empty at first. Methods block and raise KafkaStorageError; a full disk harms only this file."""
 
-    def __init__(self, fs: Fs, path: str, disk: DiskGuard) -> None:
+    def __init__(self, file: File, path: str, disk: DiskGuard) -> None:
+        self._file = file
         self._path = path
         self._disk = disk
+
+    @classmethod
+    def create(cls, fs: Fs, path: str, disk: DiskGuard) -> StagedFile:
         with disk, without_room(path):
-            self._file = fs.open(path, create=True)
+            return cls(fs.open(path, create=True), path, disk)
 
     def append(self, data: Buffer) -> None:
         with self._disk, without_room(self._path):

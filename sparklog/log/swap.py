@@ -116,7 +116,7 @@ class Swap:
         with without_room(f"the indexes of {self.segment}"):
             self.segment.size_bytes = wanted.size_bytes
             self._remove(INDEXES, CLEANED)
-            self._active = SegmentWriter(self._fs, self.segment, self._config, now_ms, index_anew=True)
+            self._active = SegmentWriter.open(self._fs, self.segment, self._config, now_ms, index_anew=True)
             self._check_batches(wanted, self._active, is_wanted)
             self._active.flush_indexes()
             self.segment.flush()

@@ -96,6 +96,7 @@ class _Pending(NamedTuple):
     led_since: int
     """`Partition.led_since` at the time of the append."""
     last_offset: int
+    must_flush: bool
 
     def is_settled(self, acks: int) -> bool:
         """Return whether the batches can be acknowledged. Raises as `Partition.is_replicated` does."""
@@ -143,15 +144,14 @@ class Produce:
         """Append to each partition; add the result to `results`, and to `pending` if it must wait."""
         for part in parts:
             try:
-                result, waits_at = self._append(request, part)
+                results.append(self._append(request, part, len(results), pending))
             except KafkaError as error:
-                result, waits_at = PartitionProduced(topic=part.topic, partition=part.partition, error=error), None
-            if waits_at is not None:
-                pending.append(_Pending(len(results), waits_at, waits_at.partition.led_since, result.last_offset))
-            results.append(result)
+                results.append(PartitionProduced(topic=part.topic, partition=part.partition, error=error))
 
-    def _append(self, request: ProduceRequest, part: PartitionProduce) -> tuple[PartitionProduced, Replica | None]:
-        """Append to one partition. Return the result, and the replica if it must wait. Raises KafkaError."""
+    def _append(
+        self, request: ProduceRequest, part: PartitionProduce, place: int, pending: list[_Pending]
+    ) -> PartitionProduced:
+        """Append to one partition. Return the result; add to `pending` if it must wait. Raises KafkaError."""
         topic = part.topic
         if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
             raise InvalidTopic(f"{topic} is written by brokers only")
@@ -162,7 +162,10 @@ class Produce:
         last_offset = appended.last_offset
         if not appended.is_duplicate:
             self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
-        result = PartitionProduced(
+        partition = replica.partition
+        if appended.must_flush or (request.acks == ACKS_ALL and not partition.is_committed(last_offset)):
+            pending.append(_Pending(place, replica, partition.led_since, last_offset, appended.must_flush))
+        return PartitionProduced(
             topic=topic,
             partition=part.partition,
             base_offset=appended.first_offset,
@@ -170,10 +173,6 @@ class Produce:
             log_append_time_ms=appended.log_append_time_ms,
             log_start_offset=replica.log.log_start_offset,
         )
-        must_wait = appended.must_flush or (
-            request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset)
-        )
-        return result, replica if must_wait else None
 
     async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:
         """Wait for disks and replicas; put an error into each of `results` that is not acknowledged in time."""
@@ -186,7 +185,7 @@ class Produce:
 
         # Start all flushes before waiting for any: the client may disconnect, and readers see records only once they
         # are flushed.
-        if due := [each for each in pending if each.replica.log.must_flush]:
+        if due := [each for each in pending if each.must_flush]:
             await asyncio.gather(*map(flush, due))
         waiting = [each for each in pending if results[each.place].error is None]
 

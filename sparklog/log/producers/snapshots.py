@@ -93,12 +93,16 @@ def read_snapshot(data: bytes) -> list[ProducerEntry]:
 class SnapshotFiles:
     """The snapshots in a partition's folder. Each is flushed with the segment that begins at its offset."""
 
-    def __init__(self, fs: Fs, folder: str) -> None:
-        """List the snapshots in the folder. Raises OSError."""
+    def __init__(self, fs: Fs, folder: str, offsets: Iterable[int]) -> None:
         self.folder = folder
         self._fs = fs
+        self._offsets = set(offsets)
+
+    @classmethod
+    def open(cls, fs: Fs, folder: str) -> SnapshotFiles:
+        """List the snapshots in the folder. Raises OSError."""
         names = [file for file in map(parse_name, fs.list(folder)) if file]
-        self._offsets = {file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark}
+        return cls(fs, folder, (file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark))
 
     @property
     def offsets(self) -> list[int]:

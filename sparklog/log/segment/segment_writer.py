@@ -50,8 +50,22 @@ class SegmentWriter:
         "_max_times_bytes", "_offsets", "_time_file", "_times", "segment",
     )  # fmt: skip
 
-    def __init__(
-        self,
+    def __init__(self, segment: Segment, config: TopicConfig, files: _Files, now_ms: int, jitter_ms: int) -> None:
+        self.segment = segment
+        self._created_ms = now_ms
+        self._jitter_ms = jitter_ms
+        self._bytes_since_entry = 0
+        self._file, self._offsets, self._index_file, self._times, self._time_file = files
+        self._largest: TimeEntry = self._times.last
+        segment.largest = self._largest  # set early: a reader's lazy load would overwrite updates
+        self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
+        self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        self.configure(config)
+        segment.pin(self._file, self._offsets, self._times)
+
+    @classmethod
+    def open(
+        cls,
         fs: Fs,
         segment: Segment,
         config: TopicConfig,
@@ -59,28 +73,19 @@ class SegmentWriter:
         *,
         jitter_ms: int = 0,
         index_anew: bool = False,
-    ) -> None:
-        """Open `segment`; missing files are created.
+    ) -> SegmentWriter:
+        """Return the writer of `segment`; missing files are created.
 
         jitter_ms: roll this much earlier than segment.ms says. index_anew: start with empty indexes, to be filled with
         `add`. Raises OSError.
         """
-        self.segment = segment
-        self._created_ms = now_ms
-        self._jitter_ms = jitter_ms
-        self._bytes_since_entry = 0
-        self._file: File = fs.open(segment.path(LOG), create=True)
+        file = fs.open(segment.path(LOG), create=True)
         # Load the indexes before opening their files: loading replaces the files that do not match this segment.
-        self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
-        self._times: TimeIndex = TimeIndex(segment.base_offset) if index_anew else segment.times
-        self._index_file = _IndexFile(fs, segment, OFFSET_INDEX, self._offsets.size_bytes)
-        self._time_file = _IndexFile(fs, segment, TIME_INDEX, self._times.size_bytes)
-        self._largest: TimeEntry = self._times.last
-        segment.largest = self._largest  # set early: a reader's lazy load would overwrite updates
-        self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
-        self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-        self.configure(config)
-        segment.pin(self._file, self._offsets, self._times)
+        offsets = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
+        times = TimeIndex(segment.base_offset) if index_anew else segment.times
+        index_file = _IndexFile.open(fs, segment, OFFSET_INDEX, offsets.size_bytes)
+        time_file = _IndexFile.open(fs, segment, TIME_INDEX, times.size_bytes)
+        return cls(segment, config, _Files(file, offsets, index_file, times, time_file), now_ms, jitter_ms)
 
     @property
     def size_bytes(self) -> int:
@@ -217,14 +222,20 @@ class _IndexFile:
 
     __slots__ = ("_fs", "_segment", "_suffix", "size")
 
-    def __init__(self, fs: Fs, segment: Segment, suffix: str, size: int) -> None:
-        """Truncate the file to `size`. Raises OSError, as all methods do."""
+    def __init__(self, fs: Fs, segment: Segment, suffix: str) -> None:
         self._fs = fs
         self._segment = segment
         self._suffix = suffix
-        with self._opened(create=True) as file:
+        self.size = 0
+
+    @classmethod
+    def open(cls, fs: Fs, segment: Segment, suffix: str, size: int) -> _IndexFile:
+        """Truncate the file to `size`; a missing one is created. Raises OSError, as all methods do."""
+        index_file = cls(fs, segment, suffix)
+        with index_file._opened(create=True) as file:
             _cut_to(file, size)
-            self.size = file.size
+            index_file.size = file.size
+        return index_file
 
     def append(self, data: Buffer) -> None:
         if not data:
@@ -246,6 +257,16 @@ class _IndexFile:
 
     def _opened(self, *, create: bool = False) -> closing[File]:
         return closing(self._fs.open(self._segment.path(self._suffix), create=create))
+
+
+class _Files(NamedTuple):
+    """The open file of a segment, and its indexes with their files."""
+
+    log: File
+    offsets: OffsetIndex
+    index_file: _IndexFile
+    times: TimeIndex
+    time_file: _IndexFile
 
 
 def _cut_to(file: File, size: int) -> None:

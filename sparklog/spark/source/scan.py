@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from pyspark.sql.datasource import InputPartition
 
@@ -56,16 +56,31 @@ def partition_of(task: Task) -> TopicPartition:
 class InFiles:
     """A range that is read from segment files."""
 
-    def __init__(self, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval) -> None:
+    def __init__(
+        self, whole: OffsetRange, kept: Sequence[OffsetRange], folder: str, reader: LogReader, timestamp_ms: Interval
+    ) -> None:
+        """kept: the parts of `whole` that may have records with these timestamps."""
         self.whole = whole
+        self._kept = kept
         self._folder = folder
         self._reader = reader
         self._timestamp_ms = timestamp_ms
-        self._kept = [whole]
+
+    @classmethod
+    def within(cls, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval) -> InFiles:
+        """Leave out segments without records with these timestamps. Raises OSError."""
+        kept = [whole]
         if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
-            self._kept = prune(whole, reader.segments(), timestamp_ms)
-        self._pieces = self._cut(1)
-        self.size_bytes = sum(piece.size for piece in self._pieces)
+            kept = prune(whole, reader.segments(), timestamp_ms)
+        return cls(whole, kept, folder, reader, timestamp_ms)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        return sum(piece.size for piece in self._pieces)
+
+    @cached_property
+    def _pieces(self) -> list[ReadRange]:
+        return self._cut(1)
 
     def tasks(self, count: int) -> Iterator[Task]:
         """Cut the range into at most `count` tasks."""
@@ -97,7 +112,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
     parts: list[Part] = []
     for each in ranges:
         folder = lookup.folder(each.partition)
-        parts.append(InFiles(each, folder, readers(folder), timestamp_ms) if folder else AtBroker(each))
+        parts.append(InFiles.within(each, folder, readers(folder), timestamp_ms) if folder else AtBroker(each))
     return parts
 
 
