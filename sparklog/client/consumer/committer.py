@@ -32,7 +32,7 @@ Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]
 logger = logging.getLogger(__name__)
 
 
-class _Wanted(NamedTuple):
+class _RequestedCommit(NamedTuple):
     """A commit, as things were when it was asked for: until it is sent, a topic may be deleted and created again."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
@@ -117,7 +117,7 @@ class Committer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _commit_and_tell(self, wanted: _Wanted, callback: Callback | None) -> None:
+    async def _commit_and_tell(self, wanted: _RequestedCommit, callback: Callback | None) -> None:
         failure: KafkaError | None = None
         try:
             await self._commit(wanted, None)
@@ -129,23 +129,25 @@ class Committer:
         if callback is not None:
             self._turns.post(callback, wanted.offsets, failure)
 
-    async def _commit(self, wanted: _Wanted, timeout_ms: int | None) -> None:
+    async def _commit(self, wanted: _RequestedCommit, timeout_ms: int | None) -> None:
         await self._commits.commit(
             wanted.offsets, self._member_with(wanted.states), topic_ids=wanted.topic_ids, timeout_ms=timeout_ms
         )
         self._committed |= {partition: at.offset for partition, at in wanted.offsets.items()}
         self._interceptors.on_commit(wanted.offsets)
 
-    def _wanted(self, offsets: Offsets | None) -> _Wanted:
+    def _wanted(self, offsets: Offsets | None) -> _RequestedCommit:
         """Return the commit of `offsets`, or of the positions if None, as things are now."""
         if offsets is None:
             return self._standing(self._assignment.standing())
-        return _Wanted(with_metadata(offsets), self._assignment.topic_ids(offsets), self._assignment.held(offsets))
+        return _RequestedCommit(
+            with_metadata(offsets), self._assignment.topic_ids(offsets), self._assignment.held(offsets)
+        )
 
-    def _standing(self, positions: Mapping[TopicPartition, FetchPosition]) -> _Wanted:
+    def _standing(self, positions: Mapping[TopicPartition, FetchPosition]) -> _RequestedCommit:
         offsets = {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in positions.items()}
         ids = {item: at.topic_id for item, at in positions.items() if at.topic_id}
-        return _Wanted(offsets, ids, self._assignment.held(offsets))
+        return _RequestedCommit(offsets, ids, self._assignment.held(offsets))
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work, name="sparklog commit")

@@ -47,7 +47,7 @@ MOST_REFUSALS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ArchiveTarget:
     """The offsets of a partition to archive."""
 
     log: LogDescription
@@ -82,7 +82,7 @@ class _Part:
 def archive(
     spark: SparkSession,
     place: TableLocation,
-    wanted: Iterable[Wanted],
+    wanted: Iterable[ArchiveTarget],
     client: Mapping[str, Any],
     *,
     slice_bytes: int = SLICE_BYTES,
@@ -119,12 +119,12 @@ def archive(
 class _Run:
     """The offsets to archive in a run, and its progress."""
 
-    def __init__(self, table: ArchiveTable, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def __init__(self, table: ArchiveTable, wanted: Mapping[TopicPartition, ArchiveTarget]) -> None:
         self._table = table
         self._wanted = wanted
         self.copied = {partition: Copied() for partition in wanted}
 
-    def left(self) -> list[tuple[Wanted, int]]:
+    def left(self) -> list[tuple[ArchiveTarget, int]]:
         """Return each readable partition that the table lacks offsets of, with the first of them."""
         found = []
         for partition, each in sorted(self._wanted.items()):
@@ -179,7 +179,7 @@ class _Run:
         return Progress(self._wanted[done.partition].log.topic_id, Archived(begin, done.offset_to))
 
 
-def next_slice(left: Iterable[tuple[Wanted, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
+def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
     """Return whole segments of what is left of each partition, oldest first, as ranges with their sizes in bytes.
 
     The sizes add up to at most `limit_bytes`, but at least one segment is taken.
