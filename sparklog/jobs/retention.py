@@ -37,7 +37,7 @@ from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
-from sparklog.spark.history.archive import SLICE_BYTES, Copied, Wanted, archive
+from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
@@ -257,12 +257,12 @@ def _archive_all(
     logs: Mapping[TopicPartition, LogDescription | KafkaError],
 ) -> dict[TopicPartition, Copied]:
     """Archive what is planned, table by table. If a table cannot be written, only its own partitions fail."""
-    by_table: dict[str, list[Wanted]] = {}
+    by_table: dict[str, list[ArchiveTarget]] = {}
     for name, row in todo.items():
         log = logs.get(name)
         if isinstance(log, LogDescription) and row.archive and not row.error:
             by_table.setdefault(row.archive, []).append(
-                Wanted(log=log, offset_to=min(row.archive_to, log.high_watermark))
+                ArchiveTarget(log=log, offset_to=min(row.archive_to, log.high_watermark))
             )
     copied: dict[TopicPartition, Copied] = {}
     for uri, wanted in sorted(by_table.items()):

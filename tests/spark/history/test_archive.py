@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.spark.history.archive import Wanted, next_slice
+from sparklog.spark.history.archive import ArchiveTarget, next_slice
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation, by_day, date_of
 from sparklog.spark.history.archive_table import Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.source.offsets import OffsetRange
@@ -146,7 +146,7 @@ def test_a_large_backlog_goes_in_slices_each_with_its_commit(topics: Topics, top
 
 
 def test_a_slice_takes_whole_segments_until_it_is_full_and_one_at_least() -> None:
-    def log(partition: int, *sizes: int) -> Wanted:
+    def log(partition: int, *sizes: int) -> ArchiveTarget:
         segments = tuple(
             SegmentDescription(
                 base_offset=10 * i,
@@ -158,7 +158,7 @@ def test_a_slice_takes_whole_segments_until_it_is_full_and_one_at_least() -> Non
             for i, size in enumerate(sizes)
         )
         description = LogDescription(partition=TopicPartition("t", partition), segments=segments)
-        return Wanted(log=description, offset_to=10 * len(sizes))
+        return ArchiveTarget(log=description, offset_to=10 * len(sizes))
 
     left = [(log(0, 100, 100, 100), 10), (log(1, 50, 500), 0), (log(2, 7), 0)]
     first, second, third = (TopicPartition("t", number) for number in range(3))

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import Copied, Wanted, archive
+from sparklog.spark.history.archive import ArchiveTarget, Copied, archive
 from sparklog.spark.history.archive_files import TableLocation
 from support.spark_topics import Topics
 
@@ -70,7 +70,7 @@ def archive_closed(
 ) -> dict[TopicPartition, Copied]:
     """Archive the topic's closed segments."""
     wanted = [
-        Wanted(log=log, offset_to=log.closed_segments[-1].next_offset)
+        ArchiveTarget(log=log, offset_to=log.closed_segments[-1].next_offset)
         for log in describe(topics, topic).values()
         if log.closed_segments
     ]
