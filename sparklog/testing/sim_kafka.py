@@ -147,6 +147,8 @@ class SimKafka:
             return
         addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in told.brokers}
         for found in told.topics:
+            if found.error_code:  # this broker does not know the topic, or not yet: it tells no id
+                continue
             self.topic_ids[found.name] = found.topic_id
             for part in found.partitions:
                 name = TopicPartition(found.name, part.partition_index)

@@ -29,7 +29,7 @@ from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History, Trim
-from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
+from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_members import SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
 from sparklog.testing.sim_seed import Scenario
@@ -74,8 +74,8 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
         with logs_in_trace(cluster):
             try:
                 loop.run(work.main())
-            except (SimDeadlock, SimRunaway) as error:
-                cluster.report("simulation", repr(error))
+            except Exception as error:  # noqa: BLE001 - also a simulated client that fails is a finding
+                cluster.report("simulation", repr(error), error)
         for context in loop.errors:
             cluster.report("exception", f"{context['message']}: {context.get('exception')!r}", context.get("exception"))
     sends = [operation for operation in work.history.operations if type(operation.action).__name__ == "Send"]
