@@ -58,6 +58,8 @@ async def first_messages(
         else:
             async with aclosing(_decoded(part, part.slice, form, left)) as messages:
                 message = await anext(messages)
+            if len(message.payload) > left < max_bytes:  # one record that is too large beside those before it
+                message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
         left -= len(message.payload)
         return message
 

@@ -37,6 +37,10 @@ from sparklog.v1 import log_pb2
 
 DEFAULT_MAX_BYTES = 7 << 19
 """3.5 MiB, because most gRPC clients accept messages of at most 4 MiB by default."""
+HEADS_BYTES = 1 << 18
+"""The size that the heads of all partitions may have beside them."""
+HEAD_BYTES = 60
+"""The size of a partition's head, without the name of its topic."""
 DEFAULT_PARTITION_MAX_BYTES = 1 << 20
 _ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
 _POSITIONS = {
@@ -85,7 +89,7 @@ class LogServicer:
         wanted = FetchRequest(
             max_wait_ms=request.max_wait_ms,
             min_bytes=request.min_bytes or 1,
-            max_bytes=request.max_bytes or DEFAULT_MAX_BYTES,
+            max_bytes=request.max_bytes or _default_max_bytes(request.partitions),
             partitions=_partitions(request.partitions),
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
@@ -217,6 +221,12 @@ def _produced(
         ],
         correlation_id=correlation_id,
     )
+
+
+def _default_max_bytes(asked: Sequence[log_pb2.PartitionFetch]) -> int:
+    """Return how many bytes of records fit into a message that most clients accept, beside all partitions' heads."""
+    heads = sum(HEAD_BYTES + len(part.topic) for part in asked)
+    return max(1, DEFAULT_MAX_BYTES - max(0, heads - HEADS_BYTES))
 
 
 def _partitions(asked: Sequence[log_pb2.PartitionFetch]) -> list[PartitionFetch]:

@@ -84,6 +84,41 @@ def test_a_subscription_comes_in_messages_that_can_be_taken(stub: LogStub, topic
     assert not left
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_large_records_of_several_partitions_come_in_messages_that_can_be_taken(
+    broker: RunningBroker, stub: LogStub, form: str
+) -> None:
+    topic = f"zeros-{form}"
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(bootstrap_servers=broker.bootstrap, compression_type="zstd", max_request_size=32 << 20) as producer:
+        for number in range(PARTITIONS):
+            producer.send(topic, bytes(3_000_000), partition=number).result(PATIENCE_S)
+    left = dict.fromkeys(range(PARTITIONS), 0)
+    while left:
+        request = log_pb2.FetchRequest(partitions=asked(topic, left), format=FORMS[form], max_wait_ms=0)
+        before = dict(left)
+        for part in stub.Fetch(request, timeout=PATIENCE_S).partitions:
+            assert not part.HasField("error")
+            if part.next_offset > 0:
+                del left[part.partition]
+        assert left != before
+
+
+def test_long_names_of_many_partitions_leave_room_for_records(broker: RunningBroker, stub: LogStub) -> None:
+    topic, count = "n" * 240, 2_000
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topic(topic, partitions=count)
+    with Producer(bootstrap_servers=broker.bootstrap, max_request_size=32 << 20) as producer:
+        for number in range(PARTITIONS):
+            producer.send(topic, bytes(1_000_000), partition=number).result(PATIENCE_S)
+    for form in FORMS.values():
+        wanted = asked(topic, dict.fromkeys(range(count), 0))
+        answer = stub.Fetch(log_pb2.FetchRequest(partitions=wanted, format=form, max_wait_ms=0), timeout=PATIENCE_S)
+        assert not any(part.HasField("error") for part in answer.partitions)
+        assert any(part.next_offset == 1 for part in answer.partitions)
+
+
 def test_who_asks_for_more_gets_it(broker: RunningBroker) -> None:
     options = [("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(broker.bootstrap, options=options) as channel:
