@@ -36,7 +36,7 @@ from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
-from sparklog.testing.sim_workers import TOPIC, Workers
+from sparklog.testing.sim_workers import SCRATCH_PARTITIONS, TOPIC, Workers
 from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, values_of
 
 SETTLES_S = 90.0
@@ -345,6 +345,8 @@ class _Run:
         Partitions with retention or with an unclean election are left out: their logs may start later.
         """
         may_expire = set(self._partitions) if self._scenario.retention_bytes >= 0 else set()
+        if self._scenario.expires_by_default:
+            may_expire |= set(SCRATCH_PARTITIONS)
         for name in self._cluster.states().keys() - may_expire - self._cluster.tree.unclean.keys():
             asked = max((trim.before_offset for _, trim in self.history.of(Trim) if trim.partition == name), default=0)
             for broker, log in self._logs_in_sync(name).items():

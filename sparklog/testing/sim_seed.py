@@ -67,6 +67,14 @@ class Scenario:
         return min(3, self.brokers)
 
     @property
+    def expires_by_default(self) -> bool:
+        """Return whether topics without a retention of their own lose their records within seconds.
+
+        A broker alone may lose its store. It must not apply this default to topics whose configuration was lost.
+        """
+        return self.brokers == 1
+
+    @property
     def settings(self) -> Mapping[str, str]:
         """Return the settings of the brokers."""
         return {
@@ -76,6 +84,11 @@ class Scenario:
             **(sim_members.SETTINGS if self.members or self.guests else {}),
             **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
             **({"log.retention.check.interval.ms": "1500"} if self.trims or self.retention_bytes >= 0 else {}),
+            **(
+                {"log.retention.check.interval.ms": "500", "log.retention.ms": "1000"}
+                if self.expires_by_default
+                else {}
+            ),
         }
 
     @property

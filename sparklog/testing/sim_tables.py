@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.errors import DuplicateSequenceNumber, KafkaError, OutOfOrderSequenceNumber, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
@@ -42,7 +42,7 @@ from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import History, Operation, OperationOutcome, Put
 from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, SimUser
-from sparklog.testing.sim_workload import batches_of
+from sparklog.testing.sim_workload import Report, batches_of
 
 TABLE = "table"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -62,10 +62,11 @@ MAP_BYTES = 64 << 10
 class TableProducer:
     """A real producer that puts values, and now and then deletes a key."""
 
-    def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition]) -> None:
+    def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition], report: Report) -> None:
         self._user = user
         self._history = history
         self._partitions = list(partitions)
+        self._report = report
         self._count = 0
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -99,6 +100,8 @@ class TableProducer:
             self._history.end(operation, OperationOutcome.OK, metadata.offset)
         else:
             self._history.end(operation, OperationOutcome.INFO, str(error or metadata))
+        if isinstance(error, OutOfOrderSequenceNumber | DuplicateSequenceNumber):
+            self._report("sequence", f"{self._user.name}: {operation.action.value}: {error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from sparklog.testing.sim_grpc import channels
 from sparklog.testing.sim_history import FindStart, History, Operation, OperationOutcome, Poll, Polled, Send
 from sparklog.testing.sim_loop import SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork
+from sparklog.testing.sim_workload import Report
 
 REQUEST_TIMEOUT_MS = 2_500
 DELIVERY_TIMEOUT_MS = 8_000
@@ -47,7 +48,6 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "300",
 }
-Report = Callable[[str, str], None]
 
 
 class SimUser:

@@ -10,8 +10,8 @@ WireConsumer   reads all partitions of a broker in one fetch session, whose requ
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -35,7 +35,7 @@ from sparklog.testing.sim_history import (
     Send,
 )
 from sparklog.testing.sim_kafka import SimKafka
-from sparklog.testing.sim_workload import batches_of
+from sparklog.testing.sim_workload import Report, batches_of
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 0, 1, 2, 22
 ALL = -1
@@ -44,7 +44,6 @@ MAX_IN_FLIGHT = 5
 GIVE_UP_S = 8.0
 FIRST_WITH_IDS = 13
 FIRST_TIME_MS = 1_700_000_000_000
-Report = Callable[[str, str], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -237,6 +236,10 @@ class WireProducer:
             self._give_up(queue, batch, str(outcome))
 
 
+MOST_RESTARTS = 5
+"""The start of a log may move on while a client begins there, but not so often."""
+
+
 class WireConsumer:
     """A consumer that reads all partitions from offset 0 until it is told to stop."""
 
@@ -249,6 +252,8 @@ class WireConsumer:
         self._report = report
         self._version = client.chance.choice((7, 11, 12, 13, 16))
         self._epochs = dict.fromkeys(partitions, -1)
+        self._restarts: Counter[TopicPartition] = Counter()
+        """How often in a row each partition was out of range, although it had just been read from its start."""
         self._sessions: dict[str, _Session] = {}
 
     @property
@@ -347,7 +352,11 @@ class WireConsumer:
             self._client.forget_leader(name)
             if isinstance(error, OffsetOutOfRange):
                 await self._go_to_the_start(name)
+                self._restarts[name] += 1
+                if self._restarts[name] == MOST_RESTARTS:
+                    self._report("truncation", f"{self.name} is never in range of {name}: {self.positions[name]}")
             return
+        del self._restarts[name]
         diverging = getattr(part, "diverging_epoch", None)
         if diverging is not None and diverging.end_offset >= 0 and diverging.epoch >= 0:
             self._report("truncation", f"{self.name} had read {name} to {self.positions[name]}: {diverging}")
@@ -367,24 +376,29 @@ class WireConsumer:
     async def _go_to_the_start(self, name: TopicPartition) -> None:
         operation = self._history.begin(self.name, FindStart(partition=name))
         try:
-            self.positions[name] = (await self._list_offsets(name, EARLIEST))[0]
+            found = await self._list_offsets(name, EARLIEST)
         except KafkaError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
+            self._epochs[name] = -1
         else:
-            self._history.end(operation, OperationOutcome.OK, self.positions[name])
-        self._epochs[name] = -1
+            self._history.end(operation, OperationOutcome.OK, found.offset)
+            self.positions[name], self._epochs[name] = found.offset, found.leader_epoch
 
     async def _look_up(self, name: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()
         timestamp = FIRST_TIME_MS + int(self._client.chance.uniform(0, now) * 1000)
         operation = self._history.begin(self.name, OffsetLookup(partition=name, timestamp_ms=timestamp))
         try:
-            self._history.end(operation, OperationOutcome.OK, await self._list_offsets(name, timestamp))
+            found = await self._list_offsets(name, timestamp)
+            self._history.end(operation, OperationOutcome.OK, (found.offset, found.timestamp))
         except KafkaError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    async def _list_offsets(self, name: TopicPartition, timestamp: int) -> tuple[int, int]:
-        """Return an offset and its timestamp in ms, or -1 for both if there is none. Raises KafkaError."""
+    async def _list_offsets(self, name: TopicPartition, timestamp: int) -> Any:
+        """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for what there is not.
+
+        Raises KafkaError.
+        """
         try:
             address, epoch = await self._client.leader(name)
             part = {"partition_index": name.partition, "current_leader_epoch": epoch, "timestamp": timestamp}
@@ -397,7 +411,7 @@ class WireConsumer:
         except KafkaError:
             self._client.forget_leader(name)
             raise
-        return found.offset, found.timestamp
+        return found
 
 
 class _Session:

@@ -106,7 +106,9 @@ class Workers:
         if scenario.trims:
             yield Trimmer(self._client("trimmer"), self._history, self._consumers)
         if scenario.compacts:
-            yield from (TableProducer(self._user(f"table-{name}"), self._history, self.tables) for name in (0, 1))
+            yield from (
+                TableProducer(self._user(f"table-{name}"), self._history, self.tables, self._report) for name in (0, 1)
+            )
             yield Compactor(self._client("compactor"), self.compacted)
         if scenario.snapshots:
             yield Snapshotter(self._client("snapshotter"), self._offsets)
