@@ -8,7 +8,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.config_entries import ConfigSource
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # org.apache.kafka.common.config.ConfigResource
 RESOURCE_TYPES = {TOPIC: ResourceType.TOPIC, BROKER: ResourceType.BROKER}

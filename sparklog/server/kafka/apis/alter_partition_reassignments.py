@@ -8,9 +8,8 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import alter_partition_reassignments
 from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import by_topic, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 PART = 1_000

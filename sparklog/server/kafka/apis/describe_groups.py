@@ -10,9 +10,8 @@ from typing import Any
 from sparklog.base.errors import GroupIdNotFound, KafkaError
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import DescribedGroup, DescribeGroups
-from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_NOT_FOUND = 6
@@ -51,7 +50,7 @@ def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> d
             }
             for member in group.members
         ],
-        "authorized_operations": operations.ON_GROUP if ask_operations and not error else operations.NOT_ASKED,
+        "authorized_operations": GROUP_OPERATIONS if ask_operations and not error else OPERATIONS_NOT_ASKED,
     }
 
 

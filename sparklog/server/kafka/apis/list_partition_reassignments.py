@@ -6,9 +6,8 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import list_partition_reassignments
 from sparklog.broker.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import by_topic, message_of
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
