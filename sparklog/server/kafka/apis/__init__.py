@@ -41,8 +41,7 @@ from sparklog.server.kafka.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sasl_authenticate,
-    sasl_handshake,
+    sasl,
     sync_group,
 )
 from sparklog.server.kafka.translation import Translation
@@ -67,8 +66,8 @@ TRANSLATIONS: tuple[Translation, ...] = (
     incremental_alter_configs.TRANSLATION,
     list_config_resources.TRANSLATION,
     describe_log_dirs.TRANSLATION,
-    sasl_handshake.TRANSLATION,
-    sasl_authenticate.TRANSLATION,
+    sasl.SASL_HANDSHAKE,
+    sasl.SASL_AUTHENTICATE,
     describe_client_quotas.TRANSLATION,
     describe_user_scram_credentials.TRANSLATION,
     alter_user_scram_credentials.TRANSLATION,
