@@ -10,7 +10,6 @@ from sparklog.broker.apis import (
     acls,
     alter_configs,
     alter_partition_reassignments,
-    alter_user_scram_credentials,
     api_versions,
     append_history,
     begin_replace,
@@ -29,7 +28,6 @@ from sparklog.broker.apis import (
     describe_producers,
     describe_topic_partitions,
     describe_topics,
-    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -56,6 +54,7 @@ from sparklog.broker.apis import (
     stop_replica,
     update_metadata,
     upload_segment,
+    user_scram_credentials,
 )
 from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
@@ -101,8 +100,8 @@ APIS: tuple[Api[Any, Any], ...] = (
     sasl.SASL_HANDSHAKE,
     sasl.SASL_AUTHENTICATE,
     describe_client_quotas.API,
-    describe_user_scram_credentials.API,
-    alter_user_scram_credentials.API,
+    user_scram_credentials.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    user_scram_credentials.ALTER_USER_SCRAM_CREDENTIALS,
     group_apis.CONSUMER_GROUP_HEARTBEAT,
     acls.DESCRIBE_ACLS,
     acls.CREATE_ACLS,

@@ -6,7 +6,6 @@ from sparklog.server.kafka.apis import (
     acls,
     alter_configs,
     alter_partition_reassignments,
-    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -22,7 +21,6 @@ from sparklog.server.kafka.apis import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
-    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -43,6 +41,7 @@ from sparklog.server.kafka.apis import (
     produce,
     sasl,
     sync_group,
+    user_scram_credentials,
 )
 from sparklog.server.kafka.translation import Translation
 
@@ -69,8 +68,8 @@ TRANSLATIONS: tuple[Translation, ...] = (
     sasl.SASL_HANDSHAKE,
     sasl.SASL_AUTHENTICATE,
     describe_client_quotas.TRANSLATION,
-    describe_user_scram_credentials.TRANSLATION,
-    alter_user_scram_credentials.TRANSLATION,
+    user_scram_credentials.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    user_scram_credentials.ALTER_USER_SCRAM_CREDENTIALS,
     offset_commit.TRANSLATION,
     offset_fetch.TRANSLATION,
     find_coordinator.TRANSLATION,
