@@ -22,7 +22,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers
-from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
+from sparklog.broker.apis import describe_log, incremental_alter_configs, replace_segments
 from sparklog.broker.replacements import Replacements, Staged
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.client.producer.delivery import RecordMetadata
@@ -131,7 +131,7 @@ async def _compact(
     await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT = Api(name=commit_replace.API.name, handle=_compact)
+COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

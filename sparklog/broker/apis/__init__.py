@@ -6,14 +6,11 @@ from typing import Any
 
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
-    abort_replace,
     acls,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
     append_history,
-    begin_replace,
-    commit_replace,
     controlled_shutdown,
     create_partitions,
     create_topics,
@@ -48,12 +45,12 @@ from sparklog.broker.apis import (
     produce,
     read_file,
     read_segment,
+    replace_segments,
     replica_fetch,
     sasl,
     set_cleaned_offset,
     stop_replica,
     update_metadata,
-    upload_segment,
     user_scram_credentials,
 )
 from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -111,10 +108,10 @@ APIS: tuple[Api[Any, Any], ...] = (
     list_partition_reassignments.API,
     describe_log.API,
     read_segment.API,
-    begin_replace.API,
-    upload_segment.API,
-    commit_replace.API,
-    abort_replace.API,
+    replace_segments.BEGIN_REPLACE,
+    replace_segments.UPLOAD_SEGMENT,
+    replace_segments.COMMIT_REPLACE,
+    replace_segments.ABORT_REPLACE,
     set_cleaned_offset.API,
     install_snapshot.API,
     note_job_run.API,
