@@ -9,6 +9,7 @@ from itertools import islice
 
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.apis import (
+    alter_configs,
     alter_partition_reassignments,
     create_partitions,
     create_topics,
@@ -19,11 +20,10 @@ from sparklog.broker.apis import (
     describe_log_dirs,
     describe_topics,
     elect_leaders,
-    incremental_alter_configs,
     list_partition_reassignments,
     list_topics,
 )
-from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
+from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
 from sparklog.runtime.slices import in_parts
@@ -56,8 +56,8 @@ class AdminServicer:
         given=lambda request: {"resources": _queries(request.resources)},
     )
     AlterConfigs = by_names(
-        incremental_alter_configs.API,
-        incremental_alter_configs.IncrementalAlterConfigsRequest,
+        alter_configs.INCREMENTAL_ALTER_CONFIGS,
+        alter_configs.IncrementalAlterConfigsRequest,
         admin_pb2.AlterConfigsResponse,
         given=lambda request: {"resources": [_change(change) for change in request.changes]},
     )
