@@ -10,7 +10,6 @@ from itertools import islice
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.apis import (
     alter_configs,
-    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_records,
@@ -20,8 +19,8 @@ from sparklog.broker.apis import (
     describe_log_dirs,
     describe_topics,
     elect_leaders,
-    list_partition_reassignments,
     list_topics,
+    partition_reassignments,
 )
 from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
@@ -66,14 +65,14 @@ class AdminServicer:
         describe_cluster.API, describe_cluster.DescribeClusterRequest, admin_pb2.DescribeClusterResponse
     )
     AlterPartitionReassignments = by_names(
-        alter_partition_reassignments.API,
-        alter_partition_reassignments.AlterPartitionReassignmentsRequest,
+        partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
+        partition_reassignments.AlterPartitionReassignmentsRequest,
         admin_pb2.AlterPartitionReassignmentsResponse,
         given=reassignments,
     )
     ListPartitionReassignments = by_names(
-        list_partition_reassignments.API,
-        list_partition_reassignments.ListPartitionReassignmentsRequest,
+        partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
+        partition_reassignments.ListPartitionReassignmentsRequest,
         admin_pb2.ListPartitionReassignmentsResponse,
     )
     ElectLeaders = by_names(

@@ -15,11 +15,11 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     alter_configs,
-    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     elect_leaders,
+    partition_reassignments,
 )
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.testing.sim_client import SimClient
@@ -113,10 +113,10 @@ class Administrator:
         target: tuple[int, ...] | None = tuple(chance.sample(self._brokers, self._factor))
         if chance.random() < 0.15:
             target = None
-        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+        request = partition_reassignments.AlterPartitionReassignmentsRequest(
             targets={partition: target}, timeout_ms=TIMEOUT_MS
         )
-        return f"move {partition} to {target}", alter_partition_reassignments.API, request
+        return f"move {partition} to {target}", partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, request
 
     def _elect(self) -> Asked:
         request = elect_leaders.ElectLeadersRequest(partitions=self._partitions, timeout_ms=TIMEOUT_MS)

@@ -42,12 +42,12 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     alter_configs,
-    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     elect_leaders,
     fetch,
+    partition_reassignments,
     produce,
 )
 from sparklog.broker.apis.alter_configs import ConfigOperation, KeyChange
@@ -204,8 +204,10 @@ class ClusterScenario:
         return await self._reassign(TopicPartition.parse(name), None)
 
     async def _reassign(self, name: TopicPartition, target: tuple[int, ...] | None) -> list[str]:
-        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(targets={name: target})
-        return await self._ask(alter_partition_reassignments.API, request, lambda answer: answer.errors[name])
+        request = partition_reassignments.AlterPartitionReassignmentsRequest(targets={name: target})
+        return await self._ask(
+            partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, request, lambda answer: answer.errors[name]
+        )
 
     async def do_elect(self, name: str, kind: str = "preferred") -> list[str]:
         partition = TopicPartition.parse(name)

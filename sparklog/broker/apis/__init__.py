@@ -8,7 +8,6 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     acls,
     alter_configs,
-    alter_partition_reassignments,
     api_versions,
     append_history,
     controlled_shutdown,
@@ -33,13 +32,13 @@ from sparklog.broker.apis import (
     leader_and_isr,
     list_config_resources,
     list_offsets,
-    list_partition_reassignments,
     list_topics,
     metadata,
     note_job_run,
     offset_commit,
     offset_delete,
     offset_for_leader_epoch,
+    partition_reassignments,
     produce,
     read_segment,
     replace_segments,
@@ -51,9 +50,9 @@ from sparklog.broker.apis import (
     update_metadata,
     user_scram_credentials,
 )
-from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
+from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadReplicaFile, ReplicaFetch, StopReplica
@@ -102,8 +101,8 @@ APIS: tuple[Api[Any, Any], ...] = (
     acls.CREATE_ACLS,
     acls.DELETE_ACLS,
     elect_leaders.API,
-    alter_partition_reassignments.API,
-    list_partition_reassignments.API,
+    partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
+    partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
     describe_log.API,
     read_segment.API,
     replace_segments.BEGIN_REPLACE,
@@ -123,7 +122,7 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     DescribeFiles: segment_files.DESCRIBE_FILES,
     ReadReplicaFile: segment_files.READ_FILE,
     ControlledShutdownRequest: controlled_shutdown.API,
-    AlterPartitionReassignmentsRequest: alter_partition_reassignments.API,
+    AlterPartitionReassignmentsRequest: partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
     ElectLeadersRequest: elect_leaders.API,
     AppendHistory: append_history.API,
 }
