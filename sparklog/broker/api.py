@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, TypeVar, cast
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -47,6 +47,14 @@ class Api(Generic[Request, Response]):
         if isinstance(self.handle, type):
             return cast(Handler[Request, Response], self.handle(**used))
         return cast(Handler[Request, Response], partial(self.handle, **used) if used else self.handle)
+
+
+class ApiVersion(NamedTuple):
+    """The versions of one API that a broker serves: its key in Kafka's protocol, the first and the last version."""
+
+    key: int
+    min_version: int
+    max_version: int
 
 
 class Handlers(dict[Api[Any, Any], Handler[Any, Any]]):

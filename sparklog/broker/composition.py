@@ -16,7 +16,7 @@ from sparklog.base.errors import NetworkException, StoreError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
-from sparklog.broker.api import Handlers
+from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
@@ -28,7 +28,6 @@ from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
-from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Handlers
+from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
@@ -15,7 +15,6 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.topics import Topics
-from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers

@@ -9,7 +9,7 @@ from itertools import islice
 
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.apis import (
-    alter_partition_reassignments,
+    alter_configs,
     create_partitions,
     create_topics,
     delete_records,
@@ -19,11 +19,10 @@ from sparklog.broker.apis import (
     describe_log_dirs,
     describe_topics,
     elect_leaders,
-    incremental_alter_configs,
-    list_partition_reassignments,
     list_topics,
+    partition_reassignments,
 )
-from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
+from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
 from sparklog.runtime.slices import in_parts
@@ -56,8 +55,8 @@ class AdminServicer:
         given=lambda request: {"resources": _queries(request.resources)},
     )
     AlterConfigs = by_names(
-        incremental_alter_configs.API,
-        incremental_alter_configs.IncrementalAlterConfigsRequest,
+        alter_configs.INCREMENTAL_ALTER_CONFIGS,
+        alter_configs.IncrementalAlterConfigsRequest,
         admin_pb2.AlterConfigsResponse,
         given=lambda request: {"resources": [_change(change) for change in request.changes]},
     )
@@ -66,14 +65,14 @@ class AdminServicer:
         describe_cluster.API, describe_cluster.DescribeClusterRequest, admin_pb2.DescribeClusterResponse
     )
     AlterPartitionReassignments = by_names(
-        alter_partition_reassignments.API,
-        alter_partition_reassignments.AlterPartitionReassignmentsRequest,
+        partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
+        partition_reassignments.AlterPartitionReassignmentsRequest,
         admin_pb2.AlterPartitionReassignmentsResponse,
         given=reassignments,
     )
     ListPartitionReassignments = by_names(
-        list_partition_reassignments.API,
-        list_partition_reassignments.ListPartitionReassignmentsRequest,
+        partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
+        partition_reassignments.ListPartitionReassignmentsRequest,
         admin_pb2.ListPartitionReassignmentsResponse,
     )
     ElectLeaders = by_names(

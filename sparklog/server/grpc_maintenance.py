@@ -13,16 +13,7 @@ from typing import Any
 import grpc
 
 from sparklog.base.errors import BrokerNotAvailable, InvalidRequest, KafkaError
-from sparklog.broker.apis import (
-    abort_replace,
-    begin_replace,
-    commit_replace,
-    describe_log,
-    note_job_run,
-    read_segment,
-    set_cleaned_offset,
-    upload_segment,
-)
+from sparklog.broker.apis import describe_log, note_job_run, read_segment, replace_segments, set_cleaned_offset
 from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.node import Broker
 from sparklog.log.description_messages import log_message
@@ -47,11 +38,15 @@ class MaintenanceServicer:
         for upload in self._uploads:
             upload.cancel()
 
-    BeginReplace = by_names(begin_replace.API, begin_replace.BeginReplaceRequest, maintenance_pb2.BeginReplaceResponse)
-    CommitReplace = by_names(
-        commit_replace.API, commit_replace.CommitReplaceRequest, maintenance_pb2.CommitReplaceResponse
+    BeginReplace = by_names(
+        replace_segments.BEGIN_REPLACE, replace_segments.BeginReplaceRequest, maintenance_pb2.BeginReplaceResponse
     )
-    AbortReplace = by_names(abort_replace.API, abort_replace.AbortReplaceRequest, maintenance_pb2.AbortReplaceResponse)
+    CommitReplace = by_names(
+        replace_segments.COMMIT_REPLACE, replace_segments.CommitReplaceRequest, maintenance_pb2.CommitReplaceResponse
+    )
+    AbortReplace = by_names(
+        replace_segments.ABORT_REPLACE, replace_segments.AbortReplaceRequest, maintenance_pb2.AbortReplaceResponse
+    )
     SetCleanedOffset = by_names(
         set_cleaned_offset.API, set_cleaned_offset.SetCleanedOffsetRequest, maintenance_pb2.SetCleanedOffsetResponse
     )
@@ -74,8 +69,8 @@ class MaintenanceServicer:
             if data is grpc.aio.EOF:
                 raise InvalidRequest("an upload without a first message")
             first = parse(maintenance_pb2.UploadSegmentRequest, data)
-            wanted = upload_segment.UploadSegmentRequest(lease_id=first.lease_id, pieces=_pieces(context, first.data))
-            response = await self.broker.serve(upload_segment.API, wanted)
+            wanted = replace_segments.UploadSegmentRequest(lease_id=first.lease_id, pieces=_pieces(context, first.data))
+            response = await self.broker.serve(replace_segments.UPLOAD_SEGMENT, wanted)
         answer = maintenance_pb2.UploadSegmentResponse(size_bytes=response.size_bytes)
         await context.write(answer.SerializeToString())
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message_factory import GetMessageClass
 
-from sparklog.broker.apis.alter_partition_reassignments import (
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from sparklog.broker.apis.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.cluster.history import AppendHistory, HistoryAppended
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.replica.messages import (

@@ -14,12 +14,12 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
-    alter_partition_reassignments,
+    alter_configs,
     create_partitions,
     create_topics,
     delete_topics,
     elect_leaders,
-    incremental_alter_configs,
+    partition_reassignments,
 )
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.testing.sim_client import SimClient
@@ -113,10 +113,10 @@ class Administrator:
         target: tuple[int, ...] | None = tuple(chance.sample(self._brokers, self._factor))
         if chance.random() < 0.15:
             target = None
-        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+        request = partition_reassignments.AlterPartitionReassignmentsRequest(
             targets={partition: target}, timeout_ms=TIMEOUT_MS
         )
-        return f"move {partition} to {target}", alter_partition_reassignments.API, request
+        return f"move {partition} to {target}", partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, request
 
     def _elect(self) -> Asked:
         request = elect_leaders.ElectLeadersRequest(partitions=self._partitions, timeout_ms=TIMEOUT_MS)
@@ -126,9 +126,9 @@ class Administrator:
         topic = self._client.chance.choice(self._partitions).topic
         name = self._client.chance.choice(list(CONFIGS))
         value = self._client.chance.choice(CONFIGS[name])
-        change = incremental_alter_configs.ConfigChange(
+        change = alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, topic),
-            changes=[incremental_alter_configs.KeyChange(name=name, operation=0 if value else 1, value=value or None)],
+            changes=[alter_configs.KeyChange(name=name, operation=0 if value else 1, value=value or None)],
         )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
-        return f"configure {topic}: {name}={value or 'as it was'}", incremental_alter_configs.API, request
+        request = alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        return f"configure {topic}: {name}={value or 'as it was'}", alter_configs.INCREMENTAL_ALTER_CONFIGS, request

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.apis import commit_replace
+from sparklog.broker.apis import replace_segments
 from sparklog.broker.replacements import Replacements, Staged
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
@@ -57,7 +57,7 @@ def _read(log: Log, base_offset: int, identity: str) -> bytes:
     return log.open_file(base_offset, LOG, identity).read()
 
 
-MERGE = Api(name=commit_replace.API.name, handle=_merge)
+MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_merge)
 
 
 class Merger:

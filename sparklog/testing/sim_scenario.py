@@ -41,16 +41,16 @@ from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
-    alter_partition_reassignments,
+    alter_configs,
     create_partitions,
     create_topics,
     delete_topics,
     elect_leaders,
     fetch,
-    incremental_alter_configs,
+    partition_reassignments,
     produce,
 )
-from sparklog.broker.apis.incremental_alter_configs import ConfigOperation, KeyChange
+from sparklog.broker.apis.alter_configs import ConfigOperation, KeyChange
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
@@ -185,11 +185,13 @@ class ClusterScenario:
 
     async def do_config(self, topic: str, /, **config: str) -> list[str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        change = incremental_alter_configs.ConfigChange(
+        change = alter_configs.ConfigChange(
             resource=resource, changes=[_key_change(key, value) for key, value in config.items()]
         )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
-        return await self._ask(incremental_alter_configs.API, request, lambda answer: answer.resources[0].error)
+        request = alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        return await self._ask(
+            alter_configs.INCREMENTAL_ALTER_CONFIGS, request, lambda answer: answer.resources[0].error
+        )
 
     async def do_delete(self, topic: str) -> list[str]:
         request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=topic)])
@@ -202,8 +204,10 @@ class ClusterScenario:
         return await self._reassign(TopicPartition.parse(name), None)
 
     async def _reassign(self, name: TopicPartition, target: tuple[int, ...] | None) -> list[str]:
-        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(targets={name: target})
-        return await self._ask(alter_partition_reassignments.API, request, lambda answer: answer.errors[name])
+        request = partition_reassignments.AlterPartitionReassignmentsRequest(targets={name: target})
+        return await self._ask(
+            partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, request, lambda answer: answer.errors[name]
+        )
 
     async def do_elect(self, name: str, kind: str = "preferred") -> list[str]:
         partition = TopicPartition.parse(name)

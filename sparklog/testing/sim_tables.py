@@ -22,7 +22,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import DuplicateSequenceNumber, KafkaError, OutOfOrderSequenceNumber, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers
-from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
+from sparklog.broker.apis import alter_configs, describe_log, replace_segments
 from sparklog.broker.replacements import Replacements, Staged
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.client.producer.delivery import RecordMetadata
@@ -134,7 +134,7 @@ async def _compact(
     await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT = Api(name=commit_replace.API.name, handle=_compact)
+COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -198,13 +198,13 @@ class Compactor:
 
     async def _make_segments_small(self) -> bool:
         """Lower the segment size of the offsets topic. Return whether it worked: the topic may not exist yet."""
-        small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value=SEGMENT_BYTES)
-        change = incremental_alter_configs.ConfigChange(
+        small = alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value=SEGMENT_BYTES)
+        change = alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, CONSUMER_OFFSETS), changes=[small]
         )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        request = alter_configs.IncrementalAlterConfigsRequest(resources=[change])
         try:
-            answer = await self._client.ask_any(incremental_alter_configs.API, request)
+            answer = await self._client.ask_any(alter_configs.INCREMENTAL_ALTER_CONFIGS, request)
         except KafkaError:
             return False
         return all(result.error is None for result in answer.resources)

@@ -15,11 +15,7 @@ from sparklog.base.errors import InvalidRecord, NetworkException, NotLeaderOrFol
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.broker import cluster_history
-from sparklog.broker.apis import (
-    alter_partition_reassignments,
-    create_partitions,
-    delete_topics,
-)
+from sparklog.broker.apis import create_partitions, delete_topics, partition_reassignments
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, Kind
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -127,8 +123,8 @@ async def test_topics_configs_and_moves_are_in_the_history() -> None:
         create_partitions.CreatePartitionsRequest(topics=[create_partitions.PartitionCount(name="t", total=2)]),
     )
     await broker.serve(
-        alter_partition_reassignments.API,
-        alter_partition_reassignments.AlterPartitionReassignmentsRequest(targets={T0: (2,)}),
+        partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
+        partition_reassignments.AlterPartitionReassignmentsRequest(targets={T0: (2,)}),
     )
     await until(cluster, lambda each: each["kind"] == "reassignment completed")
     await broker.services.topics.alter("t", lambda topic: {**topic.overrides, "retention.ms": "2000"})

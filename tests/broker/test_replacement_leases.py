@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.errors import DuplicateResource, RecordListTooLarge, RequestTimedOut, ResourceNotFound
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node
-from sparklog.broker.apis import install_snapshot, upload_segment
+from sparklog.broker.apis import install_snapshot, replace_segments
 from support.brokers.segment_replacement import Upkeep, without_the_second
 from support.patience import until
 
@@ -85,8 +85,8 @@ async def test_an_upload_that_began_again_counts_alone(upkeep: Upkeep) -> None:
         await go_on.wait()
         yield b"and after"
 
-    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=slow())
-    first = asyncio.create_task(upkeep.world.broker.serve(upload_segment.API, request))
+    request = replace_segments.UploadSegmentRequest(lease_id=lease.lease_id, pieces=slow())
+    first = asyncio.create_task(upkeep.world.broker.serve(replace_segments.UPLOAD_SEGMENT, request))
     await has_begun.wait()
     assert await upkeep.upload(lease, data) == len(data)
     go_on.set()
@@ -103,9 +103,9 @@ async def test_a_client_that_stalls_loses_its_lease(upkeep: Upkeep) -> None:
         yield b"a little"
         await asyncio.Event().wait()
 
-    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
+    request = replace_segments.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
     with pytest.raises(ResourceNotFound):
-        await upkeep.world.broker.serve(upload_segment.API, request)
+        await upkeep.world.broker.serve(replace_segments.UPLOAD_SEGMENT, request)
     assert not upkeep.staged
     await upkeep.begin(log, holder="another")
 
@@ -121,8 +121,8 @@ async def test_an_upload_that_stalls_does_not_end_the_lease_of_one_that_began_la
         has_begun.set()
         await asyncio.Event().wait()
 
-    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
-    first = asyncio.create_task(upkeep.world.broker.serve(upload_segment.API, request))
+    request = replace_segments.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
+    first = asyncio.create_task(upkeep.world.broker.serve(replace_segments.UPLOAD_SEGMENT, request))
     await has_begun.wait()
     await upkeep.upload(lease, data)
     with pytest.raises(ResourceNotFound):

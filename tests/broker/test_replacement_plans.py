@@ -20,7 +20,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import set_cleaned_offset
-from sparklog.broker.apis.begin_replace import BeginReplaceResponse
+from sparklog.broker.apis.replace_segments import BeginReplaceResponse
 from support.brokers.segment_replacement import (
     NAME,
     Upkeep,

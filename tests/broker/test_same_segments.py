@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from sparklog.base.errors import NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import begin_replace, commit_replace, describe_log, set_cleaned_offset, upload_segment
+from sparklog.broker.apis import describe_log, replace_segments, set_cleaned_offset
 from sparklog.log.log import Log
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content
@@ -61,17 +61,19 @@ async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> 
     described = (await broker.serve(describe_log.API, describe_log.DescribeLogRequest(partitions=[T0]))).logs[T0]
     sources, epoch = described.closed_segments[:count], described.leader_epoch
     data = files(three, broker_id)[sources[-1].base_offset]
-    wanted = begin_replace.BeginReplaceRequest(partition=T0, leader_epoch=epoch, sources=sources, holder="test")
-    lease_id = (await broker.serve(begin_replace.API, wanted)).lease_id
+    wanted = replace_segments.BeginReplaceRequest(partition=T0, leader_epoch=epoch, sources=sources, holder="test")
+    lease_id = (await broker.serve(replace_segments.BEGIN_REPLACE, wanted)).lease_id
 
     async def pieces() -> AsyncIterator[bytes]:
         yield data
 
-    await broker.serve(upload_segment.API, upload_segment.UploadSegmentRequest(lease_id=lease_id, pieces=pieces()))
-    commit = commit_replace.CommitReplaceRequest(
+    await broker.serve(
+        replace_segments.UPLOAD_SEGMENT, replace_segments.UploadSegmentRequest(lease_id=lease_id, pieces=pieces())
+    )
+    commit = replace_segments.CommitReplaceRequest(
         lease_id=lease_id, leader_epoch=epoch, size_bytes=len(data), crc32c=crc32c(data)
     )
-    new = (await broker.serve(commit_replace.API, commit)).segment
+    new = (await broker.serve(replace_segments.COMMIT_REPLACE, commit)).segment
     cleaned = set_cleaned_offset.SetCleanedOffsetRequest(
         partition=T0, leader_epoch=epoch, offset=new.next_offset, segments=[new]
     )

@@ -8,12 +8,12 @@ import pytest
 
 from sparklog.base.errors import ElectionNotNeeded, InvalidRequest
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis.alter_partition_reassignments import (
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from sparklog.broker.apis.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.server.replication_calls import CALLS
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)

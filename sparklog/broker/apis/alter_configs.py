@@ -1,28 +1,74 @@
-"""AlterConfigs: replace the whole configuration of topics or brokers (key 33).
+"""The APIs that alter the configuration of topics and brokers: of single keys, or as a whole.
 
-- Keys that the request does not name return to their defaults. IncrementalAlterConfigs changes single keys; this older
-  API serves tools that know nothing else, over Kafka's protocol only.
-- INVALID_REQUEST for a resource that is named twice or has more keys than IncrementalAlterConfigs accepts, for a key
-  without a value, and for a broker's key that cannot be changed while the broker runs.
-- Versions 0 to 2, as in Kafka 4.
+Both:
+
+- INVALID_REQUEST for a resource that is named twice, or has more than `MAX_KEYS` keys (no resource has so many).
+- Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are read
+  only at its start (INVALID_REQUEST). Any broker accepts the change, whichever broker it is for.
+- The versions are Kafka 4's.
+
+IncrementalAlterConfigs (key 44, KIP-339), which the gRPC method AlterConfigs calls:
+
+- SET gives a key a value, DELETE returns it to its default, APPEND and SUBTRACT change the words of a list, starting
+  with the value in force. The changes of one resource are applied all or none; once the response has come they are in
+  force and durable.
+- INVALID_REQUEST: a key is changed twice, or a change lacks the value it needs. INVALID_CONFIG: APPEND or SUBTRACT of a
+  key that is no list.
+- DELETE of a key that topics do not have is refused (INVALID_CONFIG), as it is a misspelling. Kafka ignores it.
+
+AlterConfigs (key 33):
+
+- Keys that the request does not name return to their defaults. This older API serves tools that know nothing else, over
+  Kafka's protocol only.
+- INVALID_REQUEST for a key without a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeVar
 
-from sparklog.base.errors import InvalidRequest
+from sparklog.base.config_keys import render
+from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
+from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
-from sparklog.broker.apis.incremental_alter_configs import (
-    ResourceResult,
-    Revise,
-    ReviseBroker,
-    alter_each,
-    check_count,
-)
-from sparklog.broker.resources import ConfigResource
+from sparklog.broker.resources import ConfigResource, ResourceType, broker_named
 from sparklog.broker.topics import Topics
+from sparklog.cluster.model import Topic
+
+MAX_KEYS = 1_000
+"""Most keys of one resource in a request. A translator can stop after one key more."""
+
+
+class ConfigOperation(IntEnum):
+    """The operations, numbered as in Kafka's protocol."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChange:
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    resource: ConfigResource
+    changes: Sequence[KeyChange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsRequest:
+    resources: Sequence[ConfigChange]
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +83,151 @@ class AlterConfigsRequest:
     validate_only: bool = False
 
 
+class OfResource(Protocol):
+    """A requested change of one resource."""
+
+    @property
+    def resource(self) -> ConfigResource: ...
+
+
+Wanted = TypeVar("Wanted", bound=OfResource)
+Revise = Callable[[Topic], Mapping[str, str]]
+"""Returns a topic's new overrides, given the present topic."""
+ReviseBroker = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns a broker's new dynamic configuration, given the present one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceResult:
+    resource: ConfigResource
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsResponse:
+    resources: Sequence[ResourceResult]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResponse:
     resources: Sequence[ResourceResult]
 
 
-async def handle(request: AlterConfigsRequest, *, topics: Topics) -> AlterConfigsResponse:
-    results = await alter_each(
+async def alter_incrementally(
+    request: IncrementalAlterConfigsRequest, *, topics: Topics
+) -> IncrementalAlterConfigsResponse:
+    results = await _alter_each(
+        topics, request.resources, _revision, _broker_revision, validate_only=request.validate_only
+    )
+    return IncrementalAlterConfigsResponse(resources=results)
+
+
+async def alter(request: AlterConfigsRequest, *, topics: Topics) -> AlterConfigsResponse:
+    results = await _alter_each(
         topics, request.resources, _replacement, _broker_replacement, validate_only=request.validate_only
     )
     return AlterConfigsResponse(resources=results)
+
+
+async def _alter_each(
+    topics: Topics,
+    wanted: Sequence[Wanted],
+    revision: Callable[[Wanted], Revise],
+    broker_revision: Callable[[Wanted], ReviseBroker],
+    *,
+    validate_only: bool,
+) -> list[ResourceResult]:
+    """Change the configuration of each resource by its revision; a revision that is refused raises KafkaError."""
+    times = Counter(each.resource for each in wanted)
+    results = []
+    for each in wanted:
+        try:
+            _check_alterable(each.resource, is_alone=times[each.resource] == 1)
+            if each.resource.type == ResourceType.BROKER:
+                broker_id = broker_named(each.resource.name)
+                await topics.alter_broker(broker_id, broker_revision(each), validate_only=validate_only)
+            else:
+                await topics.alter(each.resource.name, revision(each), validate_only=validate_only)
+        except KafkaError as error:
+            results.append(ResourceResult(resource=each.resource, error=error))
+        else:
+            results.append(ResourceResult(resource=each.resource))
+    return results
+
+
+def _revision(change: ConfigChange) -> Revise:
+    _check_changes(change.changes)
+    return lambda topic: _revise(topic, change.changes)
+
+
+def _broker_revision(change: ConfigChange) -> ReviseBroker:
+    _check_changes(change.changes)
+
+    def revise(given: Mapping[str, str]) -> Mapping[str, str]:
+        revised = dict(given)
+        for each in change.changes:
+            if each.operation == ConfigOperation.DELETE:
+                revised.pop(each.name, None)
+            elif each.operation == ConfigOperation.SET:
+                revised[each.name] = each.value or ""
+            else:
+                raise InvalidConfig(f"{each.name} of a broker is no list that can be changed")
+        return revised
+
+    return revise
+
+
+def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
+    """Raises InvalidRequest if the resource has no configuration that can be changed, or is named twice."""
+    resource.check_type()
+    if resource.type == ResourceType.TOPIC and not resource.name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    if not is_alone:
+        raise InvalidRequest("Each resource must appear at most once.")
+
+
+def _check_count(keys: Sized) -> None:
+    """Raises InvalidRequest for more than `MAX_KEYS` keys."""
+    if len(keys) > MAX_KEYS:
+        raise InvalidRequest(f"more than {MAX_KEYS} keys of one resource at once")
+
+
+def _check_changes(changes: Sequence[KeyChange]) -> None:
+    _check_count(changes)
+    if twice := [name for name, times in Counter(change.name for change in changes).items() if times > 1]:
+        raise InvalidRequest(f"{', '.join(sorted(twice))}: changed twice in one request")
+    for change in changes:
+        if change.operation not in tuple(ConfigOperation):
+            raise InvalidRequest(f"{change.name}: there is no operation {change.operation}")
+        if change.value is None and change.operation != ConfigOperation.DELETE:
+            raise InvalidRequest(f"{change.name}: a null value is only for DELETE")
+
+
+def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
+    """Return the topic's overrides with the changes applied; the values are not checked yet."""
+    overrides = dict(topic.overrides)
+    for change in changes:
+        if change.operation == ConfigOperation.DELETE:
+            if change.name not in TOPIC_KEYS:
+                raise InvalidConfig(f"cannot unset {change.name}: a topic has no such key")
+            overrides.pop(change.name, None)
+        elif change.operation == ConfigOperation.SET:
+            overrides[change.name] = change.value or ""
+        else:
+            overrides[change.name] = _change_list(topic, change)
+    return overrides
+
+
+def _change_list(topic: Topic, change: KeyChange) -> str:
+    key = TOPIC_KEYS.get(change.name)
+    operation = ConfigOperation(change.operation)
+    if key is None or key.bound.type != "LIST":
+        raise InvalidConfig(f"Can't {operation.name} to key {change.name} because its type is not LIST.")
+    words: tuple[str, ...] = getattr(topic.config, key.field)
+    given = [word.strip() for word in (change.value or "").split(",")]
+    if operation == ConfigOperation.SUBTRACT:
+        return render(tuple(word for word in words if word not in given))
+    return render((*words, *(word for word in dict.fromkeys(given) if word not in words)))
 
 
 def _replacement(new: NewConfigs) -> Revise:
@@ -61,11 +242,24 @@ def _broker_replacement(new: NewConfigs) -> ReviseBroker:
 
 def _overrides(new: NewConfigs) -> dict[str, str]:
     """Return the new overrides. Raises InvalidRequest for too many keys or a null value."""
-    check_count(new.configs)
+    _check_count(new.configs)
     overrides = {name: value for name, value in new.configs.items() if value is not None}
     if missing := new.configs.keys() - overrides.keys():
         raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
     return overrides
 
 
-API = Api(name="AlterConfigs", handle=handle, key=33, versions=(0, 2))
+INCREMENTAL_ALTER_CONFIGS = Api(
+    name="IncrementalAlterConfigs",
+    summary="change single keys of configurations and leave the others",
+    handle=alter_incrementally,
+    key=44,
+    versions=(0, 1),
+)
+ALTER_CONFIGS = Api(
+    name="AlterConfigs",
+    summary="replace the whole configuration of topics or brokers",
+    handle=alter,
+    key=33,
+    versions=(0, 2),
+)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.broker.api import Api
-from sparklog.broker.versions import ApiVersion
+from sparklog.broker.api import Api, ApiVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sparklog.base.errors import KafkaError
 from sparklog.broker.config_entries import ConfigSource
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # org.apache.kafka.common.config.ConfigResource
 RESOURCE_TYPES = {TOPIC: ResourceType.TOPIC, BROKER: ResourceType.BROKER}
@@ -35,13 +30,3 @@ TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType
 def resource(number: int, name: str) -> ConfigResource:
     """Return the resource. A type without configuration becomes NOT_SERVED, which the handler refuses."""
     return ConfigResource(RESOURCE_TYPES.get(number, NOT_SERVED), name)
-
-
-def alter_result(asked: Message, error: KafkaError | None) -> dict[str, Any]:
-    """Return the result for one resource of AlterConfigs or IncrementalAlterConfigs."""
-    return {
-        "error_code": error,
-        "error_message": message_of(error),
-        "resource_type": asked.resource_type,
-        "resource_name": asked.resource_name,
-    }

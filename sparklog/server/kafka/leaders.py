@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import BrokerInfo
 from sparklog.server.kafka import packing
-from sparklog.server.kafka.addresses import broker_address
+from sparklog.server.kafka.responses import broker_address
 from sparklog.server.kafka.translation import KafkaCall
 
 NODE_ENDPOINTS_TAG = 0

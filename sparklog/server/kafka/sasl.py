@@ -23,8 +23,7 @@ from scramp.core import Salt
 from sparklog.base.addresses import Address
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
-from sparklog.broker.apis import sasl_authenticate
-from sparklog.broker.apis.sasl_authenticate import SaslAuthenticateRequest
+from sparklog.broker.apis.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authenticated, Authentication, Exchange
 from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
@@ -124,7 +123,7 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
     """Process the next message of the exchange. Raises KafkaError if it fails; the connection must then be closed."""
     request = SaslAuthenticateRequest(authentication=session.authentication, token=token)
     try:
-        done = await broker.serve(sasl_authenticate.API, request)
+        done = await broker.serve(SASL_AUTHENTICATE, request)
     except KafkaError as error:
         session.is_over = session.authentication is not None
         logger.info("failed authentication from %s on %s: %s", session.host, session.listener, error)

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.responses import by_topic
 
 
 class TopicIds:

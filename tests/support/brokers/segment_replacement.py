@@ -11,16 +11,8 @@ from crc32c import crc32c
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import (
-    abort_replace,
-    begin_replace,
-    commit_replace,
-    delete_topics,
-    describe_log,
-    read_segment,
-    upload_segment,
-)
-from sparklog.broker.apis.begin_replace import BeginReplaceResponse
+from sparklog.broker.apis import delete_topics, describe_log, read_segment, replace_segments
+from sparklog.broker.apis.replace_segments import BeginReplaceResponse
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
@@ -60,27 +52,27 @@ class Upkeep:
         self, log: LogDescription, count: int = 3, holder: str = "run", lease_ms: int = 60_000, **fields
     ) -> BeginReplaceResponse:
         asked = {"partition": log.partition, "leader_epoch": log.leader_epoch, "sources": log.segments[:count]} | fields
-        request = begin_replace.BeginReplaceRequest(holder=holder, lease_ms=lease_ms, **asked)
-        return await self.world.broker.serve(begin_replace.API, request)
+        request = replace_segments.BeginReplaceRequest(holder=holder, lease_ms=lease_ms, **asked)
+        return await self.world.broker.serve(replace_segments.BEGIN_REPLACE, request)
 
     async def upload(self, lease: BeginReplaceResponse, *pieces: bytes) -> int:
         async def send() -> AsyncIterator[bytes]:
             for piece in pieces:
                 yield piece
 
-        request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=send())
-        return (await self.world.broker.serve(upload_segment.API, request)).size_bytes
+        request = replace_segments.UploadSegmentRequest(lease_id=lease.lease_id, pieces=send())
+        return (await self.world.broker.serve(replace_segments.UPLOAD_SEGMENT, request)).size_bytes
 
     async def commit(
         self, lease: BeginReplaceResponse, data: bytes, leader_epoch: int = 0, **fields
     ) -> SegmentDescription:
         asked = {"size_bytes": len(data), "crc32c": crc32c(data)} | fields
-        request = commit_replace.CommitReplaceRequest(lease_id=lease.lease_id, leader_epoch=leader_epoch, **asked)
-        return (await self.world.broker.serve(commit_replace.API, request)).segment
+        request = replace_segments.CommitReplaceRequest(lease_id=lease.lease_id, leader_epoch=leader_epoch, **asked)
+        return (await self.world.broker.serve(replace_segments.COMMIT_REPLACE, request)).segment
 
     async def abort(self, lease: BeginReplaceResponse) -> None:
-        request = abort_replace.AbortReplaceRequest(lease_id=lease.lease_id)
-        await self.world.broker.serve(abort_replace.API, request)
+        request = replace_segments.AbortReplaceRequest(lease_id=lease.lease_id)
+        await self.world.broker.serve(replace_segments.ABORT_REPLACE, request)
 
     async def read(self, log: LogDescription, segment: SegmentDescription, **fields) -> AsyncIterator[bytes]:
         asked = {"base_offset": segment.base_offset, "identity": segment.identity} | fields

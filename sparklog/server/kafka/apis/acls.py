@@ -10,7 +10,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import acls
 from sparklog.broker.apis.acls import AclsRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 

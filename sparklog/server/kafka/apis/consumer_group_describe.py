@@ -7,9 +7,8 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ConsumerGroupDescribe, DescribedConsumer, DescribedConsumerGroup
-from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
@@ -40,7 +39,7 @@ def _group(call: KafkaCall, group: DescribedConsumerGroup, *, ask_operations: bo
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
         "members": [_member(member, ids) for member in group.members],
-        "authorized_operations": operations.ON_GROUP if ask_operations and not group.error else operations.NOT_ASKED,
+        "authorized_operations": GROUP_OPERATIONS if ask_operations and not group.error else OPERATIONS_NOT_ASKED,
     }
 
 

@@ -6,7 +6,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Translation
 

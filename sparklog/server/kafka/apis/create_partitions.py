@@ -8,7 +8,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 

@@ -10,7 +10,7 @@ from sparklog.broker.apis.create_topics import CreateTopicsRequest, NewTopic, To
 from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 DEFAULT = -1

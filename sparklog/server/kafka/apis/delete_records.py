@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_records
 from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
+from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 

@@ -11,7 +11,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabl
 from sparklog.broker.apis import delete_topics
 from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_DISABLED = 3

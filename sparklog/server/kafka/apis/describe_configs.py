@@ -15,7 +15,7 @@ from sparklog.broker.apis.describe_configs import ConfigQuery, DescribeConfigsRe
 from sparklog.broker.config_entries import ConfigEntry, ConfigSource
 from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 

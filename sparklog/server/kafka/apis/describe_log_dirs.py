@@ -8,8 +8,8 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_log_dirs
 from sparklog.broker.apis.describe_log_dirs import DescribeLogDirsRequest, LogDir
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 

@@ -11,9 +11,9 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_topic_partitions
 from sparklog.broker.apis.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from sparklog.broker.apis.metadata import TopicMetadata
-from sparklog.server.kafka import operations
 from sparklog.server.kafka.apis.metadata import partition_fields
 from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.responses import TOPIC_OPERATIONS
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
@@ -63,7 +63,7 @@ def _topic(topic: TopicMetadata) -> dict[str, Any]:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "topic_authorized_operations": operations.ON_TOPIC,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
         "partitions": [
             {**partition_fields(part), "eligible_leader_replicas": (), "last_known_elr": ()}
             for part in topic.partitions

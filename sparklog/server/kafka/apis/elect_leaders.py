@@ -6,9 +6,8 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import elect_leaders
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import by_topic, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 PREFERRED, UNCLEAN = 0, 1

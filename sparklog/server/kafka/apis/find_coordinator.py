@@ -11,9 +11,8 @@ from typing import Any
 from sparklog.base.errors import CoordinatorNotAvailable, KafkaError
 from sparklog.broker.apis import find_coordinator
 from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest, FoundCoordinator
-from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.responses import broker_address, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_SEVERAL = 4

@@ -14,10 +14,15 @@ from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.runtime.slices import in_parts
-from sparklog.server.kafka import operations
-from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.responses import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    broker_address,
+    with_listener,
+)
 from sparklog.server.kafka.translation import KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
@@ -71,7 +76,7 @@ async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: 
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
         topics=[_topic(topic, ask_operations=ask_topic) for topic in response.topics],
-        cluster_authorized_operations=operations.ON_CLUSTER if ask_cluster else operations.NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if ask_cluster else OPERATIONS_NOT_ASKED,
         error_code=None,
     )
 
@@ -98,7 +103,7 @@ def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "topic_authorized_operations": operations.ON_TOPIC if ask_operations else operations.NOT_ASKED,
+        "topic_authorized_operations": TOPIC_OPERATIONS if ask_operations else OPERATIONS_NOT_ASKED,
         "partitions": [partition_fields(part) for part in topic.partitions],
     }
 

@@ -6,8 +6,8 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import offset_delete
 from sparklog.group.requests import OffsetDelete
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 

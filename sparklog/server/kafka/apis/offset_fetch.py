@@ -15,8 +15,8 @@ from sparklog.base.errors import KafkaError, UnknownTopicId
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchResponse
-from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, Wide
 

@@ -1,4 +1,6 @@
-"""AlterPartitionReassignments: move partitions to other brokers, or cancel moves (key 45, versions 0 and 1).
+"""The APIs that move partitions to other brokers, and list the moves under way.
+
+AlterPartitionReassignments (key 45, versions 0 and 1):
 
 - Any broker accepts the request and forwards it to the controller. Once it is answered, the reassignment is under way
   and this broker shows it in ListPartitionReassignments. Its duration depends on the brokers that copy.
@@ -7,12 +9,17 @@
 - INVALID_REPLICA_ASSIGNMENT: a target is empty, names a broker twice, or adds a dead broker.
   INVALID_REPLICATION_FACTOR: a target has another number of replicas, and the request forbids that (KIP-860).
   UNKNOWN_TOPIC_OR_PARTITION, also for a topic that is being deleted.
+
+ListPartitionReassignments (key 46, version 0, as in Kafka 4):
+
+- Any broker answers from what the controller has sent it, so it may lag for a moment. Apache Kafka asks its controller.
+- Named partitions that are not moving, or do not exist, are left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sparklog.base.clock import Clock
@@ -21,6 +28,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.controller_calls import ask_controller
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.peers import Peers
 from sparklog.controller.controller import Controller
 
@@ -45,7 +53,18 @@ class AlterPartitionReassignmentsResponse:
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
-async def handle(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignmentsRequest:
+    partitions: Collection[TopicPartition] | None = None
+    """Partitions to look at; None: all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignmentsResponse:
+    moving: Mapping[TopicPartition, PartitionInfo]
+
+
+async def alter(
     request: AlterPartitionReassignmentsRequest,
     *,
     clock: Clock,
@@ -81,4 +100,30 @@ def _shows(metadata: MetadataCache, started: Targets) -> bool:
     return True
 
 
-API = Api(name="AlterPartitionReassignments", handle=handle, key=45, versions=(0, 1))
+async def list_moving(
+    request: ListPartitionReassignmentsRequest, *, metadata: MetadataCache
+) -> ListPartitionReassignmentsResponse:
+    wanted = None if request.partitions is None else set(request.partitions)
+    moving = {}
+    for topic in metadata:
+        for number, info in enumerate(topic.partitions):
+            name = TopicPartition(topic.name, number)
+            if (info.adding or info.removing) and (wanted is None or name in wanted):
+                moving[name] = info
+    return ListPartitionReassignmentsResponse(moving=moving)
+
+
+ALTER_PARTITION_REASSIGNMENTS = Api(
+    name="AlterPartitionReassignments",
+    summary="move partitions to other brokers, or cancel moves",
+    handle=alter,
+    key=45,
+    versions=(0, 1),
+)
+LIST_PARTITION_REASSIGNMENTS = Api(
+    name="ListPartitionReassignments",
+    summary="list the partitions that are moving to other brokers",
+    handle=list_moving,
+    key=46,
+    versions=(0, 0),
+)

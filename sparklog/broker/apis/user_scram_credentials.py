@@ -1,4 +1,11 @@
-"""AlterUserScramCredentials: set and delete the SCRAM credentials of users (key 51).
+"""The SCRAM credentials of users, described and altered.
+
+DescribeUserScramCredentials (key 50):
+
+- The answer has the mechanisms and iterations of users, never the secrets.
+- No names: all users. A user without credentials gets RESOURCE_NOT_FOUND, one named twice DUPLICATE_RESOURCE.
+
+AlterUserScramCredentials (key 51):
 
 - A credential arrives as the salted password: the broker never sees the password, and stores only what verifies it.
 - Checks as in Kafka: UNACCEPTABLE_CREDENTIAL for an empty name, and for iterations below 4096 or above 16384;
@@ -12,6 +19,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +32,24 @@ from sparklog.base.errors import (
 )
 from sparklog.broker.api import Api
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeUserScramCredentialsRequest:
+    users: Sequence[str]
+    """Users to describe; empty: all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCredentials:
+    user: str
+    iterations: Mapping[ScramMechanism, int]
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeUserScramCredentialsResponse:
+    users: Sequence[UserCredentials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +79,32 @@ class AlterUserScramCredentialsResponse:
     """The error by user; None: the changes are made."""
 
 
-async def handle(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
+async def describe(
+    request: DescribeUserScramCredentialsRequest, *, users: UserStore
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(users=await asyncio.to_thread(_describe, users, request.users))
+
+
+def _describe(users: UserStore, names: Sequence[str]) -> list[UserCredentials]:
+    """Describe the users. Blocks."""
+    asked = Counter(names or users.names())
+    return [_describe_user(users, name, count) for name, count in asked.items()]
+
+
+def _describe_user(users: UserStore, name: str, count: int) -> UserCredentials:
+    if count > 1:
+        error: KafkaError = DuplicateResource(
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        )
+        return UserCredentials(user=name, iterations={}, error=error)
+    found = users.credentials(name)
+    if not found:
+        error = ResourceNotFound(f"Attempt to describe a user credential that does not exist: {name}")
+        return UserCredentials(user=name, iterations={}, error=error)
+    return UserCredentials(user=name, iterations={mechanism: it.iterations for mechanism, it in found.items()})
+
+
+async def alter(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
     changes: dict[str, list[Deletion | Upsertion]] = {}
     asked_for: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
     for change in asked_for:
@@ -104,4 +155,17 @@ def _check_credential(change: Upsertion) -> None:
         raise UnacceptableCredential("The salt must not be empty")
 
 
-API = Api(name="AlterUserScramCredentials", handle=handle, key=51, versions=(0, 0))
+DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
+    name="DescribeUserScramCredentials",
+    summary="list the SCRAM mechanisms and iterations of users, never the secrets",
+    handle=describe,
+    key=50,
+    versions=(0, 0),
+)
+ALTER_USER_SCRAM_CREDENTIALS = Api(
+    name="AlterUserScramCredentials",
+    summary="set and delete the SCRAM credentials of users",
+    handle=alter,
+    key=51,
+    versions=(0, 0),
+)

@@ -1,0 +1,106 @@
+"""DescribeGroups, ListGroups and DeleteGroups in Kafka's protocol.
+
+- DescribeGroups: a missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043). Before, it only has the state
+  Dead.
+- ListGroups: filters by state from version 4 on, by type from version 5 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.base.errors import GroupIdNotFound, KafkaError
+from sparklog.broker.apis import group_apis
+from sparklog.group.requests import DeleteGroups, DescribedGroup, DescribeGroups, ListGroups
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+
+FIRST_DESCRIBE_WITH_NOT_FOUND = 6
+
+
+async def _describe(call: KafkaCall, request: Message) -> Message:
+    response = await call.broker.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
+    ask = getattr(request, "include_authorized_operations", False)
+    return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
+
+
+def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    groups = [DescribedGroup(group_id=group_id, error=error, state="") for group_id in request.groups]
+    return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
+
+
+def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> dict[str, Any]:
+    error = group.error
+    if call.version < FIRST_DESCRIBE_WITH_NOT_FOUND and isinstance(error, GroupIdNotFound):
+        error = None
+    return {
+        "error_code": error,
+        "error_message": message_of(error),
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": GROUP_OPERATIONS if ask_operations and not error else OPERATIONS_NOT_ASKED,
+    }
+
+
+async def _list(call: KafkaCall, request: Message) -> Message:
+    wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
+    response = await call.broker.serve(group_apis.LIST_GROUPS, wanted)
+    return call.answer(
+        error_code=response.error,
+        groups=[
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": group.type,
+            }
+            for group in response.groups
+        ],
+    )
+
+
+def _refuse_to_list(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, groups=[])
+
+
+async def _delete(call: KafkaCall, request: Message) -> Message:
+    response = await call.broker.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
+    return _deleted(call, response.errors)
+
+
+def _refuse_to_delete(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    return _deleted(call, dict.fromkeys(request.groups_names, error))
+
+
+def _deleted(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
+    return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
+
+
+DESCRIBE_GROUPS = Translation(
+    api=group_apis.DESCRIBE_GROUPS,
+    serve=_describe,
+    refuse=_refuse_to_describe,
+    wide=Wide(("groups",), ("groups",)),
+)
+LIST_GROUPS = Translation(api=group_apis.LIST_GROUPS, serve=_list, refuse=_refuse_to_list)
+DELETE_GROUPS = Translation(
+    api=group_apis.DELETE_GROUPS,
+    serve=_delete,
+    refuse=_refuse_to_delete,
+    wide=Wide(("groups_names",), ("results",)),
+)
