@@ -159,6 +159,7 @@ class _Run:
         self._look_at_beginnings()
         self._look_at_tables()
         self._look_at_the_store()
+        self.anomalies += [anomaly async for anomaly in self._workers.commits.check()]
         for task in watching:
             task.cancel()
 

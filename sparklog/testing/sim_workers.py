@@ -14,6 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_admin import SCRATCH_TOPICS, Administrator
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster
+from sparklog.testing.sim_commits import NamedCommits
 from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
@@ -69,6 +70,9 @@ class Workers:
             list(cluster.nodes),
             replication_factor=scenario.replication_factor,
         )
+        self.commits = NamedCommits(
+            self._wire("named-commits"), cluster, replication_factor=scenario.replication_factor
+        )
         self.members = list(self._groups_of_members())
         self.user_groups = list(self._groups_of_users())
 
@@ -103,6 +107,7 @@ class Workers:
         if scenario.administers:
             yield self.admin
             yield self._writer_of_other_topics()
+            yield self.commits
         if scenario.trims:
             yield Trimmer(self._client("trimmer"), self._history, self._consumers)
         if scenario.compacts:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from sparklog.broker import node
+from sparklog.broker import adoption, node
 from sparklog.broker.apis import replica_fetch
 from sparklog.client.cluster import Cluster
 from sparklog.cluster import isr_writing, partition_states
@@ -49,6 +49,7 @@ HARM = {
     "wrong table",
     "wrong lookup",
     "vanished commit",
+    "stale commit",
     "exception",
     "start",
     "truncation",
@@ -68,6 +69,11 @@ def with_members(*kinds: FaultKind) -> Scenarios:
 def with_users(*kinds: FaultKind) -> Scenarios:
     """The real client too, and topics that are deleted and made again under it."""
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), users=2, administers=True)
+
+
+def with_administrators(*kinds: FaultKind) -> Scenarios:
+    """Topics that are deleted and created again, and a client that commits by their names."""
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=True)
 
 
 def with_tables(*kinds: FaultKind) -> Scenarios:
@@ -225,6 +231,18 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recovery, "check_emptied", lambda *_: None)
 
 
+def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator keeps the offsets of a deleted topic, and shows them for the one that has its name now."""
+    monkeypatch.setattr(Offsets, "_is_of_another", lambda *_: False)
+    monkeypatch.setattr(Offsets, "delete_topics", lambda *_: None)
+    monkeypatch.setattr(Offsets, "delete_of_others", lambda *_: None)
+
+
+def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic whose configuration the store has lost is configured as the broker is."""
+    monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -242,6 +260,8 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
         (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
         (indexes_are_believed, with_users(FaultKind.DAMAGE), 88),
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
+        (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
+        (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
