@@ -1,4 +1,5 @@
-# sparklog: `make help` lists what there is to do. Python >= 3.11 and a JDK 17 are all that a machine needs.
+# sparklog: `make help` lists what there is to do. Python >= 3.11 and a JDK 17 are all that a machine needs, but for
+# `make clients`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test stress soak fuzz sim bench docs reference proto lock format clean
+.PHONY: help setup demo lint check test clients stress soak fuzz sim bench docs reference proto lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,16 +22,19 @@ demo: setup  ## Load a year of flights, read and stream them with Spark, check t
 	$(BIN)/python examples/flights.py
 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, about a minute
-	$(BIN)/pytest -q -n 4 -m "not jvm and not slow and not soak_only"
+	$(BIN)/pytest -q -n 4 -m "not jvm and not slow and not soak_only and not generated_clients"
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
   $(CACHE)/classes/spark.jsa
 
 # Two of the processes have a SparkSession, for the tests of the source and for those of jobs. A failed test runs once more.
-test: lint $(TESTED)  ## All tests but those for soaks, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
-	$(BIN)/pytest -q -n 5 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
+test: lint $(TESTED)  ## All tests but those for soaks and of `make clients`, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
+	$(BIN)/pytest -q -n 5 --dist loadgroup --reruns 1 -m "not soak_only and not generated_clients" $(PYTEST_ARGS)
 
-TESTS ?= -m "processes and not soak_only" tests
+clients: setup  ## Go and Node clients made from the .proto files, against a broker: needs Go, Node and npm
+	$(BIN)/pytest -q -m generated_clients tests/clients $(PYTEST_ARGS)
+
+TESTS ?= -m "processes and not soak_only and not generated_clients" tests
 TIMES ?= 20
 # Where `support` is.
 stress soak fuzz: export PYTHONPATH := $(CURDIR)/tests
