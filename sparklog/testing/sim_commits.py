@@ -5,7 +5,7 @@ commit belongs to. Each commit has the topic's id and a number in its metadata. 
 brokers agree on the topic's id, because otherwise nobody can say whose commit it is.
 
 Once the faults are over, the group must have no commit of a deleted topic, and the last acknowledged commit, or a later
-one, of each topic that exists.
+one, of each topic that exists. A topic whose deletion was acknowledged must not have come back.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class NamedCommits:
         self._sent = 0
         self._acknowledged: dict[TopicPartition, tuple[UUID, int]] = {}
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
+        self._deleted: set[str] = set()
+        """The topics whose deletion was acknowledged, and whose creation nobody has asked for since."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         """Commit several times a second until `is_over` is set; create what is missing, and now and then delete it."""
@@ -46,15 +48,17 @@ class NamedCommits:
             await asyncio.sleep(chance.expovariate(4))
             partition = chance.choice(PARTITIONS)
             topic_id = self._agreed_id(partition)
-            if topic_id is None:
-                await self._create(partition.topic)
-            elif chance.random() < 0.2:
+            if chance.random() < 0.2:
                 await self._delete(partition.topic)
-            else:
+            elif topic_id is not None:
                 await self._commit(partition, topic_id)
+            elif chance.random() < 0.5:
+                await self._create(partition.topic)
 
     async def check(self) -> AsyncIterator[Anomaly]:
         """Yield each anomaly of the group's committed offsets. The cluster has settled."""
+        for name in sorted(self._deleted & set(self._cluster.tree.names("/brokers/topics"))):
+            yield Anomaly("deleted topic", f"{name} was deleted, and has come back")
         for partition in PARTITIONS:
             if (topic_id := self._agreed_id(partition)) is not None:
                 found = await self._find(partition)
@@ -80,6 +84,7 @@ class NamedCommits:
         topic = {
             "name": name, "num_partitions": 1, "replication_factor": self._factor, "assignments": [], "configs": [],
         }  # fmt: skip
+        self._deleted.discard(name)
         with suppress(KafkaError):
             await self._client.ask(
                 self._anyone(), CREATE_TOPICS, 5, topics=[topic], timeout=TIMEOUT_MS, validate_only=False
@@ -87,7 +92,9 @@ class NamedCommits:
 
     async def _delete(self, name: str) -> None:
         with suppress(KafkaError):
-            await self._client.ask(self._anyone(), DELETE_TOPICS, 5, topic_names=[name], timeout=TIMEOUT_MS)
+            answer = await self._client.ask(self._anyone(), DELETE_TOPICS, 5, topic_names=[name], timeout=TIMEOUT_MS)
+            _raise(answer.responses[0].error_code)
+            self._deleted.add(name)
 
     async def _commit(self, partition: TopicPartition, topic_id: UUID) -> None:
         self._sent += 1
