@@ -16,6 +16,7 @@ from sparklog.runtime.slices import FEW
 from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.apis import TRANSLATIONS, metadata
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
+from sparklog.server.kafka.packing import MAX_TAGS, varint
 from sparklog.server.kafka.translation import Translation
 from sparklog.server.kafka.wide_requests import is_wide, join, split
 from sparklog.testing import RunningBroker
@@ -176,3 +177,20 @@ def test_of_what_is_served_as_one_less_is_taken(kafka_address: tuple[str, int], 
         wire.write_frame(frame)
         with pytest.raises(ConnectionError):
             wire.read_frame()
+
+
+@pytest.mark.parametrize("tags", [MAX_TAGS, MAX_TAGS + 1, 500_000])
+def test_a_header_of_many_tagged_fields_is_not_walked(
+    tags: int, wire: Wire, kafka_broker: RunningBroker, kafka_address: tuple[str, int]
+) -> None:
+    how = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    wire.send(METADATA, 12, topics=(), **how)  # the first one of a process does more
+    header = struct.pack(">hhih", METADATA, 12, 1, -1) + varint(tags) + b"\5\0" * tags
+    with most_calls(kafka_broker) as most, Wire(kafka_address) as other:
+        other.write_frame(header + b"\1\0\0\0")
+        if tags > MAX_TAGS:
+            with pytest.raises(ConnectionError):
+                other.read_frame()
+        else:
+            assert other.read(METADATA, 12, 1).topics == ()
+    assert most.calls < MOST_CALLS
