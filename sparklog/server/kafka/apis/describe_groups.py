@@ -56,5 +56,5 @@ def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> d
 
 
 TRANSLATION = Translation(
-    api=group_apis.DESCRIBE_GROUPS, serve=serve, refuse=refuse, wide=Wide(("groups",), ("groups",))
+    api=group_apis.DESCRIBE_GROUPS, serve=serve, refuse=refuse, wide=Wide(("groups",), ("groups",), once=True)
 )

@@ -9,7 +9,7 @@ from sparklog.broker.apis.list_partition_reassignments import ListPartitionReass
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
+from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -42,4 +42,4 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=message_of(error), topics=[])
 
 
-TRANSLATION = Translation(api=list_partition_reassignments.API, serve=serve, refuse=refuse, wide=PARTITIONS)
+TRANSLATION = Translation(api=list_partition_reassignments.API, serve=serve, refuse=refuse, wide=READ_PARTITIONS)
