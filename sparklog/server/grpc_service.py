@@ -58,6 +58,11 @@ WIDE = {
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids",
 }  # fmt: skip
 """Method → the field whose elements can be served independently of each other."""
+ONCE = {
+    "DescribeTopics", "DescribeConfigs", "ListPartitionReassignments", "FindCoordinator", "OffsetFetch",
+    "DescribeGroups",
+}  # fmt: skip
+"""Methods that only read. An element that is named again is answered once, however few elements the request has."""
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a field of any other method: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
@@ -153,7 +158,7 @@ def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: Requ
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(_streaming(serve, request_class))
     if name := WIDE.get(method.name):
-        serve = _in_parts(serve, name, _PARTS.get(method.name, PART), slices)
+        serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
     few = slices.few if name else nullcontext()
     return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue))
 
@@ -191,11 +196,15 @@ def _unary(
     return call
 
 
-def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices) -> Callable[[Any], Any]:
-    """Return the method that serves requests in parts of at most `most` elements of the field `name`."""
+def _in_parts(serve: Callable[[Any], Any], name: str, most: int, once: bool, slices: Slices) -> Callable[[Any], Any]:
+    """Return the method that serves requests in parts of at most `most` elements of the field `name`.
+
+    once: whether duplicate elements are dropped from small requests too
+    """
 
     async def call(request: Any) -> Any:
-        if len(getattr(request, name)) <= most:
+        elements = getattr(request, name)
+        if len(elements) <= most and not (once and len(set(map(_key, elements))) < len(elements)):
             return await serve(request)
         return await in_parts(_parts(request, name, most), serve, slices)
 
@@ -227,7 +236,7 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
     seen: set[str | bytes] = set()
     part = type(request)()
     for element in elements:
-        key = element if isinstance(element, str) else element.SerializeToString()
+        key = _key(element)
         if key in seen:
             continue
         seen.add(key)
@@ -239,6 +248,12 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
     if getattr(part, name):
         part.MergeFrom(rest)
         yield part
+
+
+def _key(element: Any) -> str | bytes:
+    """Return what is equal for equal elements."""
+    key: str | bytes = element if isinstance(element, str) else element.SerializeToString()
+    return key
 
 
 def _streaming(serve: Callable[[Any], AsyncIterator[bytes]], request_class: Any) -> Callable[[bytes, Any], Any]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.runtime import slices
 from sparklog.server import grpc_admin
 from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
-from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
+from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -129,6 +130,17 @@ def test_a_wide_request_is_answered_in_its_order_and_once_for_each(wide_channel:
 
     assert [topic.name for topic in found] == names
     assert [len(topic.partitions) for topic in found if not topic.error.code] == [2]
+
+
+@pytest.mark.parametrize("name", sorted(ONCE))
+def test_what_is_named_again_is_answered_once(name: str, wide_channel: grpc.Channel) -> None:
+    method, field = METHODS[name], WIDE[name]
+    data = grow(Random(name), method.input_type, (field,), 100, numbered=True)
+    request = GetMessageClass(method.input_type).FromString(data)
+    assert 1 < len(getattr(request, field)) <= 50
+    once = call(wide_channel, method, request.SerializeToString())
+    getattr(request, field).extend([*getattr(request, field)])
+    assert call(wide_channel, method, request.SerializeToString()) == once
 
 
 def test_more_than_a_broker_takes_at_once_is_refused(wide_channel: grpc.Channel) -> None:

@@ -17,7 +17,8 @@ buffer.
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
 A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. After
-`REQUESTS_PER_TURN` requests of one connection, other connections are served.
+`REQUESTS_PER_TURN` requests of one connection, other connections are served; after each request if others wait for
+their turn (`quotas.Turns`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
 from sparklog.server.kafka.dispatch import Request, answer, read_frame
-from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue
+from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, Turns
 from sparklog.server.kafka.translation import Session
 
 SHARED_BYTES = 64 << 10
@@ -56,6 +57,7 @@ class Host(Protocol):
 
     broker: Broker
     queue: RequestQueue
+    turns: Turns
     idle_s: float
     is_stopping: bool
     shared: memoryview
@@ -89,10 +91,12 @@ class KafkaConnection:
         self._host = host
         self._metrics: Metrics = host.broker.metrics
         self._queue = host.queue
+        self._turns = host.turns
         self._shared = host.shared
         self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
         self._is_size = False  # whether `_frame` is for the four bytes of a request's size
+        self._whole: memoryview | None = None  # a request that waits for its turn; it precedes `_held`
         self._held = bytearray()
         self._held_since = 0.0
         self._is_paused = False
@@ -111,7 +115,7 @@ class KafkaConnection:
     @property
     def is_idle(self) -> bool:
         """Whether every request that has arrived completely has been answered."""
-        return not (self._is_busy or self._held)
+        return not (self._is_busy or self._held or self._whole)
 
     # ---- receiving ----
 
@@ -131,19 +135,21 @@ class KafkaConnection:
             self._take(self._shared[:size])
 
     def end_of_input(self) -> None:
-        """Close the connection, but first answer the request in progress: a client that closed its side may still read.
+        """Close the connection, but first answer what has arrived: a client that closed its side may still read.
 
         A request whose translation has `ends_with_connection` is not answered.
         """
         self._input_ended = True
+        if self._waits_for_turn:
+            return
         if not self._is_busy or (self._task and self._request and self._request.translation.ends_with_connection):
             self.channel.close()
 
     def _take(self, data: memoryview) -> None:
         """Serve the requests in `data`. The buffer is reused after this returns."""
-        at, end, turn = 0, len(data), REQUESTS_PER_TURN
+        at, end, turn = 0, len(data), 1 if self._turns.waiting else REQUESTS_PER_TURN
         while at < end and not self._is_lost:
-            if self._is_busy or turn == 0 or self._queue.is_full:
+            if self._is_busy or turn == 0 or self._turns.is_over or self._queue.is_full:
                 self._hold(data[at:])
                 if not self._is_busy:
                     self._wait_for_turn()
@@ -180,7 +186,12 @@ class KafkaConnection:
     def _arrived(self, frame: memoryview) -> None:
         self._frame = None
         if not self._is_size:
-            self._serve(frame)
+            if self._turns.is_over:
+                self._whole = frame
+                self._pause()
+                self._wait_for_turn()
+            else:
+                self._serve(frame)
             return
         (size,) = _SIZE.unpack(frame)
         if self._accepts(size):
@@ -199,23 +210,29 @@ class KafkaConnection:
         if self._queue.is_full:
             self._queue.wait(self._go_on)
         else:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._turns.wait(self._go_on)
 
     def _hold(self, data: memoryview) -> None:
         """Keep data that cannot be served yet, and pause reading until it is served."""
-        if not self._held:
-            self._held_since = monotonic()
         self._held += data
+        self._pause()
+
+    def _pause(self) -> None:
+        """Pause reading until the request that waits is served."""
+        self._held_since = self._held_since or monotonic()
         self.deadline = NEVER
         if not self._is_paused:
             self._is_paused = True
             self.channel.pause()
 
     def _go_on(self) -> None:
-        """Serve the held data, then continue reading."""
+        """Serve what is held, then continue reading."""
         self._waits_for_turn = False
         if self._is_lost:
             return
+        if self._whole is not None:
+            frame, self._whole = self._whole, None
+            self._serve(frame)
         if self._held:
             held, self._held = self._held, bytearray()
             self._take(memoryview(held))
@@ -232,6 +249,8 @@ class KafkaConnection:
     def _serve(self, frame: memoryview) -> None:
         """Answer one request: at once, or in a task if it has to wait."""
         began = monotonic()
+        if began > self._turns.ends:
+            self._turns.late(began)
         queued, self._held_since = (began - self._held_since if self._held_since else 0.0), 0.0
         try:
             request = read_frame(self._host.broker, self.session, frame)
@@ -341,7 +360,7 @@ class KafkaConnection:
     def lost(self) -> None:
         self._is_lost = True
         self._held = bytearray()
-        self._frame = None
+        self._frame = self._whole = None
         self.deadline = NEVER
         self._host.lost(self)
         if self._task is None:

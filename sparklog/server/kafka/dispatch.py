@@ -25,7 +25,7 @@ from sparklog.server.kafka.messages import Message, read_request, response_type,
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
 from sparklog.server.kafka.translation import Answer, KafkaCall, Session, Translation
-from sparklog.server.kafka.wide_requests import is_wide, serve_wide
+from sparklog.server.kafka.wide_requests import is_wide, serve_wide, without_duplicates
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
@@ -100,10 +100,8 @@ async def answer(request: Request) -> Frame:
         return (_SIZE.pack(len(token)) + token,)
     if type(message) is memoryview:
         found = await _respond_to_large(translation, call, message)
-    elif translation.wide and is_wide(translation.wide, message):
-        found = await serve_wide(translation, call, message, translation.wide)
     else:
-        found = await translation.respond(call, message)
+        found = await _respond(translation, call, message)
     frame = _join(call, found)
     if len(frame) > 1:
         await bring_in(frame)
@@ -114,9 +112,15 @@ async def _respond_to_large(translation: Translation, call: KafkaCall, body: mem
     """Decode the request in a thread, and answer it."""
     async with call.broker.slices.few if translation.wide else nullcontext():
         message = await asyncio.to_thread(_form(call.key, call.version).read, body)
-        if translation.wide and is_wide(translation.wide, message):
-            return await serve_wide(translation, call, message, translation.wide)
-        return await translation.respond(call, message)
+        return await _respond(translation, call, message)
+
+
+async def _respond(translation: Translation, call: KafkaCall, message: Message) -> Answer:
+    if wide := translation.wide:
+        if is_wide(wide, message):
+            return await serve_wide(translation, call, message, wide)
+        message = without_duplicates(wide, message)
+    return await translation.respond(call, message)
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from sparklog.base.errors import InvalidRequest
 
 NO_TAGS = b"\0"
+MAX_TAGS = 100
+"""Maximum number of tagged fields in one structure. Kafka's schemas define fewer than ten."""
 NULL_COMPACT = b"\0"
 _SHORT_VARINTS = tuple(bytes((value,)) for value in range(128))
 _INT16 = struct.Struct(">h")
@@ -49,8 +51,13 @@ def read_varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, at: int) -> int:
-    """Return the end of the tagged fields at `at`. Raises InvalidRequest if the data ends before it."""
+    """Return the end of the tagged fields at `at`.
+
+    Raises InvalidRequest if the data ends before it, or if there are more than `MAX_TAGS` fields.
+    """
     count, at = read_varint(data, at)
+    if count > MAX_TAGS:
+        raise InvalidRequest(f"{count} tagged fields in one structure, where {MAX_TAGS} are allowed")
     for _ in range(count):
         _, at = read_varint(data, at)
         size, at = read_varint(data, at)

@@ -8,7 +8,7 @@ Flexible from version 9 on. kio would decode this as fast, but it copies the rec
 
 A request of 1 MiB, the maximum that producers send by default, has room for 15,000 batches of one record each. More
 than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
-decoded here.
+decoded here. Tagged fields of topics and partitions count as partitions.
 
 Most requests have one topic and one partition. So lengths of one byte are read in place, without a call.
 """
@@ -118,9 +118,9 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
             records = None
             if size:
                 records, at = _take(data, at, size - 1)
-            at = at + 1 if not data[at] else skip_tags(data, at)
+            at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
             partitions.append(Produced(partition, records))
-        at = at + 1 if not data[at] else skip_tags(data, at)
+        at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
         topics.append(TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions))
     return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
@@ -136,6 +136,12 @@ def _after(count: int, left: int) -> int:
     if left < 0:
         raise TooManyElements(MAX_PARTITIONS)
     return left
+
+
+def _skip_tags(data: memoryview, at: int, left: int) -> tuple[int, int]:
+    """Return the end of the tagged fields at `at`, and how many elements may follow them."""
+    count, _ = read_varint(data, at)
+    return skip_tags(data, at), _after(count, left)
 
 
 def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:

@@ -1,4 +1,4 @@
-"""Limits on connections (kafka.network.ConnectionQuotas) and on requests in progress.
+"""Limits on connections (kafka.network.ConnectionQuotas), on requests in progress, and on the time of each turn.
 
 Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are closed at once. Apache
 Kafka makes connections beyond max.connections wait instead; a client that is refused tries its next broker.
@@ -8,6 +8,10 @@ While the requests in progress reach `queued.max.requests` or `queued.max.reques
 one. Waiting connections continue in the order of their arrival. Of a request that is still arriving, only the received
 bytes count (in Apache Kafka all of it), so a client cannot block others by announcing bytes that never arrive. Requests
 that wait for others are not in progress, so any number of consumers may wait for records.
+
+A turn is one iteration of the event loop. Once requests of all connections together have been served for 10 ms in one
+turn, what else has arrived waits for the next one, in the order of its arrival. Otherwise, a hundred connections that
+each send a few requests at once would keep all others waiting until every one of them is answered.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ConfigError
+from sparklog.runtime.slices import SLICE_S
 
 NO_LIMIT = -1
 
@@ -124,3 +130,56 @@ class RequestQueue:
         self._is_waking = False
         go_on()
         self._wake()
+
+
+class Turns:
+    """The time that connections spend on requests in one iteration of the event loop, and those that wait for the next.
+
+    An iteration is only noticed by a callback in the next one. It is scheduled once for each 10 ms of requests, not for
+    each iteration, so a request costs no more than a comparison with `ends`. Requests are served for 20 ms at most in
+    one iteration: until `ends`, and for the 10 ms after it.
+    """
+
+    def __init__(self) -> None:
+        self.ends = 0.0
+        """Call `late` if a request begins after this time."""
+        self.is_over = False
+        """Whether no other request may begin in this iteration."""
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_next_scheduled = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def late(self, now: float) -> None:
+        """Begin 10 ms at `now`, or end the turn if they have passed since the iteration began."""
+        if self._is_next_scheduled:
+            self.is_over = True
+        else:
+            self._begin(now)
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` in a later iteration, after those that wait already."""
+        self._waiting.append(go_on)
+        self._schedule_next()
+
+    def _begin(self, now: float) -> None:
+        self.ends = now + SLICE_S
+        self._schedule_next()
+
+    def _schedule_next(self) -> None:
+        if not self._is_next_scheduled:
+            self._is_next_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_next_scheduled = self.is_over = False
+        if not self._waiting:
+            return
+        self._begin(monotonic())
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self.is_over or monotonic() > self.ends:
+                self.is_over = True
+                break

@@ -21,7 +21,7 @@ from sparklog.base.listeners import parse_listeners
 from sparklog.broker.node import Broker
 from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
-from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, parse_overrides
+from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, Turns, parse_overrides
 from sparklog.server.kafka.sasl import mechanisms
 from sparklog.server.tls import server_context
 
@@ -43,6 +43,7 @@ class KafkaServer:
         self.is_stopping = False
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.queue = RequestQueue(config.queued_max_requests, config.queued_max_request_bytes)
+        self.turns = Turns()
         self.quotas: ConnectionQuotas
         self.connections: set[KafkaConnection] = set()
         self.addresses: dict[str, Address] = {}

@@ -80,10 +80,15 @@ class Wide(NamedTuple):
     """Names of the response's arrays with the results."""
     part: int = 100
     """Number of elements that are served together: a few milliseconds of work."""
+    once: bool = False
+    """Whether an element that is named again is answered once, however few elements the request has. For reads only."""
+    beside: tuple[str, ...] = ()
+    """Names of fields that do not distinguish elements if `once` is set: those of the first element count."""
 
 
 PARTITIONS = Wide(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
 """Topics, and partitions within them."""
+READ_PARTITIONS = PARTITIONS._replace(once=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,18 +3,32 @@
 In most APIs, the elements of a request (topics, partitions, groups or resources) are independent of each other. They
 are in one array of the request and of the response, or in nested arrays, such as topics and their partitions. Duplicate
 elements of a request that is split are answered once.
+
+In APIs that only read (`Wide.once`), duplicates are answered once in every request. Otherwise, a request of a few bytes
+could name an element that is expensive to describe a hundred times. Apache Kafka answers most duplicates again; clients
+send none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import chain
 from typing import Any, get_args, get_origin, get_type_hints
 
 from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+
+
+def without_duplicates(wide: Wide, request: Message) -> Message:
+    """Return the request with each element named once, if that is enough for this API.
+
+    Elements that only differ in nested elements are merged, except with one that has null, which means all.
+    """
+    return _once(request, wide) if wide.once else request
 
 
 def is_wide(wide: Wide, request: Message) -> bool:
@@ -24,7 +38,7 @@ def is_wide(wide: Wide, request: Message) -> bool:
 
 async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: Wide) -> tuple[bytes]:
     """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
-    parts = await asyncio.to_thread(lambda: list(split(request, wide.asks, wide.part)))
+    parts = await asyncio.to_thread(lambda: list(split(without_duplicates(wide, request), wide.asks, wide.part)))
     answers = await call.broker.slices.each(parts, partial(translation.respond, call))
     return (await asyncio.to_thread(lambda: write(join(answers, wide.tells))),)
 
@@ -67,6 +81,38 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
             more = more[1:]
         elements.extend(more)
     return dataclasses.replace(first, **{name: tuple(elements)})
+
+
+def _once(value: Any, wide: Wide) -> Any:
+    name = _array(value.__class__, wide.asks)
+    elements = getattr(value, name) if name else None
+    if not (name and elements):
+        return value
+    inner = _array(elements[0].__class__, wide.asks)
+    if inner is None:
+        once = tuple(dict.fromkeys(elements))
+    else:
+        alike: dict[Any, list[Any]] = {}
+        identity = _identity(elements[0].__class__, (inner, *wide.beside))
+        for element in elements:
+            alike.setdefault((identity(element), getattr(element, inner) is None), []).append(element)
+        once = tuple(_once(_merge(each, inner), wide) for each in alike.values())
+    is_same = len(once) == len(elements) and all(map(operator.is_, once, elements))
+    return value if is_same else dataclasses.replace(value, **{name: once})
+
+
+def _merge(elements: Sequence[Any], inner: str) -> Any:
+    """Return the first element with the nested elements of all. Null is nested in all of them or in none."""
+    first, *more = elements
+    if not more or getattr(first, inner) is None:
+        return first
+    nested = chain.from_iterable(getattr(element, inner) for element in elements)
+    return dataclasses.replace(first, **{inner: tuple(nested)})
+
+
+@cache
+def _identity(cls: Any, without: tuple[str, ...]) -> Callable[[Any], Any]:
+    return operator.attrgetter(*(field.name for field in dataclasses.fields(cls) if field.name not in without))
 
 
 def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import struct
 import time
 
 import pytest
 
+from sparklog.runtime.slices import SLICE_S
+from sparklog.server.kafka import connection as connections
+from sparklog.server.kafka import quotas
 from sparklog.server.kafka.channels import Frame
-from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
+from sparklog.server.kafka.connection import REQUESTS_PER_TURN, SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.translation import Session
 from sparklog.testing import RunningBroker
 from support.kafka.connection import request_frame
@@ -18,12 +22,16 @@ from support.patience import PATIENCE_S
 
 PRODUCE, API_VERSIONS = 0, 18
 REQUESTS = 60
+CONNECTIONS, PIPELINED = 50, 40
+
+
+STEP_S = 0.001
 
 
 class Channel:
     """Takes responses, now and then only after a while, and says whether anything may be read."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random | None) -> None:
         self.answered: list[int] = []
         self.is_paused = False
         self.is_sending = False
@@ -34,7 +42,7 @@ class Channel:
         assert not self.is_sending
         assert isinstance(frame[0], bytes)
         self.answered.append(struct.unpack_from(">i", frame[0], 4)[0])
-        self.is_sending = self._chance.random() < 0.3
+        self.is_sending = self._chance is not None and self._chance.random() < 0.3
         return not self.is_sending
 
     def pause(self) -> None:
@@ -58,13 +66,20 @@ def request(number: int, chance: random.Random) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-async def feed(broker: RunningBroker, seed: int) -> Channel:
-    chance = random.Random(seed)
+def connect(broker: RunningBroker, chance: random.Random | None) -> KafkaConnection:
     server = broker.node._kafka
     server.quotas.take("fed")
     session = Session(listener="PLAINTEXT", host="fed", max_request_bytes=1 << 20)
     connection = KafkaConnection(server, session, server.broker.metrics.listeners["fed"])
-    channel = connection.channel = Channel(chance)
+    connection.channel = Channel(chance)
+    return connection
+
+
+async def feed(broker: RunningBroker, seed: int) -> Channel:
+    chance = random.Random(seed)
+    connection = connect(broker, chance)
+    channel = connection.channel
+    assert isinstance(channel, Channel)
     left = memoryview(b"".join(request(number, chance) for number in range(REQUESTS)))
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -89,3 +104,46 @@ def test_every_request_is_answered_in_order_however_the_bytes_come(kafka_broker:
     channel = kafka_broker.run(feed(kafka_broker, seed))
     assert channel.answered == list(range(REQUESTS))
     assert not channel.is_closed
+
+
+async def feed_many(broker: RunningBroker, data: bytes, first: int) -> list[list[int]]:
+    """How many requests each of many connections has answered after each turn; all their requests come at once.
+
+    first: the bytes that come in one turn before the rest
+    """
+    fed = [connect(broker, None) for _ in range(CONNECTIONS)]
+    left = [memoryview(data)] * CONNECTIONS
+    turns = [[0] * CONNECTIONS]
+    most = first
+    while any(left) or any(each.channel.is_paused for each in fed):
+        for number, each in enumerate(fed):
+            if left[number] and not each.channel.is_paused:
+                buffer = each.buffer()
+                size = min(len(left[number]), len(buffer), most)
+                buffer[:size], left[number] = left[number][:size], left[number][size:]
+                each.received(size)
+        await asyncio.sleep(0)
+        turns.append([len(each.channel.answered) for each in fed])
+        most = SHARED_BYTES
+    for each in fed:
+        assert each.channel.answered == list(range(PIPELINED))
+        each.lost()
+    return turns
+
+
+@pytest.mark.parametrize("first", [7, 100])
+def test_requests_of_many_connections_take_a_turn_s_time_together(
+    first: int, kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on when it is read. No connection is served twice before all others that wait."""
+    ticks = itertools.count()
+    for module in (connections, quotas):
+        monkeypatch.setattr(module, "monotonic", lambda: next(ticks) * STEP_S)
+    monkeypatch.setattr(kafka_broker.node._kafka, "turns", quotas.Turns())
+    data = b"".join(
+        struct.pack(">i", len(frame)) + frame
+        for frame in (request_frame(API_VERSIONS, 0, number) for number in range(PIPELINED))
+    )
+    turns = kafka_broker.run(feed_many(kafka_broker, data, first))
+    assert max(sum(now) - sum(before) for before, now in itertools.pairwise(turns)) <= 2 * SLICE_S / STEP_S + 1
+    assert all(max(now) - min(now) <= REQUESTS_PER_TURN for now in turns)

@@ -10,7 +10,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.base.errors import InvalidRequest
-from sparklog.server.kafka.produce_request import read_produce_request
+from sparklog.server.kafka.packing import MAX_TAGS, varint
+from sparklog.server.kafka.produce_request import MAX_PARTITIONS, read_produce_request
 from sparklog.testing import RunningBroker
 from support.kafka.connection import Wire, request_frame
 from support.kafka.topic import PRODUCE, Topic, make_batch, values_in
@@ -156,3 +157,18 @@ def test_a_length_larger_than_the_request() -> None:
                 read_produce_request(3, memoryview(bytearray(body)))
         else:
             assert read_produce_request(3, memoryview(bytearray(body))).topics == []
+
+
+@pytest.mark.parametrize(("partitions", "tags"), [(1, MAX_TAGS + 1), (MAX_PARTITIONS // 100, 100)])
+def test_tagged_fields_count_as_partitions(partitions: int, tags: int) -> None:
+    """One more partition or one more tagged field is too many; half of them are not."""
+
+    def body(count: int, tags: int) -> memoryview:
+        part = struct.pack(">i", 0) + b"\0" + varint(tags) + b"\5\0" * tags
+        topics = b"\2\2t" + varint(count + 1) + part * count + b"\0"
+        return memoryview(bytearray(b"\0" + struct.pack(">hi", -1, 1000) + topics + b"\0"))
+
+    found = read_produce_request(9, body(partitions // 2 + 1, tags // 2))
+    assert len(found.topics[0].partitions) == partitions // 2 + 1
+    with pytest.raises(InvalidRequest):
+        read_produce_request(9, body(partitions, tags))

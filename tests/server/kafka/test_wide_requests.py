@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.index import load_request_schema
 
 from sparklog.runtime.slices import FEW
 from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.apis import TRANSLATIONS, metadata
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
+from sparklog.server.kafka.messages import make
+from sparklog.server.kafka.packing import MAX_TAGS, varint
 from sparklog.server.kafka.translation import Translation
-from sparklog.server.kafka.wide_requests import is_wide, join, split
+from sparklog.server.kafka.wide_requests import is_wide, join, split, without_duplicates
 from sparklog.testing import RunningBroker
 from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.kafka.connection import Wire, message_frame, request_frame
@@ -26,11 +29,12 @@ from support.kafka.random_requests import make_request
 from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
-PRODUCE, FETCH, METADATA, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 3, 11, 18, 20
+PRODUCE, FETCH, METADATA, OFFSET_FETCH, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 3, 9, 11, 18, 20
 LAST = 77
 """The correlation id of the request behind the one that is tried out."""
 APIS = {translation.api.name: translation for translation in TRANSLATIONS}
 WIDE = [each for each in TRANSLATIONS if each.wide]
+ONCE = [each for each in WIDE if each.wide and each.wide.once]
 MAKES_TOPICS = {"CreateTopics", "CreatePartitions", "Metadata"}
 READ_ONLY = {
     "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "DescribeConfigs", "OffsetFetch",
@@ -80,6 +84,46 @@ def test_a_wide_request_is_answered_as_its_parts_are(name: str, wire: Wire) -> N
             assert is_wide(translation.wide, request)
             answers = [ask(wire, part) for part in split(request, translation.wide.asks, translation.wide.part)]
             assert ask(wire, request) == join(answers, translation.wide.tells)
+
+
+@pytest.mark.parametrize("translation", ONCE, ids=lambda each: each.api.name)
+def test_what_is_named_again_is_answered_once(translation: Translation, wire: Wire) -> None:
+    wide, api = translation.wide, translation.api
+    assert wide
+    for version in {*api.versions}:
+        for path in arrays(api.key, version):
+            if not set(path) <= set(wide.asks):
+                continue
+            request = grow(Random(api.name), api.key, version, path, 100, numbered=True)
+            again = dataclasses.replace(request, **{path[0]: getattr(request, path[0]) * 2})
+            assert not is_wide(wide._replace(part=100), again)
+            names = list(named(without_duplicates(wide, again), wide.asks))
+            assert len(names) == len({*names})
+            assert {*names} == {*named(request, wide.asks)}
+            assert ask(wire, again) == ask(wire, without_duplicates(wide, request))
+
+
+def test_requests_for_the_offsets_of_one_group_are_merged() -> None:
+    wide = APIS["OffsetFetch"].wide
+    assert wide
+
+    def group(group_id: str, member_id: str, topics: dict[str, list[int]] | None) -> dict[str, object]:
+        named = topics and [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]
+        return {"group_id": group_id, "member_id": member_id, "member_epoch": -1, "topics": named}
+
+    def merged(*groups: dict[str, object]) -> Any:
+        request = make(load_request_schema(OFFSET_FETCH, 9), groups=groups, require_stable=False)
+        return without_duplicates(wide, request).groups
+
+    def made(*groups: dict[str, object]) -> Any:
+        return make(load_request_schema(OFFSET_FETCH, 9), groups=groups, require_stable=False).groups
+
+    some, more = {"a": [0, 1, 1], "b": [2]}, {"b": [2, 3], "a": [4, 0]}
+    assert merged(group("g", "", some), group("h", "", some), group("g", "other", more)) == made(
+        group("g", "", {"a": [0, 1, 4], "b": [2, 3]}), group("h", "", {"a": [0, 1], "b": [2]})
+    )
+    everything = [group("g", f"{number}", None if number % 2 else some) for number in range(100)]
+    assert merged(*everything) == made(group("g", "0", {"a": [0, 1], "b": [2]}), group("g", "1", None))
 
 
 @pytest.mark.parametrize("version", [1, 8, 13])
@@ -176,3 +220,20 @@ def test_of_what_is_served_as_one_less_is_taken(kafka_address: tuple[str, int], 
         wire.write_frame(frame)
         with pytest.raises(ConnectionError):
             wire.read_frame()
+
+
+@pytest.mark.parametrize("tags", [MAX_TAGS, MAX_TAGS + 1, 500_000])
+def test_a_header_of_many_tagged_fields_is_not_walked(
+    tags: int, wire: Wire, kafka_broker: RunningBroker, kafka_address: tuple[str, int]
+) -> None:
+    how = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    wire.send(METADATA, 12, topics=(), **how)  # the first one of a process does more
+    header = struct.pack(">hhih", METADATA, 12, 1, -1) + varint(tags) + b"\5\0" * tags
+    with most_calls(kafka_broker) as most, Wire(kafka_address) as other:
+        other.write_frame(header + b"\1\0\0\0")
+        if tags > MAX_TAGS:
+            with pytest.raises(ConnectionError):
+                other.read_frame()
+        else:
+            assert other.read(METADATA, 12, 1).topics == ()
+    assert most.calls < MOST_CALLS

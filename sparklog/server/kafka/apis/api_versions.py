@@ -7,34 +7,45 @@ and begins and ends with a letter or digit.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.broker.api import ApiVersion
 from sparklog.broker.apis import api_versions
 from sparklog.broker.apis.api_versions import ApiVersionsRequest
-from sparklog.server.kafka.messages import Message
+from sparklog.broker.sasl import API_VERSIONS
+from sparklog.server.kafka.messages import Message, make, response_type, write
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 PRODUCE = 0
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def serve(call: KafkaCall, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
     if call.version >= 3:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
     response = await call.broker.serve(api_versions.API, ApiVersionsRequest())
-    return call.answer(
+    return (_body(call.version, tuple(response.apis)),)
+
+
+@lru_cache(16)
+def _body(version: int, apis: tuple[ApiVersion, ...]) -> bytes:
+    """Return the response body. It is kept because making it costs more than all else of such a request."""
+    answer = make(
+        response_type(API_VERSIONS, version),
         api_keys=[
             {
                 "api_key": api.key,
                 "min_version": 0 if api.key == PRODUCE else api.min_version,
                 "max_version": api.max_version,
             }
-            for api in response.apis
-        ]
+            for api in apis
+        ],
     )
+    return write(answer)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

@@ -60,5 +60,8 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=group_apis.CONSUMER_GROUP_DESCRIBE, serve=serve, refuse=refuse, wide=Wide(("group_ids",), ("groups",))
+    api=group_apis.CONSUMER_GROUP_DESCRIBE,
+    serve=serve,
+    refuse=refuse,
+    wide=Wide(("group_ids",), ("groups",), once=True),
 )

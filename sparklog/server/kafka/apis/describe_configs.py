@@ -79,5 +79,5 @@ def _entry(entry: ConfigEntry, request: Message) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=describe_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("results",), part=5)
+    api=describe_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("results",), part=5, once=True)
 )

@@ -9,7 +9,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import describe_producers
 from sparklog.broker.apis.describe_producers import DescribeProducersRequest, PartitionProducers
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
+from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -52,4 +52,4 @@ def _partition(part: PartitionProducers) -> dict[str, object]:
     }
 
 
-TRANSLATION = Translation(api=describe_producers.API, serve=serve, refuse=refuse, wide=PARTITIONS)
+TRANSLATION = Translation(api=describe_producers.API, serve=serve, refuse=refuse, wide=READ_PARTITIONS)

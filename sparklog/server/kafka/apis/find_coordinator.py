@@ -54,5 +54,5 @@ def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=find_coordinator.API, serve=serve, refuse=refuse, wide=Wide(("coordinator_keys",), ("coordinators",))
+    api=find_coordinator.API, serve=serve, refuse=refuse, wide=Wide(("coordinator_keys",), ("coordinators",), once=True)
 )

@@ -95,7 +95,7 @@ DESCRIBE_GROUPS = Translation(
     api=group_apis.DESCRIBE_GROUPS,
     serve=_describe,
     refuse=_refuse_to_describe,
-    wide=Wide(("groups",), ("groups",)),
+    wide=Wide(("groups",), ("groups",), once=True),
 )
 LIST_GROUPS = Translation(api=group_apis.LIST_GROUPS, serve=_list, refuse=_refuse_to_list)
 DELETE_GROUPS = Translation(

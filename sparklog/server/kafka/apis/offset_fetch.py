@@ -117,5 +117,10 @@ TRANSLATION = Translation(
     api=group_apis.OFFSET_FETCH,
     serve=serve,
     refuse=refuse,
-    wide=Wide(("groups", *PARTITIONS.asks), ("groups", *PARTITIONS.tells)),
+    wide=Wide(
+        ("groups", *PARTITIONS.asks),
+        ("groups", *PARTITIONS.tells),
+        once=True,
+        beside=("member_id", "member_epoch"),
+    ),
 )

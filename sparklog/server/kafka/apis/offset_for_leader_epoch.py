@@ -8,7 +8,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import offset_for_leader_epoch
 from sparklog.broker.apis.offset_for_leader_epoch import EpochQuery, OffsetForLeaderEpochRequest, PartitionEpochEnd
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
+from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -58,4 +58,4 @@ def _answer(call: KafkaCall, found: list[PartitionEpochEnd]) -> Message:
     )
 
 
-TRANSLATION = Translation(api=offset_for_leader_epoch.API, serve=serve, refuse=refuse, wide=PARTITIONS)
+TRANSLATION = Translation(api=offset_for_leader_epoch.API, serve=serve, refuse=refuse, wide=READ_PARTITIONS)

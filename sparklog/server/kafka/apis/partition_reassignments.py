@@ -16,7 +16,7 @@ from sparklog.broker.apis.partition_reassignments import (
 )
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import by_topic, message_of
-from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation, Wide
 
 PART = 1_000
 """Partitions that are moved together, in one round of the controller: about 10 ms of work if all are refused."""
@@ -97,5 +97,5 @@ LIST_PARTITION_REASSIGNMENTS = Translation(
     api=partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
     serve=_list,
     refuse=_refuse_to_list,
-    wide=PARTITIONS,
+    wide=READ_PARTITIONS,
 )
