@@ -68,9 +68,11 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.shard import Shard
+from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices
 from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -113,6 +115,7 @@ class GroupCoordinator:
         waiting: Purgatory[TopicPartition],
         create_offsets_topic: Callable[[], Awaitable[None]],
         new_id: Callable[[], UUID],
+        slices: Slices,
         call_later: CallLater | None = None,
         on_generation: Callable[[Generation], None] = lambda _: None,
     ) -> None:
@@ -128,6 +131,7 @@ class GroupCoordinator:
         self._waiting = waiting
         self._create_offsets_topic = create_offsets_topic
         self._new_id = new_id
+        self._slices = slices
         self._call_later = call_later
         self._on_generation = on_generation
         self._places: dict[int, _Place] = {}
@@ -307,9 +311,11 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
-        return await self._decide(
-            request.group_id, request, lambda shard, ticket, now: shard.join(request, ticket, now)
-        )
+        async def ask(host: CoordinatorRuntime) -> JoinGroupResponse:
+            matches = await self._match(host.shard.to_match(request.group_id))
+            return await host.ask(lambda ticket, now: host.shard.join(request, ticket, now, matches))
+
+        return await self._answer(request.group_id, request, ask)
 
     async def sync(self, request: SyncGroup) -> SyncGroupResponse:
         return await self._decide(
@@ -323,9 +329,14 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        return await self._decide(
-            request.group_id, request, lambda shard, _, now: shard.consumer_heartbeat(request, now)
-        )
+        async def ask(host: CoordinatorRuntime) -> ConsumerGroupHeartbeatResponse:
+            matches = await self._match(host.shard.to_match(request.group_id, request.subscribed_topic_regex))
+            return await host.ask(lambda _, now: host.shard.consumer_heartbeat(request, now, matches))
+
+        return await self._answer(request.group_id, request, ask)
+
+    async def _match(self, texts: Sequence[str]) -> Matches:
+        return await match(texts, self._topics, self._slices) if texts else UNMATCHED
 
     # Offsets
 

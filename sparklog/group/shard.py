@@ -8,7 +8,7 @@ A refused request raises a KafkaError before anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +51,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import EMPTY, STABLE
+from sparklog.group.topic_pattern import UNMATCHED, Matches
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.runtime.state_machine import Decision
 
@@ -66,12 +67,18 @@ class Shard:
 
     # Requests
 
-    def join(self, request: JoinGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, JoinGroupResponse]:
+    def to_match(self, group_id: str, text: str | None = None) -> Sequence[str]:
+        """Return the regular expressions to match before a member's request with the expression `text` is decided."""
+        return self.consumers.to_match(group_id, text)
+
+    def join(
+        self, request: JoinGroup, ticket: Hashable, now_ms: int, matches: Matches = UNMATCHED
+    ) -> Decision[CoordinatorRecord, JoinGroupResponse]:
         work = Work()
         self.classic.check_join(request)
         if group := self.consumers.find(request.group_id):
             if not group.is_empty:
-                return work.decide(self.consumers.join(group, request, now_ms, work))
+                return work.decide(self.consumers.join(group, request, now_ms, matches, work))
             work.records += group.tombstones()  # a classic group replaces it
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
@@ -94,10 +101,10 @@ class Shard:
         return work.decide(self.classic.leave(request, now_ms, work))
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeat, now_ms: int
+        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
     ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
         work = Work()
-        return work.decide(self.consumers.heartbeat(request, now_ms, work))
+        return work.decide(self.consumers.heartbeat(request, now_ms, matches, work))
 
     def commit(self, request: OffsetCommit, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
         work = Work()
