@@ -34,7 +34,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.group.coordinator_runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.group.generations import Generation, generations
-from sparklog.group.group import TopicsView
+from sparklog.group.group import Group, TopicsView
 from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.partition_log import PartitionLog
@@ -72,12 +72,14 @@ from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
-from sparklog.runtime.slices import Slices
+from sparklog.runtime.slices import Slices, of_many
 from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 LOOK_AGAIN_MS = 10_000
+PART = 1_000
+"""Number of groups that are looked at together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
@@ -399,7 +401,11 @@ class GroupCoordinator:
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
         for host in self._hosts():
-            groups += host.shard.list(request).groups
+
+            async def list_some(some: Sequence[Group], shard: Shard = host.shard) -> None:
+                groups.extend(shard.list(request, some).groups)
+
+            await self._slices.each(of_many(tuple(host.shard.groups.values()), PART), list_some)
         is_loading = any(place.host is None and place.failed is None for place in self._places.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
         return ListGroupsResponse(error=error, groups=groups)

@@ -141,7 +141,8 @@ class Shard:
                 self._delete(group, work)
         return work.decide(DeleteGroupsResponse(errors=errors))
 
-    def list(self, request: ListGroups) -> ListGroupsResponse:
+    def list(self, request: ListGroups, among: Sequence[Group] | None = None) -> ListGroupsResponse:
+        """List the groups, or those of `among`, that have a state and a type of the request."""
         states = {name.lower() for name in request.states}
         types = {name.lower() for name in request.types}
         listed = [
@@ -151,7 +152,7 @@ class Shard:
                 state=group.state_name,
                 type=group.group_type,
             )
-            for group in self.groups.values()
+            for group in (self.groups.values() if among is None else among)
             if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
         ]
         return ListGroupsResponse(groups=listed)
