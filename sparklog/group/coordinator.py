@@ -37,6 +37,7 @@ from sparklog.group.generations import Generation, generations
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
+from sparklog.group.offsets import MOST_REMOVED
 from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
@@ -72,14 +73,14 @@ from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
-from sparklog.runtime.slices import Slices, of_many
+from sparklog.runtime.slices import Slices, in_parts, of_many
 from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 LOOK_AGAIN_MS = 10_000
 PART = 1_000
-"""Number of groups that are looked at together: a few milliseconds of work."""
+"""Number of groups that are listed together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
@@ -364,9 +365,12 @@ class GroupCoordinator:
             for partition in tuple(self._places):
                 self.unload(partition)
 
+        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+            return shard.delete_topics(ids, group_ids)
+
         async def forget(host: CoordinatorRuntime) -> None:
             while not host.is_closed:
-                if await self._remove(host, lambda shard: shard.delete_topics(ids)):
+                if await self._remove(host, decide):
                     return
                 await asyncio.sleep(RETRY_MS / 1000)
 
@@ -375,7 +379,12 @@ class GroupCoordinator:
     async def expire(self) -> None:
         """Delete the offsets that have expired."""
         now_ms = self._clock.time_ms()
-        await asyncio.gather(*(self._remove(host, lambda shard: shard.expire(now_ms)) for host in self._hosts()))
+
+        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+            return shard.expire(now_ms, group_ids)
+
+        for host in self._hosts():
+            await self._remove(host, decide)
 
     def forget_topics(self, ids: Mapping[str, UUID]) -> None:
         """Start `delete_topics` without waiting for its end."""
@@ -384,10 +393,26 @@ class GroupCoordinator:
         task.add_done_callback(self._forgetting.discard)
 
     async def _remove(
-        self, host: CoordinatorRuntime, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]
+        self, host: CoordinatorRuntime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
+        """Carry out a decision about all groups for some groups at a time; return whether all could be written.
+
+        A decision removes up to MOST_REMOVED offsets of each group, and is made again for the rest.
+        """
+
+        async def remove_some(group_ids: Sequence[str]) -> None:
+            while True:
+                decision = decide(host.shard, group_ids)
+                await host.do(decision)
+                if len(decision.records) < MOST_REMOVED:
+                    return
+                await self._slices.give_way()
+
+        def weigh(group_id: str) -> int:
+            return 1 + len(host.shard.offsets.of(group_id))
+
         try:
-            await host.do(decide(host.shard))
+            await self._slices.each(in_parts(tuple(host.shard.groups), weigh, MOST_REMOVED), remove_some)
         except KafkaError as error:
             logger.error("offsets could not be removed, and will be next time: %s", error)
             return False

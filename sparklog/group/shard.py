@@ -8,7 +8,7 @@ A refused request raises a KafkaError before anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -172,17 +172,27 @@ class Shard:
 
     # The cluster, the clock, the log
 
-    def delete_topics(self, ids: Mapping[str, UUID]) -> Decision[CoordinatorRecord, None]:
-        """Delete the offsets committed for deleted topics. `ids` maps their names to the ids that they had."""
+    def delete_topics(
+        self, ids: Mapping[str, UUID], group_ids: Iterable[str] | None = None
+    ) -> Decision[CoordinatorRecord, None]:
+        """Delete the offsets that all or some groups committed for deleted topics.
+
+        `ids` maps the topics' names to the ids that they had.
+        """
         work = Work()
-        self.offsets.delete_topics(ids, work)
+        self.offsets.delete_topics(ids, self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
-    def expire(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Delete expired offsets, and empty groups that have no offsets left."""
+    def expire(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
+        """Delete expired offsets of all or some groups, and those groups that are empty and have no offsets left."""
         work = Work()
-        for group in self.groups.values():
-            if self.offsets.expire(group, now_ms, work) and group.is_empty and group.state_name == EMPTY.value:
+        for group in map(self.groups.get, self.groups if group_ids is None else group_ids):
+            if (
+                group
+                and self.offsets.expire(group, now_ms, work)
+                and group.is_empty
+                and group.state_name == EMPTY.value
+            ):
                 work.records += group.tombstones()
         return work.decide()
 
