@@ -207,7 +207,8 @@ def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices)
     async def call(request: Any) -> Any:
         if len(getattr(request, name)) <= most:
             return await serve(request)
-        return await in_parts(_parts(request, name, most), serve, slices)
+        parts = await asyncio.to_thread(lambda: list(_parts(request, name, most)))
+        return await in_parts(parts, serve, slices)
 
     return call
 
