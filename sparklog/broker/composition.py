@@ -217,6 +217,7 @@ def _groups(
             create_internal, topics, given.config, OFFSETS_TOPIC, given.config.offsets_topic_num_partitions
         ),
         new_id=given.new_id,
+        slices=given.slices,
         on_generation=partial(_note_generation, history),
     )
 

@@ -20,6 +20,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -44,12 +45,14 @@ from sparklog.base.ids import check_topic
 from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.resources import CORDONED, check_changeable
 from sparklog.cluster.metadata_cache import MetadataCache, is_led
-from sparklog.cluster.model import ReplicaAssignment, Topic
+from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.topics import TopicStore, without_leader
 from sparklog.controller.assignment import Racks, assign_more, assign_replicas
 from sparklog.runtime.serial_executor import SerialExecutor
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
+MANY_PARTITIONS = 500
+"""Replicas of more partitions than these are assigned in a thread."""
 TIMEOUT_MS = 30_000
 AUTO_CREATION_TIMEOUT_MS = 5_000
 CONFIG_TIMEOUT_MS = 5_000
@@ -104,15 +107,12 @@ class Topics:
         self._check_new(name)
         overrides = dict(overrides or {})
         config = TopicConfig.parse(overrides, self._config.topic_defaults)
-        replicas = tuple(map(tuple, assignments)) or self._assign(name, partitions, replication_factor)
+        count = len(assignments) or (self._config.num_partitions if partitions is None else partitions)
+        assign = (lambda: assignments) if assignments else self._assigner(name, count, replication_factor)
+        is_large = count > MANY_PARTITIONS
+        replicas, infos = await asyncio.to_thread(_plan, assign) if is_large else _plan(assign)
         self._check_room(self._count_here(replicas))
-        topic = Topic(
-            name=name,
-            topic_id=self._new_id(),
-            partitions=tuple(without_leader(ReplicaAssignment(replicas=each)) for each in replicas),
-            overrides=overrides,
-            config=config,
-        )
+        topic = Topic(name=name, topic_id=self._new_id(), partitions=infos, overrides=overrides, config=config)
         if validate_only:
             return topic
         await self._add(topic, replicas, timeout_ms)
@@ -288,15 +288,17 @@ class Topics:
         check_topic(name)
         if name in self._metadata:
             raise TopicAlreadyExists(f"Topic '{name}' already exists.")
-        for topic in self._metadata:
-            if topic.name.replace(".", "_") == name.replace(".", "_"):
+        alike = name.replace(".", "_")
+        for topic in self._metadata if "_" in alike else ():
+            if topic.name.replace(".", "_") == alike:
                 raise InvalidTopic(f"topic {name!r} differs from {topic.name!r} only in '.' and '_': names of metrics")
 
-    def _assign(self, name: str, partitions: int | None, factor: int | None) -> tuple[tuple[int, ...], ...]:
-        count = self._config.num_partitions if partitions is None else partitions
+    def _assigner(self, name: str, count: int, factor: int | None) -> Callable[[], Sequence[Replicas]]:
+        """Return a function, for any thread, that assigns a new topic's replicas."""
         _check_count(name, count)
         racks = self._racks()
-        return assign_replicas(
+        return partial(
+            assign_replicas,
             racks,
             count,
             self._config.default_replication_factor if factor is None else factor,
@@ -356,6 +358,12 @@ class Topics:
             except BadVersion:
                 if is_last:
                     raise ReassignmentInProgress(f"the partitions of topic {name!r} are being changed") from None
+
+
+def _plan(assign: Callable[[], Sequence[Replicas]]) -> tuple[tuple[tuple[int, ...], ...], tuple[PartitionInfo, ...]]:
+    """Return the replicas and the first state of each partition of a new topic."""
+    replicas = tuple(map(tuple, assign()))
+    return replicas, tuple(without_leader(ReplicaAssignment(replicas=each)) for each in replicas)
 
 
 def _check_count(name: str, count: int) -> None:

@@ -47,6 +47,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
+from sparklog.group.topic_pattern import Matches
 
 
 class ClassicMembers:
@@ -57,7 +58,7 @@ class ClassicMembers:
         self._config = config
         self._new_id = new_id
 
-    def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int) -> JoinGroupResponse:
+    def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int, matches: Matches) -> JoinGroupResponse:
         group, is_new = edit.group, request.member_id == NO_MEMBER
         self._check_join(group, request)
         subscription = _subscription(request)
@@ -79,7 +80,7 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             classic=classic_metadata(request.session_timeout_ms, request.protocols),
         )
-        changed = self._heartbeats.update_member(edit, before, member, now_ms)
+        changed = self._heartbeats.update_member(edit, before, member, now_ms, matches)
         self._heartbeats.update_target(edit, now_ms)
         owned = self._heartbeats.ids_of(subscription.owned)
         member = self._heartbeats.reconcile(edit, member_id, owned, subscription_changed=changed)

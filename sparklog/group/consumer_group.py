@@ -58,7 +58,7 @@ from sparklog.offsets_topic.records import (
 
 FIRST_EPOCH = 1
 NOTHING_TO_READ = 0
-_NOT_KEPT = frozenset({"topics", "rejoining", "compared_with"})
+_NOT_KEPT = frozenset({"topics", "rejoining", "compared_with", "matched_with"})
 _NO_TARGET = TargetEpochValue(assignment_epoch=-1)
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -89,6 +89,8 @@ class ConsumerGroup:
         """Members of the classic protocol that have been told to join again; a copy shares this set."""
         self.compared_with = -1
         """The version of the topics with which the hash and the regular expressions were last compared."""
+        self.matched_with: dict[str, int] = {}
+        """The version of the topics with which each regular expression was last matched."""
 
     def copy(self) -> ConsumerGroup:
         """Return a copy that can be changed separately."""
@@ -98,6 +100,7 @@ class ConsumerGroup:
         other.members, other.static_members = self.members.copy(), self.static_members.copy()
         other.target, other.owners, other.regexes = self.target.copy(), self.owners.copy(), self.regexes.copy()
         other.rejoining, other.compared_with = self.rejoining, self.compared_with
+        other.matched_with = self.matched_with.copy()
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -261,8 +264,10 @@ class ConsumerGroup:
             case RegexKey(regular_expression=text):
                 if isinstance(record.value, RegexValue):
                     self.regexes[text] = record.value
+                    self.matched_with[text] = record.value.version
                 else:
                     self.regexes.pop(text, None)
+                    self.matched_with.pop(text, None)
             case ConsumerMemberKey(member_id=member_id):
                 self._replay_member(member_id, record.value if isinstance(record.value, ConsumerMemberValue) else None)
             case CurrentKey(member_id=member_id):

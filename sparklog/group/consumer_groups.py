@@ -51,6 +51,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
+from sparklog.group.topic_pattern import Matches
 from sparklog.offsets_topic.records import ConsumerGroupKey, CoordinatorRecord
 
 ConsumerTimer = MemberTimer | AssignTimer
@@ -81,7 +82,19 @@ class ConsumerGroups:
 
     # Requests
 
-    def heartbeat(self, request: ConsumerGroupHeartbeat, now_ms: int, work: Work) -> ConsumerGroupHeartbeatResponse:
+    def to_match(self, group_id: str, text: str | None) -> list[str]:
+        """Return the regular expressions to match before the group decides a request with the expression `text`."""
+        group, version = self.find(group_id), self._topics.version
+        texts = {text} if text else set()
+        if group is None:
+            return sorted(texts)
+        if group.compared_with != version:
+            texts.update(group.regex_counts())
+        return sorted(each for each in texts if group.matched_with.get(each) != version)
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches, work: Work
+    ) -> ConsumerGroupHeartbeatResponse:
         self.heartbeats.check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             group = self.get(request.group_id)
@@ -95,12 +108,14 @@ class ConsumerGroups:
             edit = self._edit_or_create(request.group_id, work)
         else:
             edit = GroupEdit(self.get(request.group_id), work)
-        return self.heartbeats.heartbeat(edit, request, now_ms)
+        return self.heartbeats.heartbeat(edit, request, now_ms, matches)
 
-    def join(self, group: ConsumerGroup, request: JoinGroup, now_ms: int, work: Work) -> JoinGroupResponse:
+    def join(
+        self, group: ConsumerGroup, request: JoinGroup, now_ms: int, matches: Matches, work: Work
+    ) -> JoinGroupResponse:
         """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too."""
         edit = GroupEdit(group, work)
-        response = self._classic.join(edit, request, now_ms)
+        response = self._classic.join(edit, request, now_ms, matches)
         if response.error is None and can_downgrade(edit.group, (), self._config):
             downgrade(edit.group, (), self.heartbeats, now_ms, work)
         return response
@@ -199,6 +214,7 @@ class ConsumerGroups:
         """Start the sessions of all members, now that all groups are read from the log."""
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
+                group.matched_with.clear()  # the versions in the log are those of another broker's topics
                 for member in group.members.values():
                     self._watch(group, member, work)
 

@@ -18,9 +18,13 @@ Then the group epoch rises, and the next heartbeat of any member makes the new t
 A member may send its present epoch. It may send the previous one if it owns only partitions that it has now: then the
 answer with the new epoch was lost. Any other epoch is fenced, and the member starts again with epoch 0.
 
-Differs from Kafka: regular expressions are resolved within the heartbeat that sends them, not after it. Topics are
-compared in the first heartbeat after any of them has changed. A static member that joins twice with the same member id,
-because the first answer was lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
+Regular expressions are matched with the topics before a heartbeat is decided, in slices (`topic_pattern.match`). Those
+that were matched with the same topics are not matched again.
+
+Differs from Kafka: regular expressions are resolved before the answer to the heartbeat that sends them, not after it;
+one that does not fit into 64 KiB is refused (INVALID_REGULAR_EXPRESSION). Topics are compared in the first heartbeat
+after any of them has changed. A static member that joins twice with the same member id, because the first answer was
+lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ from sparklog.group.consumer_member import (
 from sparklog.group.group import TopicsView
 from sparklog.group.reconciliation import Reconciliation
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import compile_pattern
+from sparklog.group.topic_pattern import UNMATCHED, Matches, compile_pattern
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -148,7 +152,7 @@ class ConsumerHeartbeats:
             )
 
     def heartbeat(
-        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int
+        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
     ) -> ConsumerGroupHeartbeatResponse:
         """Carry out steps 1 to 6, for a member that does not leave."""
         group_id, group = edit.group.group_id, edit.group
@@ -158,7 +162,7 @@ class ConsumerHeartbeats:
         owned = None if asked is None else self.ids_of(asked)
         before = self._find_member(edit, request, owned)
         member = _described(before, request)
-        changed = self.update_member(edit, before, member, now_ms)
+        changed = self.update_member(edit, before, member, now_ms, matches)
         self.update_target(edit, now_ms)
         member = self.reconcile(edit, member.member_id, owned, subscription_changed=changed)
         edit.draft.set_timer(SessionTimer(group_id, member.member_id), self._config.group_consumer_session_timeout_ms)
@@ -246,7 +250,9 @@ class ConsumerHeartbeats:
 
     # Steps 2 to 4
 
-    def update_member(self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int) -> bool:
+    def update_member(
+        self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int, matches: Matches
+    ) -> bool:
         """Write the member's description, and a new group epoch if needed; return whether its subscription changed.
 
         The epoch rises if the member is new, its subscription has changed, or the topics that the group reads have.
@@ -262,12 +268,12 @@ class ConsumerHeartbeats:
         version = self._topics.version
         if is_new or changed or edit.base.compared_with != version:
             self._drop_regexes(edit)
-            resolved = self._resolve(edit, now_ms)
+            resolved = self._resolve(edit, matches, now_ms)
             metadata_hash = edit.group.hash_topics()
             if is_new or changed or resolved or metadata_hash != edit.group.metadata_hash:
                 value = ConsumerGroupValue(epoch=edit.group.epoch + 1, metadata_hash=metadata_hash)
                 edit.write(ConsumerGroupKey(group_id=edit.group.group_id), value)
-            else:
+            elif all(edit.group.matched_with.get(text) == version for text in edit.group.regex_counts()):
                 edit.base.compared_with = version
         return changed
 
@@ -277,17 +283,21 @@ class ConsumerHeartbeats:
         for text in edit.group.regexes.keys() - edit.group.regex_counts().keys():
             edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text))
 
-    def _resolve(self, edit: GroupEdit, now_ms: int) -> bool:
-        """Match all regular expressions of the group; return whether one matches other topics than before."""
+    @staticmethod
+    def _resolve(edit: GroupEdit, matches: Matches, now_ms: int) -> bool:
+        """Write the matches of the group's regular expressions; return whether one matches other topics than before.
+
+        An expression without matches keeps its topics: a later heartbeat has them.
+        """
         changed = False
-        for text in sorted(edit.group.regex_counts()):
-            pattern = compile_pattern(text)
-            topics = sorted(topic.name for topic in self._topics if pattern.matches(topic.name))
-            known = edit.group.regexes.get(text)
+        for text in sorted(edit.group.regex_counts().keys() & matches.topics.keys()):
+            topics, known = matches.topics[text], edit.group.regexes.get(text)
             if known is None or set(known.topics) != set(topics):
                 changed = changed or bool(topics) or known is not None
-                value = RegexValue(topics=topics, version=self._topics.version, timestamp_ms=now_ms)
+                value = RegexValue(topics=topics, version=matches.version, timestamp_ms=now_ms)
                 edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text), value)
+            else:
+                edit.base.matched_with[text] = edit.group.matched_with[text] = matches.version
         return changed
 
     # Step 5

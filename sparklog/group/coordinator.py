@@ -34,9 +34,10 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.group.coordinator_runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.group.generations import Generation, generations
-from sparklog.group.group import TopicsView
+from sparklog.group.group import Group, TopicsView
 from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
+from sparklog.group.offsets import MOST_REMOVED
 from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
@@ -68,14 +69,18 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.shard import Shard
+from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices, in_parts, of_many
 from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 LOOK_AGAIN_MS = 10_000
+PART = 1_000
+"""Number of groups that are listed together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
@@ -113,6 +118,7 @@ class GroupCoordinator:
         waiting: Purgatory[TopicPartition],
         create_offsets_topic: Callable[[], Awaitable[None]],
         new_id: Callable[[], UUID],
+        slices: Slices,
         call_later: CallLater | None = None,
         on_generation: Callable[[Generation], None] = lambda _: None,
     ) -> None:
@@ -128,6 +134,7 @@ class GroupCoordinator:
         self._waiting = waiting
         self._create_offsets_topic = create_offsets_topic
         self._new_id = new_id
+        self._slices = slices
         self._call_later = call_later
         self._on_generation = on_generation
         self._places: dict[int, _Place] = {}
@@ -307,9 +314,11 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
-        return await self._decide(
-            request.group_id, request, lambda shard, ticket, now: shard.join(request, ticket, now)
-        )
+        async def ask(host: CoordinatorRuntime) -> JoinGroupResponse:
+            matches = await self._match(host.shard.to_match(request.group_id))
+            return await host.ask(lambda ticket, now: host.shard.join(request, ticket, now, matches))
+
+        return await self._answer(request.group_id, request, ask)
 
     async def sync(self, request: SyncGroup) -> SyncGroupResponse:
         return await self._decide(
@@ -323,9 +332,14 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        return await self._decide(
-            request.group_id, request, lambda shard, _, now: shard.consumer_heartbeat(request, now)
-        )
+        async def ask(host: CoordinatorRuntime) -> ConsumerGroupHeartbeatResponse:
+            matches = await self._match(host.shard.to_match(request.group_id, request.subscribed_topic_regex))
+            return await host.ask(lambda _, now: host.shard.consumer_heartbeat(request, now, matches))
+
+        return await self._answer(request.group_id, request, ask)
+
+    async def _match(self, texts: Sequence[str]) -> Matches:
+        return await match(texts, self._topics, self._slices) if texts else UNMATCHED
 
     # Offsets
 
@@ -351,9 +365,12 @@ class GroupCoordinator:
             for partition in tuple(self._places):
                 self.unload(partition)
 
+        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+            return shard.delete_topics(ids, group_ids)
+
         async def forget(host: CoordinatorRuntime) -> None:
             while not host.is_closed:
-                if await self._remove(host, lambda shard: shard.delete_topics(ids)):
+                if await self._remove(host, decide):
                     return
                 await asyncio.sleep(RETRY_MS / 1000)
 
@@ -362,7 +379,12 @@ class GroupCoordinator:
     async def expire(self) -> None:
         """Delete the offsets that have expired."""
         now_ms = self._clock.time_ms()
-        await asyncio.gather(*(self._remove(host, lambda shard: shard.expire(now_ms)) for host in self._hosts()))
+
+        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+            return shard.expire(now_ms, group_ids)
+
+        for host in self._hosts():
+            await self._remove(host, decide)
 
     def forget_topics(self, ids: Mapping[str, UUID]) -> None:
         """Start `delete_topics` without waiting for its end."""
@@ -371,10 +393,26 @@ class GroupCoordinator:
         task.add_done_callback(self._forgetting.discard)
 
     async def _remove(
-        self, host: CoordinatorRuntime, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]
+        self, host: CoordinatorRuntime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
+        """Carry out a decision about all groups for some groups at a time; return whether all could be written.
+
+        A decision removes up to MOST_REMOVED offsets of each group, and is made again for the rest.
+        """
+
+        async def remove_some(group_ids: Sequence[str]) -> None:
+            while True:
+                decision = decide(host.shard, group_ids)
+                await host.do(decision)
+                if len(decision.records) < MOST_REMOVED:
+                    return
+                await self._slices.give_way()
+
+        def weigh(group_id: str) -> int:
+            return 1 + len(host.shard.offsets.of(group_id))
+
         try:
-            await host.do(decide(host.shard))
+            await self._slices.each(in_parts(tuple(host.shard.groups), weigh, MOST_REMOVED), remove_some)
         except KafkaError as error:
             logger.error("offsets could not be removed, and will be next time: %s", error)
             return False
@@ -388,7 +426,11 @@ class GroupCoordinator:
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
         for host in self._hosts():
-            groups += host.shard.list(request).groups
+
+            async def list_some(some: Sequence[Group], shard: Shard = host.shard) -> None:
+                groups.extend(shard.list(request, some).groups)
+
+            await self._slices.each(of_many(tuple(host.shard.groups.values()), PART), list_some)
         is_loading = any(place.host is None and place.failed is None for place in self._places.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
         return ListGroupsResponse(error=error, groups=groups)

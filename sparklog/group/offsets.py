@@ -24,8 +24,9 @@ An empty group id is valid here: old simple consumers use it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -55,6 +56,8 @@ from sparklog.group.requests import (
 from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
 from sparklog.offsets_topic.schemas import ZERO_ID
 
+MOST_REMOVED = 200
+"""Number of a group's offsets that a decision removes because they have expired or their topic was deleted."""
 Committed = Mapping[TopicPartition, OffsetValue]
 
 
@@ -170,34 +173,38 @@ class Offsets:
         """Delete all offsets of a group that is being deleted."""
         work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in self.of(group_id)]
 
-    def delete_topics(self, ids: Mapping[str, UUID], work: Work) -> None:
-        """Delete the offsets of all groups for deleted topics. `ids` maps their names to the ids that they had."""
+    def delete_topics(self, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
+        """Delete up to MOST_REMOVED offsets of each group for deleted topics. `ids` maps names to the ids they had."""
 
         def is_gone(partition: TopicPartition, value: OffsetValue) -> bool:
             if value.topic_id == ZERO_ID:
                 return partition.topic in ids and self.topics.find(partition.topic) is None
             return value.topic_id == ids.get(partition.topic)
 
-        self._delete_where(is_gone, work)
+        self._delete_where(is_gone, group_ids, work, MOST_REMOVED)
 
     def delete_of_others(self, work: Work) -> None:
         """Delete the offsets of all groups that were committed for an earlier topic of the same name."""
-        self._delete_where(self._is_of_another, work)
+        self._delete_where(self._is_of_another, self._groups, work)
 
-    def _delete_where(self, is_gone: Callable[[TopicPartition, OffsetValue], bool], work: Work) -> None:
-        for group_id, committed in self._groups.items():
-            work.records += [
-                CoordinatorRecord(_key(group_id, partition))
-                for partition, value in committed.items()
-                if is_gone(partition, value)
-            ]
+    def _delete_where(
+        self,
+        is_gone: Callable[[TopicPartition, OffsetValue], bool],
+        group_ids: Iterable[str],
+        work: Work,
+        most: int | None = None,
+    ) -> None:
+        for group_id in group_ids:
+            gone = (partition for partition, value in self.of(group_id).items() if is_gone(partition, value))
+            work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, most)]
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
-        """Delete a group's expired offsets; return whether it has none left once the records are written."""
+        """Delete up to MOST_REMOVED expired offsets of a group; return whether it has none left after that."""
         committed = self.of(group.group_id)
-        expired = [
+        gone = (
             partition for partition, value in committed.items() if self._has_expired(group, partition, value, now_ms)
-        ]
+        )
+        expired = list(islice(gone, MOST_REMOVED))
         work.records += [CoordinatorRecord(_key(group.group_id, partition)) for partition in expired]
         return len(expired) == len(committed)
 

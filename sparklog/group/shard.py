@@ -8,7 +8,7 @@ A refused request raises a KafkaError before anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +51,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import EMPTY, STABLE
+from sparklog.group.topic_pattern import UNMATCHED, Matches
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.runtime.state_machine import Decision
 
@@ -66,12 +67,18 @@ class Shard:
 
     # Requests
 
-    def join(self, request: JoinGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, JoinGroupResponse]:
+    def to_match(self, group_id: str, text: str | None = None) -> Sequence[str]:
+        """Return the regular expressions to match before a member's request with the expression `text` is decided."""
+        return self.consumers.to_match(group_id, text)
+
+    def join(
+        self, request: JoinGroup, ticket: Hashable, now_ms: int, matches: Matches = UNMATCHED
+    ) -> Decision[CoordinatorRecord, JoinGroupResponse]:
         work = Work()
         self.classic.check_join(request)
         if group := self.consumers.find(request.group_id):
             if not group.is_empty:
-                return work.decide(self.consumers.join(group, request, now_ms, work))
+                return work.decide(self.consumers.join(group, request, now_ms, matches, work))
             work.records += group.tombstones()  # a classic group replaces it
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
@@ -94,10 +101,10 @@ class Shard:
         return work.decide(self.classic.leave(request, now_ms, work))
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeat, now_ms: int
+        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
     ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
         work = Work()
-        return work.decide(self.consumers.heartbeat(request, now_ms, work))
+        return work.decide(self.consumers.heartbeat(request, now_ms, matches, work))
 
     def commit(self, request: OffsetCommit, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
         work = Work()
@@ -134,7 +141,8 @@ class Shard:
                 self._delete(group, work)
         return work.decide(DeleteGroupsResponse(errors=errors))
 
-    def list(self, request: ListGroups) -> ListGroupsResponse:
+    def list(self, request: ListGroups, among: Sequence[Group] | None = None) -> ListGroupsResponse:
+        """List the groups, or those of `among`, that have a state and a type of the request."""
         states = {name.lower() for name in request.states}
         types = {name.lower() for name in request.types}
         listed = [
@@ -144,7 +152,7 @@ class Shard:
                 state=group.state_name,
                 type=group.group_type,
             )
-            for group in self.groups.values()
+            for group in (self.groups.values() if among is None else among)
             if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
         ]
         return ListGroupsResponse(groups=listed)
@@ -164,17 +172,27 @@ class Shard:
 
     # The cluster, the clock, the log
 
-    def delete_topics(self, ids: Mapping[str, UUID]) -> Decision[CoordinatorRecord, None]:
-        """Delete the offsets committed for deleted topics. `ids` maps their names to the ids that they had."""
+    def delete_topics(
+        self, ids: Mapping[str, UUID], group_ids: Iterable[str] | None = None
+    ) -> Decision[CoordinatorRecord, None]:
+        """Delete the offsets that all or some groups committed for deleted topics.
+
+        `ids` maps the topics' names to the ids that they had.
+        """
         work = Work()
-        self.offsets.delete_topics(ids, work)
+        self.offsets.delete_topics(ids, self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
-    def expire(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Delete expired offsets, and empty groups that have no offsets left."""
+    def expire(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
+        """Delete expired offsets of all or some groups, and those groups that are empty and have no offsets left."""
         work = Work()
-        for group in self.groups.values():
-            if self.offsets.expire(group, now_ms, work) and group.is_empty and group.state_name == EMPTY.value:
+        for group in map(self.groups.get, self.groups if group_ids is None else group_ids):
+            if (
+                group
+                and self.offsets.expire(group, now_ms, work)
+                and group.is_empty
+                and group.state_name == EMPTY.value
+            ):
                 work.records += group.tombstones()
         return work.decide()
 

@@ -2,22 +2,44 @@
 
 Kafka compiles subscriptions with RE2J and matches whole names. This module uses RE2, of which RE2J is a port. Python's
 own `re` backtracks: one expression such as `(a+)+b` could block the broker for hours.
+
+RE2 needs some microseconds for a name, but milliseconds if an expression's automaton does not fit into its memory. So
+expressions are matched in slices (`match`), before a group decides what follows. Expressions that compile to more than
+some 4,000 instructions are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import re2
 
 from sparklog.base.errors import InvalidRegularExpression
+from sparklog.group.group import TopicsView
+from sparklog.runtime.slices import Slices
 
 MAX_LENGTH = 4096
-MAX_BYTES = 1 << 20
-"""Memory limit of a compiled expression with its automaton: RE2 refuses a larger one, or matches without automaton."""
+MAX_BYTES = 64 << 10
+"""Memory limit of a compiled expression with its automaton: RE2 refuses a larger one, or matches without automaton.
+Then a name takes up to 10 ms."""
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = MAX_BYTES
 _OPTIONS.log_errors = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """The topics that match regular expressions, as of one version of the topics."""
+
+    version: int
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Topic names by expression, sorted."""
+
+
+UNMATCHED = Matches(version=-1)
+"""No expression has been matched."""
 
 
 class TopicPattern:
@@ -41,3 +63,23 @@ class TopicPattern:
 def compile_pattern(text: str) -> TopicPattern:
     """Return the compiled pattern. Cached: the same expressions are matched after every change of the topics."""
     return TopicPattern(text)
+
+
+async def match(texts: Collection[str], topics: TopicsView, slices: Slices) -> Matches:
+    """Match expressions with all topics, and give way to others meanwhile; an invalid expression is left out."""
+    version, found = topics.version, dict[str, list[str]]()
+    names = [topic.name for topic in topics] if texts else []
+
+    async def match_one(pair: tuple[str, str]) -> None:
+        text, name = pair
+        if compile_pattern(text).matches(name):
+            found[text].append(name)
+
+    for text in sorted(texts):
+        try:
+            compile_pattern(text)
+        except InvalidRegularExpression:
+            continue
+        found[text] = []
+        await slices.each(((text, name) for name in names), match_one)
+    return Matches(version=version, topics=found)

@@ -47,7 +47,7 @@ class GroupsServicer:
     OffsetCommit = by_names(offset_commit.API, group.OffsetCommit, groups_pb2.OffsetCommitResponse)
     OffsetFetch = by_names(group_apis.OFFSET_FETCH, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
     OffsetDelete = by_names(offset_delete.API, group.OffsetDelete, groups_pb2.OffsetDeleteResponse)
-    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
+    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse, many="groups")
     DeleteGroups = by_names(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
 
     async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, context: Any) -> groups_pb2.JoinGroupResponse:

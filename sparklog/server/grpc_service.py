@@ -20,6 +20,7 @@ answers are merged. Other requests are served between two parts.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -32,7 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
 from sparklog.broker.api import Api
-from sparklog.runtime.slices import Slices
+from sparklog.runtime.slices import Slices, of_many
 from sparklog.server import grpc_values
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.grpc_values import to_message, to_value
@@ -94,17 +95,26 @@ def by_names(
     *,
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
+    many: str | None = None,
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `grpc_values` does.
 
     given: returns the fields of the request's value that are not derived from the message
     answered: returns the fields of the response's message that are not derived from the value
+    many: the response's field that may have many elements; they are translated in parts
     """
 
     async def serve(servicer: Any, request: Any) -> Any:
         wanted = to_value(request, request_type, **given(request))
         response = await servicer.broker.serve(api, wanted)
-        return to_message(response, response_class, **answered(response))
+        if many is None or len(getattr(response, many)) <= PART:
+            return to_message(response, response_class, **answered(response))
+        parts = (dataclasses.replace(response, **{many: part}) for part in of_many(getattr(response, many), PART))
+
+        async def translate(part: Any) -> Any:
+            return to_message(part, response_class, **answered(part))
+
+        return await in_parts(parts, translate, servicer.broker.slices)
 
     return serve
 
@@ -206,7 +216,8 @@ def _in_parts(serve: Callable[[Any], Any], name: str, most: int, once: bool, sli
         elements = getattr(request, name)
         if len(elements) <= most and not (once and len(set(map(_key, elements))) < len(elements)):
             return await serve(request)
-        return await in_parts(_parts(request, name, most), serve, slices)
+        parts = await asyncio.to_thread(lambda: list(_parts(request, name, most)))
+        return await in_parts(parts, serve, slices)
 
     return call
 

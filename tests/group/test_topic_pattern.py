@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRegularExpression
-from sparklog.group.topic_pattern import TopicPattern
+from sparklog.group.requests import ConsumerGroupHeartbeat
+from sparklog.group.shard import Shard
+from sparklog.group.topic_pattern import TopicPattern, match
+from sparklog.runtime import slices
+from sparklog.runtime.slices import Slices
+from support.groups.consumer_group import AT_ONCE, FakeTopics
 
 NAMES = ["orders", "orders-1", "orders.eu", "payments", "a", "aaa", "ab12", "_x", "ORDERS", "a-b", "__consumer_offsets"]
 
@@ -47,7 +54,8 @@ def test_agrees_with_python(pattern, name):
 @pytest.mark.parametrize(
     "pattern",
     ["(", "[a", "a**", r"(a)\1", "(?=a)", "(?<!a)b", "(?>a)", "a++", "a{1001}", "(((a{100}){100}){100})",
-     "((((a{9}){10}){10}){10}){10}", "x" * 5000, "(" * 4000 + ")" * 4000, r"(\pL{100}){10}"],
+     "((((a{9}){10}){10}){10}){10}", "x" * 5000, "(" * 4000 + ")" * 4000, r"(\pL{100}){10}",
+     "|".join(["(?:[a-h]?){800}_"] * 10)],
 )  # fmt: skip
 def test_refuses_what_re2_refuses(pattern):
     with pytest.raises(InvalidRegularExpression):
@@ -66,3 +74,49 @@ def test_an_expression_that_makes_python_backtrack_is_answered_at_once():
 def test_knows_the_spellings_of_re2(pattern, name):
     assert TopicPattern(pattern).matches(name)
     assert not TopicPattern(pattern).matches("axb")
+
+
+async def test_others_have_their_turn_while_expressions_are_matched(monkeypatch):
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    topics = FakeTopics(**{f"t{number}": 1 for number in range(100)})
+    others = asyncio.create_task(take_turns())
+    found = await match(["t.*", "t1?7", "("], topics, Slices())
+    others.cancel()
+    assert turns >= 200
+    assert found.topics.keys() == {"t.*", "t1?7"}
+    assert found.topics["t1?7"] == ["t17", "t7"]
+
+
+def test_an_expression_is_matched_once_with_the_same_topics():
+    world = ShardWorld(topics=FakeTopics(orders=1))
+    for name, text in (("a", "o.*"), ("b", "p.*"), ("c", "o.*")):
+        asked = world.shard.to_match("g", text)
+        assert asked == ([text] if name != "c" else [])
+        world.join(name, text)
+    world.topics.put("pages", 1)
+    assert world.shard.to_match("g", None) == ["o.*", "p.*"]
+    world.join("d", "")
+    assert world.shard.to_match("g", None) == []
+
+
+class ShardWorld:
+    def __init__(self, topics):
+        self.topics = topics
+        self.shard = Shard(AT_ONCE, topics, lambda: UUID(int=1))
+
+    def join(self, name, text):
+        request = ConsumerGroupHeartbeat(
+            group_id="g", member_id=name, member_epoch=0, client_id="c", client_host="/h", rebalance_timeout_ms=1000,
+            owned_partitions=[], subscribed_topic_names=[], subscribed_topic_regex=text,
+        )  # fmt: skip
+        matches = asyncio.run(match(self.shard.to_match("g", text), self.topics, Slices()))
+        for record in self.shard.consumer_heartbeat(request, 0, matches).records:
+            self.shard.replay(record)

@@ -116,6 +116,36 @@ def test_more_keys_than_a_resource_can_have_are_refused_without_being_looked_at(
     assert most.calls < len(names)
 
 
+def test_others_have_their_turn_while_duplicates_are_dropped(
+    wide_broker: RunningBroker, wide_channel: grpc.Channel
+) -> None:
+    admin = admin_pb2_grpc.AdminStub(wide_channel)
+    request = admin_pb2.CreateTopicsRequest(topics=[{}] * (MAX_FIELDS - 1))
+    with most_calls(wide_broker) as most:
+        [topic] = admin.CreateTopics(request).topics
+    assert topic.error.name == "INVALID_TOPIC_EXCEPTION"
+    assert most.calls < MOST_CALLS / 5, most
+
+
+def test_others_have_their_turn_while_a_large_topic_is_made(
+    wide_broker: RunningBroker, wide_channel: grpc.Channel
+) -> None:
+    admin = admin_pb2_grpc.AdminStub(wide_channel)
+    topics = [{"name": f"large-{number}", "partitions": 5_000, "replication_factor": 1} for number in range(2)]
+    with most_calls(wide_broker) as most:
+        made = admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=topics, validate_only=True)).topics
+    assert [topic.partitions for topic in made] == [5_000, 5_000]
+    assert most.calls < MOST_CALLS / 5, most
+
+
+def test_too_many_partitions_are_refused_in_all(wide_channel: grpc.Channel) -> None:
+    topics = [{"name": f"large-{number}", "partitions": 5_000} for number in range(3)]
+    with pytest.raises(grpc.RpcError, match="Excessively large number of partitions per request"):
+        admin_pb2_grpc.AdminStub(wide_channel).CreateTopics(
+            admin_pb2.CreateTopicsRequest(topics=topics, validate_only=True)
+        )
+
+
 def test_every_method_that_is_served_in_parts_has_the_field() -> None:
     for name, field in WIDE.items():
         assert METHODS[name].input_type.fields_by_name[field].is_repeated

@@ -7,6 +7,8 @@
 - Replicas are spread over the live brokers, and over their racks.
 - A topic named twice in one request is refused (INVALID_REQUEST), both times.
 - Replicas assigned by hand are checked, and replace both numbers; giving a number too is INVALID_REQUEST.
+- A request for more than 10,000 partitions in all is refused (POLICY_VIOLATION), as in Kafka. A request for many topics
+  is served in parts, and then the limit holds for each part.
 - Versions 2 to 7, as in Kafka 4.
 """
 
@@ -18,12 +20,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
+from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError, PolicyViolation
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
 from sparklog.broker.config_entries import ConfigEntry, topic_entries
-from sparklog.broker.topics import TIMEOUT_MS, Topics
+from sparklog.broker.topics import MAX_PARTITIONS_PER_REQUEST, TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.runtime.slices import Slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +66,23 @@ class CreateTopicsResponse:
 
 
 async def handle(
-    request: CreateTopicsRequest, *, config: BrokerConfig, metadata: MetadataCache, topics: Topics
+    request: CreateTopicsRequest, *, config: BrokerConfig, metadata: MetadataCache, topics: Topics, slices: Slices
 ) -> CreateTopicsResponse:
+    if sum(_count(topic, config) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation("Excessively large number of partitions per request.")
     times = Counter(topic.name for topic in request.topics)
-    return CreateTopicsResponse(
-        topics=[
-            await _create(config, metadata, topics, topic, request)
-            if times[topic.name] == 1
-            else TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
-            for topic in request.topics
-        ]
-    )
+
+    async def create(topic: NewTopic) -> TopicResult:
+        if times[topic.name] > 1:
+            return TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
+        return await _create(config, metadata, topics, topic, request)
+
+    return CreateTopicsResponse(topics=await slices.each(request.topics, create))
+
+
+def _count(topic: NewTopic, config: BrokerConfig) -> int:
+    count = config.num_partitions if topic.partitions is None else topic.partitions
+    return len(topic.assignments) or max(0, count)
 
 
 async def _create(

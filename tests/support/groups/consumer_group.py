@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import UnknownTopicId
+from sparklog.base.errors import InvalidRegularExpression, UnknownTopicId
 from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+from sparklog.group.topic_pattern import Matches, compile_pattern
 from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
 
@@ -80,7 +82,7 @@ class World:
         draft = Draft()
         edit = GroupEdit(self.group, draft)
         if request.member_epoch >= 0:
-            response = self.heartbeats.heartbeat(edit, request, self.now_ms)
+            response = self.heartbeats.heartbeat(edit, request, self.now_ms, self.matches(request))
         else:
             member = self.heartbeats.leaving_member(self.group, request)
             if request.member_epoch == LEAVE_STATIC_EPOCH:
@@ -90,6 +92,15 @@ class World:
             response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
         self.apply(draft)
         return response
+
+    def matches(self, request):
+        """The topics of all regular expressions, as the shell hands them in."""
+        texts = {*self.group.regex_counts(), request.subscribed_topic_regex} - {None, ""}
+        topics = {}
+        for text in texts:
+            with suppress(InvalidRegularExpression):
+                topics[text] = [each.name for each in self.topics if compile_pattern(text).matches(each.name)]
+        return Matches(version=self.topics.version, topics=topics)
 
     def put_out(self, *member_ids):
         draft = Draft()

@@ -59,8 +59,10 @@ from sparklog.group.requests import (
     OffsetToCommit,
     SyncGroup,
 )
+from sparklog.group.topic_pattern import match
 from sparklog.offsets_topic.records import decode
 from sparklog.offsets_topic.schemas import SUBSCRIPTION, write_value
+from sparklog.runtime.slices import Slices
 from sparklog.testing.scenario import Command, duration_ms, perform, play
 from support.groups.coordinator import GroupWorld
 from support.scenarios.group_members import Client, Consumer
@@ -240,7 +242,9 @@ class GroupScenario:
 
     async def _beat(self, consumer: Consumer, epoch: int) -> None:
         shard, request = self.world.host.shard, consumer.request(epoch)
-        response = await self._ask(_Refused, lambda _, now: shard.consumer_heartbeat(request, now))
+        texts = shard.to_match(GROUP, request.subscribed_topic_regex)
+        matches = await match(texts, self.world.topics, Slices())
+        response = await self._ask(_Refused, lambda _, now: shard.consumer_heartbeat(request, now, matches))
         if error := error_name(response):
             self._say(consumer.name, error)
             return

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparklog.base.errors import GroupIdNotFound, KafkaError
 from sparklog.broker.apis import group_apis
-from sparklog.group.requests import DeleteGroups, DescribedGroup, DescribeGroups, ListGroups
+from sparklog.group.requests import DeleteGroups, DescribedGroup, DescribeGroups, ListedGroup, ListGroups
+from sparklog.server.kafka.long_answers import answer_in_parts
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
@@ -57,21 +58,23 @@ def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> d
     }
 
 
-async def _list(call: KafkaCall, request: Message) -> Message:
+async def _list(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
     response = await call.broker.serve(group_apis.LIST_GROUPS, wanted)
-    return call.answer(
-        error_code=response.error,
-        groups=[
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type,
-                "group_state": group.state,
-                "group_type": group.type,
-            }
-            for group in response.groups
-        ],
-    )
+
+    def answer(groups: Sequence[ListedGroup]) -> Message:
+        return call.answer(error_code=response.error, groups=[_listed(group) for group in groups])
+
+    return await answer_in_parts(call, "groups", response.groups, answer)
+
+
+def _listed(group: ListedGroup) -> dict[str, str]:
+    return {
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type,
+        "group_state": group.state,
+        "group_type": group.type,
+    }
 
 
 def _refuse_to_list(call: KafkaCall, request: Message, error: KafkaError) -> Message:
