@@ -306,10 +306,9 @@ class Topics:
 
     def _racks(self) -> Racks:
         """Return the racks of the brokers that may get new partitions, by broker id."""
+        cordoned = self._metadata.brokers_with(CORDONED)
         return {
-            broker_id: info.rack
-            for broker_id, info in self._metadata.brokers.items()
-            if not self._metadata.broker_overrides(broker_id).get(CORDONED)
+            broker_id: info.rack for broker_id, info in self._metadata.brokers.items() if broker_id not in cordoned
         }
 
     def _are_alive(self, brokers: Sequence[int]) -> bool:
