@@ -120,10 +120,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"sparklog: {what}", WRONG_USE)
     except (SparklogError, OSError) as error:
         hint = next((f": {text}" for kind, text in NEXT_STEPS.items() if isinstance(error, kind)), "")
-        return _fail(f"sparklog: {_reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
+        return _fail(f"sparklog: {reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return what went wrong, for people: an operating system's error without its number."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error).rstrip(".")

@@ -103,6 +103,7 @@ def test_any_broker_has_the_controller_do_what_it_is_asked(cluster: RunningClust
             until(lambda one=one, asked=second: one.describe_topics([topic])[0].partitions[0].leader == asked)
             [error] = one.alter_partition_reassignments({name: (9,)}).values()
             assert error.name == "INVALID_REPLICA_ASSIGNMENT"
+            assert str(error) == "brokers 9 are not alive; these are: 1, 2, 3, 4"
 
 
 def test_partitions_move_by_a_plan_and_verify_says_when_they_are_there(
