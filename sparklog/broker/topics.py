@@ -290,7 +290,7 @@ class Topics:
             raise TopicAlreadyExists(f"Topic '{name}' already exists.")
         for topic in self._metadata:
             if topic.name.replace(".", "_") == name.replace(".", "_"):
-                raise InvalidTopic(f"topic {name!r} differs from {topic.name!r} only in '.' and '_': names of metrics")
+                raise InvalidTopic(f"Topic '{name}' collides with existing topic: {topic.name}")
 
     def _assign(self, name: str, partitions: int | None, factor: int | None) -> tuple[tuple[int, ...], ...]:
         count = self._config.num_partitions if partitions is None else partitions
@@ -307,9 +307,7 @@ class Topics:
     def _racks(self) -> Racks:
         """Return the racks of the brokers that may get new partitions, by broker id."""
         cordoned = self._metadata.brokers_with(CORDONED)
-        return {
-            broker_id: info.rack for broker_id, info in self._metadata.brokers.items() if broker_id not in cordoned
-        }
+        return {broker_id: info.rack for broker_id, info in self._metadata.brokers.items() if broker_id not in cordoned}
 
     def _are_alive(self, brokers: Sequence[int]) -> bool:
         return all(broker in self._metadata.brokers for broker in brokers)
@@ -339,8 +337,12 @@ class Topics:
         for is_last in (False, True):
             assignment = self._store.load_assignment(name)
             there = len(assignment.partitions)
-            if total <= there:
-                raise InvalidPartitions(f"topic {name!r} has {there} partitions; it can only grow, not become {total}")
+            if total == there:
+                raise InvalidPartitions(f"Topic already has {there} partition(s).")
+            if total < there:
+                raise InvalidPartitions(
+                    f"The topic {name} currently has {there} partition(s); {total} would not be an increase."
+                )
             _check_count(name, total - there)
             if any(each.is_reassigning for each in assignment.partitions):
                 raise ReassignmentInProgress(f"partitions of topic {name!r} are being reassigned")
@@ -359,6 +361,6 @@ class Topics:
 
 def _check_count(name: str, count: int) -> None:
     if count < 1:
-        raise InvalidPartitions(f"topic {name!r}: {count} partitions; there must be at least 1")
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"topic {name!r}: {count} partitions; at most {MAX_PARTITIONS_PER_REQUEST} at once")
