@@ -303,7 +303,7 @@ def test_members_without_a_common_assignor_are_refused(join: Callable[..., Consu
     one = join(partition_assignment_strategy="range")
     poll_until(lambda: shares(one) == [4], one)
 
-    with pytest.raises(InconsistentGroupProtocol, match="no protocol in common with 'consumer' sticky, roundrobin$"):
+    with pytest.raises(InconsistentGroupProtocol, match=r"no protocol in common with 'consumer' sticky, roundrobin$"):
         poll_until(lambda: False, join(partition_assignment_strategy="sticky,roundrobin"))
 
 
