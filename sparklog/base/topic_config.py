@@ -19,12 +19,12 @@ from sparklog.base.config_keys import (
     declared_keys,
     integer,
     key,
+    nearest,
     one_of,
     real,
     replicas,
     some_of,
     text,
-    unknown_key,
 )
 from sparklog.base.errors import ConfigError, InvalidConfig
 
@@ -214,7 +214,8 @@ class TopicConfig:
         try:
             values = {TOPIC_KEYS[name].field: TOPIC_KEYS[name].parse(raw) for name, raw in overrides.items()}
         except KeyError as unknown:
-            raise InvalidConfig(unknown_key(str(unknown.args[0]), TOPIC_KEYS)) from None
+            name = str(unknown.args[0])
+            raise InvalidConfig(f"Unknown topic config name: {name}{nearest(name, TOPIC_KEYS)}") from None
         except ConfigError as bad:
             raise InvalidConfig(str(bad)) from None
         return dataclasses.replace(defaults, **values)

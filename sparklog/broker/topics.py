@@ -291,7 +291,7 @@ class Topics:
         alike = name.replace(".", "_")
         for topic in self._metadata if "_" in alike else ():
             if topic.name.replace(".", "_") == alike:
-                raise InvalidTopic(f"topic {name!r} differs from {topic.name!r} only in '.' and '_': names of metrics")
+                raise InvalidTopic(f"Topic '{name}' collides with existing topic: {topic.name}")
 
     def _assigner(self, name: str, count: int, factor: int | None) -> Callable[[], Sequence[Replicas]]:
         """Return a function, for any thread, that assigns a new topic's replicas."""
@@ -308,11 +308,8 @@ class Topics:
 
     def _racks(self) -> Racks:
         """Return the racks of the brokers that may get new partitions, by broker id."""
-        return {
-            broker_id: info.rack
-            for broker_id, info in self._metadata.brokers.items()
-            if not self._metadata.broker_overrides(broker_id).get(CORDONED)
-        }
+        cordoned = self._metadata.brokers_with(CORDONED)
+        return {broker_id: info.rack for broker_id, info in self._metadata.brokers.items() if broker_id not in cordoned}
 
     def _are_alive(self, brokers: Sequence[int]) -> bool:
         return all(broker in self._metadata.brokers for broker in brokers)
@@ -342,8 +339,12 @@ class Topics:
         for is_last in (False, True):
             assignment = self._store.load_assignment(name)
             there = len(assignment.partitions)
-            if total <= there:
-                raise InvalidPartitions(f"topic {name!r} has {there} partitions; it can only grow, not become {total}")
+            if total == there:
+                raise InvalidPartitions(f"Topic already has {there} partition(s).")
+            if total < there:
+                raise InvalidPartitions(
+                    f"The topic {name} currently has {there} partition(s); {total} would not be an increase."
+                )
             _check_count(name, total - there)
             if any(each.is_reassigning for each in assignment.partitions):
                 raise ReassignmentInProgress(f"partitions of topic {name!r} are being reassigned")
@@ -368,6 +369,6 @@ def _plan(assign: Callable[[], Sequence[Replicas]]) -> tuple[tuple[tuple[int, ..
 
 def _check_count(name: str, count: int) -> None:
     if count < 1:
-        raise InvalidPartitions(f"topic {name!r}: {count} partitions; there must be at least 1")
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"topic {name!r}: {count} partitions; at most {MAX_PARTITIONS_PER_REQUEST} at once")

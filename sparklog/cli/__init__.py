@@ -46,8 +46,7 @@ TOOLS = {
 
 NEXT_STEPS: dict[type[SparklogError], str] = {
     NetworkException: (
-        "name its gRPC listener, not a Kafka one, with --bootstrap, and security.protocol with --client-config; "
-        "start one with: sparklog up"
+        "name its gRPC listener, not a Kafka one, with --bootstrap, and security.protocol with --client-config"
     ),
     RequestTimedOut: "the broker's log says what it is doing",
     OffsetOutOfRange: "read what there is with --from-beginning",
@@ -71,6 +70,8 @@ class Tools(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except NetworkException as silent:
+            raise importlib.import_module("sparklog.cli.common").diagnosed(silent, ctx) from None
         except BrokenPipeError:
             # The reader of the output (`| head`) has closed the pipe. Python flushes at exit: send that to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -99,6 +100,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the process's command line and exit with its status. Entry point of the `sparklog` script."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what fails is said in one line, without gRPC's own before it
     sys.exit(run())
 
 
@@ -120,10 +122,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"sparklog: {what}", WRONG_USE)
     except (SparklogError, OSError) as error:
         hint = next((f": {text}" for kind, text in NEXT_STEPS.items() if isinstance(error, kind)), "")
-        return _fail(f"sparklog: {_reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
+        return _fail(f"sparklog: {reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return what went wrong, for people: an operating system's error without its number."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error).rstrip(".")

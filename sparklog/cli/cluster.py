@@ -60,6 +60,7 @@ def brokers(bootstrap: str, as_json: bool) -> None:
 
     PREFERRED counts the partitions whose preferred leader is the broker: if it is greater than LEADS, other brokers
     lead some of them (see: sparklog cluster elect-leaders). BEHIND counts the broker's replicas that are not in sync.
+    A CORDONED broker gets no new partitions (see: sparklog cluster drain).
     Nothing is appended to FULL LOG DIRS until their disks have room; replicas in FAILED LOG DIRS are offline until the
     broker restarts.
     """
@@ -74,12 +75,13 @@ def brokers(bootstrap: str, as_json: bool) -> None:
     behind = Counter(broker for _, part in partitions for broker in {*part.replicas} - {*part.in_sync_replicas})
     rows: list[dict[str, Any]] = []
     alive = {broker.id: broker for broker in cluster.brokers}
-    for number in sorted(alive.keys() | has.keys()):
+    for number in sorted(alive.keys() | has.keys() | {*cluster.cordoned}):
         broker = alive.get(number)
         rows.append(
             {
                 "broker": number,
                 "state": "down" if broker is None else "controller" if number == cluster.controller_id else "up",
+                "cordoned": number in cluster.cordoned,
                 "address": broker.grpc_address if broker else None,
                 "rack": (broker.rack if broker else None) or None,
                 "leads": leads[number],
@@ -225,4 +227,6 @@ def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 def _cell(cell: object) -> object:
     if isinstance(cell, list):
         return ",".join(map(str, cell)) or NOTHING
+    if isinstance(cell, bool):
+        return "yes" if cell else NOTHING
     return NOTHING if cell is None else cell

@@ -85,12 +85,17 @@ def plan_text(planned: Plan) -> str:
 
 
 def racks_of(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str]:
-    """Return the racks of these brokers, or of all that are up. Raises BrokerNotAvailable if one is not up."""
-    alive = {broker.id: broker.rack for broker in admin.describe_cluster().brokers}
+    """Return the racks of these brokers; None: of all that are up and may get new partitions.
+
+    Raises BrokerNotAvailable if one is not up.
+    """
+    cluster = admin.describe_cluster()
+    alive = {broker.id: broker.rack for broker in cluster.brokers}
     for broker in wanted or ():
         if broker not in alive:
             raise BrokerNotAvailable(f"broker {broker} is not up; these are: {', '.join(map(str, sorted(alive)))}")
-    return {broker: rack for broker, rack in sorted(alive.items()) if wanted is None or broker in wanted}
+    chosen = alive.keys() - cluster.cordoned if wanted is None else wanted
+    return {broker: rack for broker, rack in sorted(alive.items()) if broker in chosen}
 
 
 def show_plan(

@@ -61,7 +61,12 @@ def reassign() -> None:
 @reassign.command()
 @click.option("--topics", metavar="NAMES", help="Topics to move, separated by commas.")
 @click.option("--all-topics", is_flag=True, help="All topics, including internal ones.")
-@click.option("--brokers", type=BrokerIds(), metavar="IDS", help="Brokers to move to.  [default: all that are up]")
+@click.option(
+    "--brokers",
+    type=BrokerIds(),
+    metavar="IDS",
+    help="Brokers to move to.  [default: all that are up and not cordoned]",
+)
 @click.option("--replication-factor", type=click.IntRange(1), metavar="N", help="Replicas.  [default: as many as now]")
 @click.option("--output", metavar="FILE", help="Write the plan to FILE; without this, only show it.")
 @bootstrap_option
@@ -177,11 +182,10 @@ def drain(
     with admin_client(bootstrap) as admin:
         current = {name: part.replicas for name, part in all_partitions(admin)}
         held = {name for name, replicas in current.items() if broker in replicas}
-        racks = racks_of(admin, None)
-        if not held and broker not in racks:
-            known = ", ".join(map(str, sorted(racks)))
+        if not held and broker not in (known := _known_brokers(admin)):
             raise BrokerNotAvailable(
-                f"no broker {broker} is there, nor a partition that is assigned to it; there are {known}"
+                f"no broker {broker} is there, nor a partition that is assigned to it; "
+                f"there are {', '.join(map(str, known))}"
             )
         planned: Plan
         if leaders_only:
@@ -191,14 +195,14 @@ def drain(
                 if len(current[name]) > 1 and current[name][0] == broker
             }
         else:
-            others = {number: rack for number, rack in racks.items() if number != broker}
+            others = {number: rack for number, rack in racks_of(admin, None).items() if number != broker}
             planned = _spread_without(current, others, held)
         show_plan(planned, current, None, as_json=as_json)
         if not do:
             if planned:
                 click.echo("nothing was changed: give --execute to do it", err=True)
             return 0
-        if not leaders_only and broker in racks:
+        if not leaders_only:
             admin.alter_broker_configs(broker, set={CORDONED: "*"})
             click.echo(f"it gets no new partitions, until: sparklog cluster uncordon {broker}", err=True)
         if not planned:
@@ -215,14 +219,20 @@ def drain(
 def uncordon(broker: int, bootstrap: str) -> int:
     """Let BROKER get new partitions again after a drain."""
     with admin_client(bootstrap) as admin:
-        if broker not in (racks := racks_of(admin, None)):
-            raise BrokerNotAvailable(f"no broker {broker} is there; there are {', '.join(map(str, sorted(racks)))}")
+        if broker not in (known := _known_brokers(admin)):
+            raise BrokerNotAvailable(f"no broker {broker} is there; there are {', '.join(map(str, known))}")
         admin.alter_broker_configs(broker, unset=[CORDONED])
     click.echo(
         f"broker {broker} gets new partitions again; give it a share of those there are with: "
         "sparklog cluster reassign plan"
     )
     return 0
+
+
+def _known_brokers(admin: Admin) -> list[int]:
+    """Return the ids of the brokers that are up, and of those that are down and cordoned."""
+    cluster = admin.describe_cluster()
+    return sorted({broker.id for broker in cluster.brokers}.union(cluster.cordoned))
 
 
 def _spread_without(

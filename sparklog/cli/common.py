@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import click
 
 from sparklog import client
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
-from sparklog.base.errors import ConfigError
+from sparklog.base.errors import ConfigError, NetworkException, SparklogError
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
@@ -75,6 +76,16 @@ def client_options(bootstrap: str, **options: Any) -> dict[str, Any]:
 def admin_client(bootstrap: str) -> Admin:
     """Return an admin client that gives up after PATIENCE_MS if no broker answers."""
     return client.Admin(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS))
+
+
+def diagnosed(silent: NetworkException, context: click.Context) -> SparklogError:
+    """Return an error that says why no broker answers, or `silent` if a probe does not show it."""
+    if not silent.address:
+        return silent
+    # Imported here because nothing else needs it.
+    diagnosis = importlib.import_module("sparklog.client.diagnosis")
+    why = diagnosis.diagnose(silent.address, context.meta.get(CLIENT_CONFIG, {}))
+    return SparklogError(f"no broker answers at {silent.address}: {why}") if why else silent
 
 
 def print_json(value: Any) -> None:

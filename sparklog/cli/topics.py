@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.base.errors import InvalidTopic
+from sparklog.base.errors import InvalidTopic, KafkaError, NetworkException
 from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.cli.common import admin_client, bootstrap_option, json_option, parse_configs, print_json, print_table
 
@@ -132,9 +132,21 @@ def delete(names: tuple[str, ...], internal: bool, bootstrap: str) -> None:
             f"{', '.join(kept)}: the cluster keeps its own records there, such as all that groups have committed; "
             "give --internal to delete them all the same"
         )
+    deleted: list[str] = []
+    failed: list[KafkaError] = []
     with admin_client(bootstrap) as admin:
-        admin.delete_topics(names)
-    click.echo(f"deleted {', '.join(names)}")
+        for name in dict.fromkeys(names):
+            try:
+                admin.delete_topics([name])
+                deleted.append(name)
+            except KafkaError as error:
+                failed.append(error)
+                if isinstance(error, NetworkException):
+                    break
+    if deleted:
+        click.echo(f"deleted {', '.join(deleted)}")
+    if failed:
+        raise type(failed[0])("; ".join(map(str, failed)))
 
 
 def _sums(topic: TopicDescription) -> dict[str, int]:

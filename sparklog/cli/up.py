@@ -23,6 +23,7 @@ from sparklog.base.cluster_config import cluster_defaults
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
+from sparklog.cli import reason
 from sparklog.server.node import BrokerNode
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
@@ -101,7 +102,7 @@ def command(
 
 
 def _fail(error: Exception, status: int) -> None:
-    click.echo(f"sparklog up: {error}", err=True)
+    click.echo(f"sparklog up: {reason(error)}", err=True)
     sys.exit(status)
 
 

@@ -46,10 +46,11 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 
 
 _WRONG_DOOR = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not accepted",
+    "WRONG_VERSION_NUMBER": "no TLS: what listens there does not speak it",
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
-    "OK": "no TLS: what listens there does not speak it",
 }
-"""gRPC's messages if something answers but no call succeeds, and what they mean."""
+"""Parts of gRPC's messages if something answers but no call succeeds, and what they mean."""
 
 
 class OpenChannel(Protocol):
@@ -112,8 +113,11 @@ class Connection:
         details = failure.details() or failure.code().name
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
-            why = details.rpartition(": ")[2]
-            return NetworkException(f"no broker answers at {self.address} ({_WRONG_DOOR.get(why, why)})")
+            why = details.removesuffix(": OK").rpartition(": ")[2]
+            meaning = next((text for part, text in _WRONG_DOOR.items() if part in details), why)
+            silent = NetworkException(f"no broker answers at {self.address} ({meaning})")
+            silent.address = self.address
+            return silent
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")

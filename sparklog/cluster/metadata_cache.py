@@ -115,6 +115,11 @@ class MetadataCache:
         """Return the keys that were changed at run time for one broker, or for ALL_BROKERS."""
         return self._broker_overrides.get(broker_id, {})
 
+    def brokers_with(self, key: str) -> list[int]:
+        """Return the ids of the brokers, up or down, that have been given a value of `key` at run time."""
+        known = {*self.brokers, *self._broker_overrides} - {ALL_BROKERS}
+        return [broker_id for broker_id in sorted(known) if self.broker_overrides(broker_id).get(key)]
+
     # Changes
 
     def update(self, update: UpdateMetadata) -> MetadataChange:

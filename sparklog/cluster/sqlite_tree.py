@@ -252,10 +252,12 @@ class SqliteTree:
 def _keep_private(path: str) -> None:
     """Create the file if it is missing, and let only its owner read it, as it holds what verifies users' passwords.
 
-    SQLite gives the -wal and -shm files the same mode. Raises OSError.
+    SQLite gives new -wal and -shm files the same mode; those of a process that was killed keep theirs. Raises OSError.
     """
-    if path != IN_MEMORY:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
-        if os.stat(path).st_mode & ~PRIVATE & 0o777:
-            with suppress(PermissionError):  # another user owns the file and shares it
-                os.chmod(path, PRIVATE)
+    if path == IN_MEMORY:
+        return
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(PermissionError, FileNotFoundError):  # another user owns the file and shares it; it has gone
+            if os.stat(name).st_mode & ~PRIVATE & 0o777:
+                os.chmod(name, PRIVATE)

@@ -31,11 +31,15 @@ def assign_replicas(
     Raises InvalidPartitions or InvalidReplicationFactor.
     """
     if partitions < 1:
-        raise InvalidPartitions(f"{partitions} partitions; there must be at least 1")
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if factor < 1:
-        raise InvalidReplicationFactor(f"{factor} replicas; there must be at least 1")
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     if factor > len(racks):
-        raise InvalidReplicationFactor(f"Replication factor: {factor} larger than available brokers: {len(racks)}.")
+        raise InvalidReplicationFactor(  # Kafka 4's text, then that of earlier versions: scripts look for either
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            f"reached because only {len(racks)} broker(s) are registered. "
+            f"Replication factor: {factor} larger than available brokers: {len(racks)}."
+        )
     counts_racks = all(racks.values())
     order = _alternating(racks) if counts_racks else sorted(racks)
     numbers = range(first, first + partitions)

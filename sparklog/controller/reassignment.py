@@ -95,12 +95,12 @@ def plan(
             raise NoReassignmentInProgress(f"{name} is not being reassigned")
         target = current.origin
     else:
-        _check_target(context, name, current, target, may_resize=may_resize)
+        _check_target(context, current, target, may_resize=may_resize)
     moved = current.reassign_to(target)
     isr = set(context.leadership[name].isr) if name in context.leadership else set()
     if isr and not isr & set(moved.replicas):
         raise InvalidReplicaAssignment(
-            f"{name}: only {sorted(isr)} are in sync, and would be given up: records would be lost. "
+            f"only {_joined(sorted(isr))} are in sync, and would be given up: records would be lost. "
             "Wait until others are, or keep one of these"
         )
     return moved
@@ -108,19 +108,18 @@ def plan(
 
 def _check_target(
     context: ControllerContext,
-    name: TopicPartition,
     current: ReplicaAssignment,
     target: tuple[int, ...],
     *,
     may_resize: bool,
 ) -> None:
     if not target:
-        raise InvalidReplicaAssignment(f"{name}: a partition needs a replica")
+        raise InvalidReplicaAssignment("a partition needs a replica")
     if len(set(target)) != len(target):
-        raise InvalidReplicaAssignment(f"{name}: {list(target)} names a broker twice")
+        raise InvalidReplicaAssignment(f"{_joined(target)} names a broker twice")
     if missing := set(current.reassign_to(target).adding) - set(context.live_brokers):
         raise InvalidReplicaAssignment(
-            f"{name}: brokers {sorted(missing)} are not alive; these are: {context.live_brokers}"
+            f"brokers {_joined(sorted(missing))} are not alive; these are: {_joined(context.live_brokers)}"
         )
     if not may_resize and len(target) != len(current.target):
         raise InvalidReplicationFactor(f"The replication factor is changed from {len(current.target)} to {len(target)}")
@@ -376,3 +375,7 @@ def _find(store: Store, path: str) -> Node | None:
         return store.get(path)
     except NoNode:
         return None
+
+
+def _joined(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))

@@ -113,7 +113,7 @@ class ClassicGroups:
         if not group.supports(request.protocol_type, request.protocols):
             raise InconsistentGroupProtocol(
                 f"group {group.group_id!r} has no protocol in common with {request.protocol_type!r} "
-                f"{[name for name, _ in request.protocols]}"
+                f"{', '.join(name for name, _ in request.protocols) or 'without protocols'}"
             )
         if is_new_group:
             work.then = GroupCreated(group.group_id, self._groups.get(group.group_id))

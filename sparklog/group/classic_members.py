@@ -153,7 +153,7 @@ class ClassicMembers:
         if request.protocol_type != PROTOCOL_TYPE or not common:
             raise InconsistentGroupProtocol(
                 f"group {group.group_id!r} has no protocol in common with {request.protocol_type!r} "
-                f"{[name for name, _ in request.protocols]}"
+                f"{', '.join(name for name, _ in request.protocols) or 'without protocols'}"
             )
 
     def _find_or_create(self, edit: GroupEdit, request: JoinGroup, member_id: str) -> ConsumerMember:

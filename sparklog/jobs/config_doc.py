@@ -6,6 +6,7 @@ their meanings and defaults, commented out.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ import click
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
 from sparklog.base.config_doc import WIDTH, toml_value
-from sparklog.jobs.schedule_config import SCHEDULE_KEYS, SERVER_KEYS
+from sparklog.base.config_keys import Key
+from sparklog.base.extras import advice
 from sparklog.jobs.table import JOBS, load_job
 
 SUGGESTED = {
@@ -48,14 +50,15 @@ bootstrap.servers = "{DEFAULT_GRPC_ADDRESS}"
 
 def jobs_toml() -> str:
     """Return the whole file."""
-    server = [_entry(f"{key.doc} Allowed: {key.bound.text}.", name, key.default) for name, key in SERVER_KEYS.items()]
-    return "\n".join([_HEAD, *server, _CLIENTS, *(line for name in JOBS for line in _schedule(name))])
+    keys = importlib.import_module("sparklog.jobs.schedule_config")  # imports packages of the optional extra
+    server = [_entry_of(name, key) for name, key in keys.SERVER_KEYS.items()]
+    missed = _entry_of("missed", keys.SCHEDULE_KEYS["missed"]).rstrip()
+    return "\n".join([_HEAD, *server, _CLIENTS, *(line for name in JOBS for line in _schedule(name, missed))])
 
 
-def _schedule(name: str) -> Iterator[str]:
+def _schedule(name: str, missed: str) -> Iterator[str]:
     yield f'# {JOBS[name]}\n[schedule.{name}]\ncron = "{SUGGESTED[name]}"'
-    missed = SCHEDULE_KEYS["missed"]
-    yield _entry(f"{missed.doc} Allowed: {missed.bound.text}.", "missed", missed.default).rstrip()
+    yield missed
     for option in load_job(name).parameters:
         if isinstance(option, click.Option):
             yield _entry(_meaning(option), str(option.name), _default(option)).rstrip()
@@ -80,10 +83,17 @@ def _default(option: click.Option) -> Any:
     return default
 
 
+def _entry_of(name: str, key: Key) -> str:
+    return _entry(f"{key.doc} Allowed: {key.bound.text}.", name, key.default)
+
+
 def _entry(meaning: str, name: str, value: Any) -> str:
     comment = textwrap.fill(meaning, WIDTH, initial_indent="# ", subsequent_indent="# ")
     return f"{comment}\n#{name} = {toml_value(value)}\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(jobs_toml())
+    try:
+        sys.stdout.write(jobs_toml())
+    except ModuleNotFoundError as missing:
+        sys.exit(advice(missing) or str(missing))

@@ -100,6 +100,9 @@ def _fetch(folder: Path, settings: str | Path | None) -> None:
                 text=True,
                 timeout=FETCHED_WITHIN_S,
             )
+        except FileNotFoundError:
+            where = f" at {command[0]}" if os.environ.get("JAVA_HOME") else ""
+            raise ConfigError(f"Java is not found{where}: install a JDK 17 or set JAVA_HOME") from None
         except subprocess.TimeoutExpired:
             raise ConfigError(_advice(folder, f"Ivy did not end within {FETCHED_WITHIN_S} s")) from None
         if done.returncode:

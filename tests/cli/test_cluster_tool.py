@@ -82,7 +82,7 @@ def test_brokers_say_what_they_lead_and_have(sparklog: Sparklog, admin: Admin, t
     assert sum(row["leads"] for row in rows) == sum(row["preferred"] for row in rows) == len(partitions)
     assert sum(row["replicas"] for row in rows) == sum(len(part.replicas) for part in partitions)
     assert [row["state"] for row in rows].count("controller") == 1
-    assert sparklog("cluster", "brokers").out.split()[:3] == ["BROKER", "STATE", "ADDRESS"]
+    assert sparklog("cluster", "brokers").out.split()[:3] == ["BROKER", "STATE", "CORDONED"]
 
 
 def test_the_controller_is_the_one_that_brokers_know(sparklog: Sparklog, cluster: RunningCluster) -> None:
@@ -103,6 +103,7 @@ def test_any_broker_has_the_controller_do_what_it_is_asked(cluster: RunningClust
             until(lambda one=one, asked=second: one.describe_topics([topic])[0].partitions[0].leader == asked)
             [error] = one.alter_partition_reassignments({name: (9,)}).values()
             assert error.name == "INVALID_REPLICA_ASSIGNMENT"
+            assert str(error) == "brokers 9 are not alive; these are: 1, 2, 3, 4"
 
 
 def test_partitions_move_by_a_plan_and_verify_says_when_they_are_there(
@@ -202,6 +203,9 @@ def test_a_broker_is_drained(sparklog: Sparklog, admin: Admin, topic: str) -> No
     assert all(4 not in each for each in replicas(admin, topic))
     assert sparklog("cluster", "drain", "4").err == "nothing is to be moved\n"
 
+    [row] = [row for row in sparklog("cluster", "brokers", "--json").rows if row["cordoned"]]
+    assert row["broker"] == 4
+
     cordoned, taking = unique("cordoned"), unique("taking")
     admin.create_topic(cordoned, partitions=8)
     admin.create_partitions(cordoned, 16)
@@ -217,6 +221,47 @@ def test_a_broker_is_drained(sparklog: Sparklog, admin: Admin, topic: str) -> No
     leader = replicas(admin, topic)[0][0]
     assert sparklog("cluster", "drain", str(leader), "--leaders-only", "--execute", "--wait").status == 0
     until(lambda: leader not in [part.leader for part in admin.describe_topics([topic])[0].partitions])
+
+
+def test_nothing_moves_to_a_cordoned_broker_that_is_not_named(
+    sparklog: Sparklog, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+
+    def targets(*arguments: str) -> set[int]:
+        plan.write_text("{}")
+        assert sparklog("cluster", *arguments, "--output", str(plan)).status == 0
+        return {broker for part in json.loads(plan.read_text())["partitions"] for broker in part["replicas"]}
+
+    assert sparklog("cluster", "drain", "4", "--execute", "--wait").status == 0
+    try:
+        assert 4 not in targets("reassign", "plan", "--all-topics")
+        for line in sparklog("cluster", "drain", "3", "--json").out.splitlines():
+            assert all(4 not in part["replicas"] for part in json.loads(line)["partitions"])
+        assert targets("reassign", "plan", "--topics", topic, "--brokers", "3,4") == {3, 4}
+    finally:
+        assert sparklog("cluster", "uncordon", "4").status == 0
+
+
+def test_a_broker_that_is_down_is_drained_and_gets_nothing_when_it_is_back(
+    sparklog: Sparklog, admin: Admin, cluster: RunningCluster, topic: str
+) -> None:
+    stopped = next(broker for broker in (4, 3) if broker != cluster.controller_id)
+    cluster.stop_broker(stopped)
+    try:
+        assert sparklog("cluster", "drain", str(stopped), "--execute", "--wait").status == 0
+        [row] = [row for row in sparklog("cluster", "brokers", "--json").rows if row["broker"] == stopped]
+        assert (row["state"], row["cordoned"], row["replicas"]) == ("down", True, 0)
+    finally:
+        cluster.start_broker(stopped)
+    until(lambda: stopped in [broker.id for broker in admin.describe_cluster().brokers])
+    assert sparklog("cluster", "uncordon", "77").status == 1
+    try:
+        cordoned = unique("cordoned")
+        admin.create_topic(cordoned, partitions=8)
+        assert not any(stopped in each for each in replicas(admin, cordoned))
+    finally:
+        assert sparklog("cluster", "uncordon", str(stopped)).status == 0
 
 
 @pytest.mark.parametrize(

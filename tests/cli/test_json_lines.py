@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -54,6 +55,27 @@ def test_an_object_is_stored_as_compact_json() -> None:
 def test_a_wrong_line_says_what_is_wrong(text: str | bytes, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse_line(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"key": {"a": 1}}', 'key must be a string or null, not {"a": 1}'),
+        ('{"value": true}', "value must be a string, an object or null, not true"),
+        ('{"timestamp": null, "headers": [null]}', "headers must be an object, not [null]"),
+        ('{"timestamp": false}', "timestamp false: it must be milliseconds since 1970, a whole number"),
+        ('{"headers": {"h": false}}', "header 'h' must be a string, null, or a list of those, not false"),
+        ('{"key_base64": null}', "key_base64 is not base64: null"),
+    ],
+)
+def test_a_wrong_value_is_shown_as_json(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        parse_line(text)
+
+
+def test_a_wrong_value_that_is_long_is_shortened() -> None:
+    with pytest.raises(ValueError, match=r'^headers must be an object, not "x{58}…$'):
+        parse_line('{"headers": "%s"}' % ("x" * 1_000))
 
 
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)

@@ -76,7 +76,7 @@ def test_altering_grows_and_configures(sparklog: Sparklog) -> None:
     assert (len(topic["partitions"]), topic["configs"]) == (4, {"segment.bytes": "2097152"})
     shrunk = sparklog("topics", "alter", "orders", "--partitions", "1")
     assert shrunk.status == 1
-    assert "can only grow" in shrunk.err
+    assert "The topic orders currently has 4 partition(s); 1 would not be an increase" in shrunk.err
 
 
 def test_deleting_takes_several(sparklog: Sparklog) -> None:
@@ -88,3 +88,12 @@ def test_deleting_takes_several(sparklog: Sparklog) -> None:
     assert refused.status == 1
     assert "all that groups have committed; give --internal" in refused.err
     assert sparklog("topics", "list", "--json").rows == []
+
+
+def test_deleting_says_what_was_deleted_when_others_are_not_there(sparklog: Sparklog) -> None:
+    sparklog("topics", "create", "a")
+
+    partly = sparklog("topics", "delete", "nope", "a", "nada")
+    assert (partly.status, partly.out) == (1, "deleted a\n")
+    assert "'nope'" in partly.err
+    assert "'nada'" in partly.err

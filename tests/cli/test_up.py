@@ -88,6 +88,9 @@ def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subproces
     assert folder_taken.returncode == 1
     assert "is used by another broker" in folder_taken.stderr.splitlines()[-1]
     assert "Traceback" not in folder_taken.stderr
+    (tmp_path / "file").touch()
+    no_folder = run("--data-dir", "file", "--grpc", "127.0.0.1:0", "--kafka", "none", cwd=tmp_path)
+    assert (no_folder.returncode, no_folder.stderr) == (1, "sparklog up: file: File exists\n")
 
 
 @pytest.mark.slow

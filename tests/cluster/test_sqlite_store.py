@@ -228,3 +228,13 @@ def test_nobody_but_the_owner_reads_the_file(tmp_path: Path, is_there: bool) -> 
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
     store.close()
     assert modes == dict.fromkeys(("cluster.sqlite", "cluster.sqlite-wal", "cluster.sqlite-shm"), 0o600)
+
+
+def test_nobody_but_the_owner_reads_what_a_killed_process_has_left(tmp_path: Path, open_store: Open) -> None:
+    open_store().create("/a")
+    left = sorted(tmp_path.iterdir())
+    assert [each.name for each in left] == ["cluster.sqlite", "cluster.sqlite-shm", "cluster.sqlite-wal"]
+    for each in left:
+        each.chmod(0o644)
+    assert open_store().get("/a")
+    assert {stat.S_IMODE(each.stat().st_mode) for each in left} == {0o600}

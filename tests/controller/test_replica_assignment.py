@@ -33,11 +33,15 @@ def test_racks_alternate_and_each_replica_is_in_another() -> None:
 
 
 def test_what_cannot_be_assigned_is_refused() -> None:
-    with pytest.raises(InvalidReplicationFactor, match="Replication factor: 6 larger than available brokers: 5"):
+    with pytest.raises(InvalidReplicationFactor, match="Replication factor: 6 larger than available brokers: 5") as new:
         assign_replicas(RACKLESS, 1, 6, start=0, shift=0)
-    with pytest.raises(InvalidReplicationFactor):
+    assert str(new.value).startswith(
+        "Unable to replicate the partition 6 time(s): The target replication factor of 6 cannot be reached because "
+        "only 5 broker(s) are registered. "
+    )
+    with pytest.raises(InvalidReplicationFactor, match=r"^Replication factor must be larger than 0, or -1 to use the"):
         assign_replicas(RACKLESS, 1, 0, start=0, shift=0)
-    with pytest.raises(InvalidPartitions):
+    with pytest.raises(InvalidPartitions, match=r"^Number of partitions was set to an invalid non-positive value\.$"):
         assign_replicas(RACKLESS, 0, 1, start=0, shift=0)
 
 

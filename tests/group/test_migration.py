@@ -312,7 +312,7 @@ async def test_a_classic_member_needs_a_protocol_in_common(group):
     a, b = await two_classic(group)
     c = New(group, "c")
     await settle(a, b, c)
-    with pytest.raises(InconsistentGroupProtocol):
+    with pytest.raises(InconsistentGroupProtocol, match=r"no protocol in common with 'consumer' sticky$"):
         await Classic(group, "x", protocol="sticky").join()
 
 

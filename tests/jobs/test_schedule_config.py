@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.jobs.config_doc import jobs_toml
 from sparklog.jobs.schedule_config import SCHEDULE_KEYS, load_server_config
 from sparklog.jobs.table import JOBS, load_job
+from support.patience import PATIENCE_S
 
 CONF = Path(__file__).parents[2] / "conf" / "jobs.toml"
 CHEAP = 'job = "support.jobs.cheap_jobs:CHEAP"\n'
@@ -71,6 +75,16 @@ def test_an_error_says_where_it_was_written_and_what_may_have_been_meant(write, 
 
 def test_the_file_in_conf_is_what_the_keys_and_jobs_say():
     assert CONF.read_text() == jobs_toml(), "python -m sparklog.jobs.config_doc > conf/jobs.toml"
+
+
+def test_without_the_extra_the_generator_names_it(tmp_path):
+    (tmp_path / "delta.py").write_text("raise ModuleNotFoundError('No module named delta', name='delta')")
+    done = subprocess.run(
+        [sys.executable, "-m", "sparklog.jobs.config_doc"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        check=False, capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "delta is not installed: pip install 'sparklog[spark]'\n")
 
 
 def test_the_file_in_conf_schedules_every_job_and_shows_their_defaults(tmp_path):

@@ -84,7 +84,9 @@ def test_a_topic_exists_once(client, topic: str) -> None:
 def test_names_that_differ_in_dots_and_underscores_only_collide(client, names: Iterator[str]) -> None:
     name = next(names)
     create(client, name=f"{name}.a_b")
-    assert create(client, name=f"{name}_a.b").error.name == "INVALID_TOPIC_EXCEPTION"
+    refused = create(client, name=f"{name}_a.b").error
+    assert refused.name == "INVALID_TOPIC_EXCEPTION"
+    assert refused.message == f"Topic '{name}_a.b' collides with existing topic: {name}.a_b"
 
 
 def test_a_topic_named_twice_in_a_request_is_refused(client, names: Iterator[str]) -> None:
@@ -108,6 +110,9 @@ def test_a_topic_grows_and_never_shrinks(client, topic: str, batch) -> None:
     assert client.produce(topic, batch([b"x"]), 2).base_offset == 0
     for total in (3, 1, 0, -1):
         assert grow(client, topic, total).error.name == "INVALID_PARTITIONS"
+    assert grow(client, topic, 3).error.message == "Topic already has 3 partition(s)."
+    shrunk = f"The topic {topic} currently has 3 partition(s); 2 would not be an increase."
+    assert grow(client, topic, 2).error.message == shrunk
     assert grow(client, "nowhere", 3).error.name == "UNKNOWN_TOPIC_OR_PARTITION"
     assert listed(client)[topic] == 3
 

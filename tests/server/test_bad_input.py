@@ -272,10 +272,18 @@ BAD_TOPICS = {
 }
 
 
+KAFKAS_WORDS = {
+    "no partitions": "Number of partitions was set to an invalid non-positive value.",
+    "no replicas": "Replication factor must be larger than 0, or -1 to use the default value.",
+    "an unknown key": "Unknown topic config name: retention",
+}
+
+
 @pytest.mark.parametrize("case", BAD_TOPICS)
 def test_a_bad_topic_is_not_created(case: str, client) -> None:
     topic, error = BAD_TOPICS[case]
     before = client.admin.ListTopics(admin_pb2.ListTopicsRequest())
     result = client.admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[topic])).topics[0]
     assert result.error.name == error, result.error.message
+    assert result.error.message.startswith(KAFKAS_WORDS.get(case, ""))
     assert client.admin.ListTopics(admin_pb2.ListTopicsRequest()) == before

@@ -58,7 +58,11 @@ def test_what_is_there_is_not_fetched(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     assert [jar.name for jar in delta_jars(tmp_path)] == jar_names()
     (tmp_path / jar_names()[0]).unlink()
-    with pytest.raises(ConfigError, match="bin/java"):
+    with pytest.raises(ConfigError, match=r"^Java is not found at .*/bin/java: install a JDK 17 or set JAVA_HOME$"):
+        delta_jars(tmp_path)
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^Java is not found: install a JDK 17 or set JAVA_HOME$"):
         delta_jars(tmp_path)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
+from sparklog.broker.resources import CORDONED
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo
 
@@ -23,6 +24,7 @@ class DescribeClusterResponse:
     cluster_id: str
     controller_id: int
     brokers: Sequence[BrokerInfo]
+    cordoned: Sequence[int]
 
 
 async def handle(
@@ -32,6 +34,7 @@ async def handle(
         cluster_id=cluster_id,
         controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,
         brokers=list(metadata.brokers.values()),
+        cordoned=metadata.brokers_with(CORDONED),
     )
 
 

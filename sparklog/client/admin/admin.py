@@ -190,6 +190,7 @@ class AsyncAdmin(AsyncClient):
                 )
                 for broker in answer.brokers
             ),
+            cordoned=tuple(answer.cordoned),
         )
 
     async def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:

@@ -82,11 +82,15 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """A cluster; `controller_id` is -1 if there is no controller at the moment."""
+    """A cluster; `controller_id` is -1 if there is no controller at the moment.
+
+    `cordoned`: ids of the brokers, up or down, that get no new partitions.
+    """
 
     cluster_id: str
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
+    cordoned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
