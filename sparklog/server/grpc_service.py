@@ -20,6 +20,7 @@ answers are merged. Other requests are served between two parts.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -48,6 +49,8 @@ SMALL_BYTES = 64 << 10
 """Requests up to this size are parsed on the event loop, whatever they contain."""
 MANY_FIELDS = 1_000
 """A ProduceRequest with more fields is not examined on the event loop: its batches and Arrow count in its size too."""
+LARGE_ELEMENTS = 500
+"""Up to this many elements of a response are translated on the event loop: a few milliseconds of work."""
 PART = 100
 """Number of elements that are served together: a few milliseconds of work."""
 WIDE = {
@@ -104,9 +107,19 @@ def by_names(
     async def serve(servicer: Any, request: Any) -> Any:
         wanted = to_value(request, request_type, **given(request))
         response = await servicer.broker.serve(api, wanted)
-        return to_message(response, response_class, **answered(response))
+
+        def translate() -> Any:
+            return to_message(response, response_class, **answered(response))
+
+        return await servicer.broker.slices.in_thread(translate) if _is_large(response) else translate()
 
     return serve
+
+
+def _is_large(response: Any) -> bool:
+    """Return whether the response has so many elements that a thread should translate it."""
+    values = (getattr(response, field.name) for field in dataclasses.fields(response))
+    return any(len(value) > LARGE_ELEMENTS for value in values if isinstance(value, list | tuple | dict))
 
 
 async def read_message(message_class: Any, data: bytes) -> Any:
