@@ -41,9 +41,15 @@ class Slices:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._thread = asyncio.Lock()
         self.few = asyncio.Semaphore(FEW)
         """Hold it while a large request with many names is in memory. Such a request takes many times its bytes there,
         and serving more of them at once makes none faster."""
+
+    async def in_thread(self, do: Callable[[], Outcome]) -> Outcome:
+        """Return what `do` returns in a thread, one at a time: the event loop waits for every thread that computes."""
+        async with self._thread:
+            return await asyncio.to_thread(do)
 
     async def give_way(self) -> None:
         """Let other tasks run, first those that gave way earlier."""

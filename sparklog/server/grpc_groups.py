@@ -21,12 +21,14 @@ from sparklog.broker.apis import (
 from sparklog.broker.node import Broker
 from sparklog.group import requests as group
 from sparklog.server.grpc_errors import error_message
-from sparklog.server.grpc_service import by_names
+from sparklog.server.grpc_service import LARGE_ELEMENTS, by_names
 from sparklog.server.grpc_values import read_partitions, to_message, to_value
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"
 REBALANCE_TIMEOUT_MS = 300_000
+BYTES_OF_A_NAME = 8
+"""About the bytes of a topic or a partition in a classic member's metadata and assignment, at least."""
 
 
 class GroupsServicer:
@@ -47,7 +49,7 @@ class GroupsServicer:
     OffsetCommit = by_names(offset_commit.API, group.OffsetCommit, groups_pb2.OffsetCommitResponse)
     OffsetFetch = by_names(group_apis.OFFSET_FETCH, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
     OffsetDelete = by_names(offset_delete.API, group.OffsetDelete, groups_pb2.OffsetDeleteResponse)
-    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse, many="groups")
+    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
     DeleteGroups = by_names(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
 
     async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, context: Any) -> groups_pb2.JoinGroupResponse:
@@ -94,11 +96,26 @@ class GroupsServicer:
         found = {item.group_id: item for item in newer.groups if not isinstance(item.error, GroupIdNotFound)}
         others = [group_id for group_id in asked if group_id not in found]
         classic = await self.broker.serve(group_apis.DESCRIBE_GROUPS, group.DescribeGroups(group_ids=others))
-        messages = {group_id: _consumer_group(item) for group_id, item in found.items()}
-        messages |= {item.group_id: _classic_group(item) for item in classic.groups}
-        for message in messages.values():
-            message.coordinator = self.broker.config.broker_id
-        return groups_pb2.DescribeGroupsResponse(groups=[messages[group_id] for group_id in dict.fromkeys(asked)])
+
+        def translate() -> groups_pb2.DescribeGroupsResponse:
+            messages = {group_id: _consumer_group(item) for group_id, item in found.items()}
+            messages |= {item.group_id: _classic_group(item) for item in classic.groups}
+            for message in messages.values():
+                message.coordinator = self.broker.config.broker_id
+            return groups_pb2.DescribeGroupsResponse(groups=[messages[group_id] for group_id in dict.fromkeys(asked)])
+
+        is_large = sum(map(_weigh, found.values())) + sum(map(_weigh, classic.groups)) > LARGE_ELEMENTS
+        return await self.broker.slices.in_thread(translate) if is_large else translate()
+
+
+def _weigh(found: group.DescribedGroup | group.DescribedConsumerGroup) -> int:
+    """Return about how many names and partitions the description of a group has, beside its members."""
+    if isinstance(found, group.DescribedGroup):
+        return sum(1 + (len(member.metadata) + len(member.assignment)) // BYTES_OF_A_NAME for member in found.members)
+    return sum(
+        1 + len(member.subscribed_topic_names) + len(member.assignment) + len(member.target_assignment)
+        for member in found.members
+    )
 
 
 def _coordinator(found: find_coordinator.FoundCoordinator) -> groups_pb2.Coordinator:

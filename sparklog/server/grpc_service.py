@@ -33,7 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
 from sparklog.broker.api import Api
-from sparklog.runtime.slices import Slices, of_many
+from sparklog.runtime.slices import Slices
 from sparklog.server import grpc_values
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.grpc_values import to_message, to_value
@@ -49,6 +49,8 @@ SMALL_BYTES = 64 << 10
 """Requests up to this size are parsed on the event loop, whatever they contain."""
 MANY_FIELDS = 1_000
 """A ProduceRequest with more fields is not examined on the event loop: its batches and Arrow count in its size too."""
+LARGE_ELEMENTS = 500
+"""Up to this many elements of a response are translated on the event loop: a few milliseconds of work."""
 PART = 100
 """Number of elements that are served together: a few milliseconds of work."""
 WIDE = {
@@ -95,28 +97,29 @@ def by_names(
     *,
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
-    many: str | None = None,
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `grpc_values` does.
 
     given: returns the fields of the request's value that are not derived from the message
     answered: returns the fields of the response's message that are not derived from the value
-    many: the response's field that may have many elements; they are translated in parts
     """
 
     async def serve(servicer: Any, request: Any) -> Any:
         wanted = to_value(request, request_type, **given(request))
         response = await servicer.broker.serve(api, wanted)
-        if many is None or len(getattr(response, many)) <= PART:
+
+        def translate() -> Any:
             return to_message(response, response_class, **answered(response))
-        parts = (dataclasses.replace(response, **{many: part}) for part in of_many(getattr(response, many), PART))
 
-        async def translate(part: Any) -> Any:
-            return to_message(part, response_class, **answered(part))
-
-        return await in_parts(parts, translate, servicer.broker.slices)
+        return await servicer.broker.slices.in_thread(translate) if _is_large(response) else translate()
 
     return serve
+
+
+def _is_large(response: Any) -> bool:
+    """Return whether the response has so many elements that a thread should translate it."""
+    values = (getattr(response, field.name) for field in dataclasses.fields(response))
+    return any(len(value) > LARGE_ELEMENTS for value in values if isinstance(value, list | tuple | dict))
 
 
 async def read_message(message_class: Any, data: bytes) -> Any:

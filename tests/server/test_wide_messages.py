@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -11,13 +11,22 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import group_apis
+from sparklog.group.requests import (
+    CommittedOffset,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    OffsetFetchResponse,
+)
 from sparklog.runtime import slices
 from sparklog.server import grpc_admin
 from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
-from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc
 from support.brokers.grown_messages import grow, repeated_fields
 from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.patience import wait_until
@@ -171,6 +180,42 @@ def test_what_is_named_again_is_answered_once(name: str, wide_channel: grpc.Chan
     once = call(wide_channel, method, request.SerializeToString())
     getattr(request, field).extend([*getattr(request, field)])
     assert call(wide_channel, method, request.SerializeToString()) == once
+
+
+def test_large_answers_of_one_group_are_made_while_others_have_their_turn(
+    wide_broker: RunningBroker, wide_channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [TopicPartition("t", number) for number in range(20_000)]
+    names = [f"{number}" for number in range(5_000)]
+    member = DescribedConsumer(
+        member_id="m", group_instance_id=None, rack_id=None, member_epoch=1, client_id="", client_host="",
+        subscribed_topic_names=names, subscribed_topic_regex=None, assignment=partitions, target_assignment=partitions,
+    )  # fmt: skip
+    responses = {
+        group_apis.OFFSET_FETCH: OffsetFetchResponse(
+            offsets=[CommittedOffset(partition=each, offset=1) for each in partitions]
+        ),
+        group_apis.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeResponse(
+            groups=[DescribedConsumerGroup(group_id="g", members=[member])]
+        ),
+    }
+
+    def answer(response: object) -> Callable[[object], Awaitable[object]]:
+        async def handle(_: object) -> object:
+            return response
+
+        return handle
+
+    for api, response in responses.items():
+        monkeypatch.setitem(wide_broker.node.broker.services.handlers, api, answer(response))
+    groups = groups_pb2_grpc.GroupsStub(wide_channel)
+    with most_calls(wide_broker) as most:
+        found = groups.OffsetFetch(groups_pb2.OffsetFetchRequest(group_id="g")).partitions
+        [group] = groups.DescribeGroups(groups_pb2.DescribeGroupsRequest(group_ids=["g"])).groups
+    assert [each.partition for each in found] == [each.partition for each in partitions]
+    assert group.members[0].topics == names
+    assert len(group.members[0].assignment) == len(partitions)
+    assert most.calls < len(partitions), most
 
 
 def test_more_than_a_broker_takes_at_once_is_refused(wide_channel: grpc.Channel) -> None:

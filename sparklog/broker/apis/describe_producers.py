@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.slices import Slices, of_many
+
+TOGETHER = 1_000
+"""Number of producers that are described in one go: a few milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +52,26 @@ class DescribeProducersResponse:
     partitions: Sequence[PartitionProducers]
 
 
-async def handle(request: DescribeProducersRequest, *, replicas: ReplicaManager) -> DescribeProducersResponse:
-    return DescribeProducersResponse(partitions=[_describe(replicas, name) for name in request.partitions])
+async def handle(
+    request: DescribeProducersRequest, *, replicas: ReplicaManager, slices: Slices
+) -> DescribeProducersResponse:
+    """Describe each partition. Others have their turn meanwhile: a partition may remember a great many producers."""
 
+    async def active(states: Sequence[tuple[int, ProducerState]]) -> list[ActiveProducer]:
+        return [_active(producer_id, state) for producer_id, state in states]
 
-def _describe(replicas: ReplicaManager, name: TopicPartition) -> PartitionProducers:
-    try:
-        producers = replicas.get_leader(name).log.producers
-    except KafkaError as error:
-        return PartitionProducers(topic=name.topic, partition=name.partition, error=error)
-    return PartitionProducers(
-        topic=name.topic,
-        partition=name.partition,
-        producers=[_active(producer_id, state) for producer_id, state in sorted(producers.items())],
-    )
+    async def describe(name: TopicPartition) -> PartitionProducers:
+        try:
+            producers = replicas.get_leader(name).log.producers
+        except KafkaError as error:
+            return PartitionProducers(topic=name.topic, partition=name.partition, error=error)
+        states = sorted(producers.items(), key=itemgetter(0))
+        found = await slices.each(of_many(states, TOGETHER), active)
+        return PartitionProducers(
+            topic=name.topic, partition=name.partition, producers=list(chain.from_iterable(found))
+        )
+
+    return DescribeProducersResponse(partitions=await slices.each(request.partitions, describe))
 
 
 def _active(producer_id: int, state: ProducerState) -> ActiveProducer:

@@ -21,10 +21,10 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
 from sparklog.server.kafka.channels import Frame
-from sparklog.server.kafka.messages import Message, read_request, response_type, write
+from sparklog.server.kafka.messages import Message, is_large, read_request, response_type, write
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
-from sparklog.server.kafka.translation import Answer, KafkaCall, Session, Translation
+from sparklog.server.kafka.translation import Answer, KafkaCall, Pieces, Session, Translation
 from sparklog.server.kafka.wide_requests import is_wide, serve_wide, without_duplicates
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
@@ -94,7 +94,7 @@ async def answer(request: Request) -> Frame:
     """
     translation, call, message = request
     if message is None:
-        return _join(call, _unknown_version(call, translation))
+        return _join(call, (write(_unknown_version(call, translation)),))
     if type(message) is bytes and call.session.opaque:
         token = await call.session.opaque(call.broker, call.session, message)
         return (_SIZE.pack(len(token)) + token,)
@@ -102,7 +102,7 @@ async def answer(request: Request) -> Frame:
         found = await _respond_to_large(translation, call, message)
     else:
         found = await _respond(translation, call, message)
-    frame = _join(call, found)
+    frame = _join(call, await _written(call, found))
     if len(frame) > 1:
         await bring_in(frame)
     return frame
@@ -159,7 +159,7 @@ def _nothing(_: memoryview) -> None:
     """Decode nothing: the body of an unknown version cannot be read."""
 
 
-def _unknown_version(call: KafkaCall, translation: Translation) -> Answer:
+def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
     """Answer with the versions of ApiVersions only, for the client to retry; as in Apache Kafka since 2.4 (KIP-511)."""
     first, last = translation.api.versions
     return call.answer(
@@ -168,13 +168,18 @@ def _unknown_version(call: KafkaCall, translation: Translation) -> Answer:
     )
 
 
-def _join(call: KafkaCall, found: Answer) -> Frame:
+async def _written(call: KafkaCall, found: Answer) -> Pieces | None:
+    """Return the bytes of the response body. A thread writes large messages."""
+    if found is None or isinstance(found, tuple | list):
+        return found
+    return (await call.broker.slices.in_thread(partial(write, found)) if is_large(found) else write(found),)
+
+
+def _join(call: KafkaCall, found: Pieces | None) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
     if found is None:
         return NO_RESPONSE
     tags = _form(call.key, call.version).response_tags
-    if not isinstance(found, tuple | list):
-        found = (write(found),)
     size = 4 + len(tags)
     for part in found:
         size += part.size if isinstance(part, LogSlice) else len(part)

@@ -34,6 +34,9 @@ Message = Any
 MessageClass = Any
 """The class of a structure, in one version of its message."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LARGE_BYTES = 64 << 10
+ELEMENT_BYTES = 64
+"""What an element of an array counts as, beside its text and bytes: writing it takes several microseconds."""
 NO_TIME = datetime.timedelta()
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -73,6 +76,11 @@ def write(message: Message) -> bytes:
     cls: MessageClass = type(message)
     _writer(cls)(buffer, message)
     return buffer.getvalue()
+
+
+def is_large(message: Message) -> bool:
+    """Return whether writing the message takes several milliseconds or more."""
+    return _room_left(message, LARGE_BYTES) < 0
 
 
 def whole_ms(time: datetime.timedelta) -> int:
@@ -125,6 +133,44 @@ def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> int:
                 for element in elements:
                     count += _check_arrays(element, inner)
     return count
+
+
+def _room_left(message: Message, room: int) -> int:
+    """Return `room` less the size of the message; any negative number if it is larger."""
+    texts, arrays = _variable_fields(message.__class__)
+    for name in texts:
+        room -= len(getattr(message, name) or ())
+    for name, has_structures, has_texts in arrays:
+        elements = getattr(message, name) or ()
+        room -= ELEMENT_BYTES * len(elements)
+        if room < 0:
+            break
+        if has_structures:
+            for element in elements:
+                room = _room_left(element, room)
+                if room < 0:
+                    break
+        elif has_texts:
+            room -= sum(map(len, elements))
+    return room
+
+
+@cache
+def _variable_fields(cls: MessageClass) -> tuple[list[str], list[tuple[str, bool, bool]]]:
+    """Return the fields with text or bytes, and the arrays: whether they have structures, or text or bytes."""
+    texts, arrays = [], []
+    for name, annotation in get_type_hints(cls).items():
+        kind = _without_none(annotation)
+        if get_origin(kind) is tuple:
+            element: MessageClass = get_args(kind)[0]
+            arrays.append((name, dataclasses.is_dataclass(element), _is_text(element)))
+        elif _is_text(kind):
+            texts.append(name)
+    return texts, arrays
+
+
+def _is_text(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, str | bytes)
 
 
 @cache

@@ -11,16 +11,20 @@ send none.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+
+TOGETHER = 500
+"""Number of elements that are described in one go: a few milliseconds of work."""
+Item = TypeVar("Item")
+Element = TypeVar("Element")
 
 
 def without_duplicates(wide: Wide, request: Message) -> Message:
@@ -38,9 +42,53 @@ def is_wide(wide: Wide, request: Message) -> bool:
 
 async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: Wide) -> tuple[bytes]:
     """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
-    parts = await asyncio.to_thread(lambda: list(split(without_duplicates(wide, request), wide.asks, wide.part)))
-    answers = await call.broker.slices.each(parts, partial(translation.respond, call))
-    return (await asyncio.to_thread(lambda: write(join(answers, wide.tells))),)
+    slices = call.broker.slices
+    parts = await slices.in_thread(lambda: list(split(without_duplicates(wide, request), wide.asks, wide.part)))
+    answers = await slices.each(parts, partial(translation.respond, call))
+    return (await slices.in_thread(lambda: write(join(answers, wide.tells))),)
+
+
+async def answer_in_parts(
+    call: KafkaCall,
+    items: Iterable[Item],
+    elements: Callable[[Item], Iterable[Element]],
+    make: Callable[[list[tuple[Item, list[Element]]]], Message],
+    tells: tuple[str, ...],
+    weigh: Callable[[Element], int] = lambda _: 1,
+) -> Message:
+    """Return the answer about these items, such as groups; one of them may have a great many elements, such as members.
+
+    Others have their turn between the parts. `make` returns the answer for a part: items, each with some of its
+    elements. `tells` are the response's arrays of items and elements, by which the answers are joined.
+    """
+
+    async def make_part(part: list[tuple[Item, list[Element]]]) -> Message:
+        return make(part)
+
+    return join(await call.broker.slices.each(_parts(items, elements, weigh), make_part), tells)
+
+
+def _parts(
+    items: Iterable[Item], elements: Callable[[Item], Iterable[Element]], weigh: Callable[[Element], int]
+) -> Iterator[list[tuple[Item, list[Element]]]]:
+    """Yield parts of a total weight of about `TOGETHER`, at least one."""
+    part: list[tuple[Item, list[Element]]] = []
+    weight = 0
+    for item in items:
+        if weight >= TOGETHER:
+            yield part
+            part, weight = [], 0
+        some: list[Element] = []
+        part.append((item, some))
+        weight += 1
+        for element in elements(item):
+            if weight >= TOGETHER:
+                yield part
+                some = []
+                part, weight = [(item, some)], 1
+            some.append(element)
+            weight += weigh(element)
+    yield part
 
 
 def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sparklog.base.errors import KafkaError
@@ -11,8 +12,10 @@ from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.wide_requests import answer_in_parts
 
 CLASSIC, CONSUMER = 0, 1
+WIDE = Wide(("group_ids",), ("groups", "members"), once=True)
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -20,15 +23,25 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids)
     )
     ask = request.include_authorized_operations
-    return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
+
+    def make(parts: list[tuple[DescribedConsumerGroup, list[DescribedConsumer]]]) -> Message:
+        return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
+
+    return await answer_in_parts(call, response.groups, lambda group: group.members, make, WIDE.tells, _weigh)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedConsumerGroup(group_id=group_id, error=error) for group_id in request.group_ids]
-    return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
+    return call.answer(groups=[_group(call, group, (), ask_operations=False) for group in groups])
 
 
-def _group(call: KafkaCall, group: DescribedConsumerGroup, *, ask_operations: bool) -> dict[str, Any]:
+def _weigh(member: DescribedConsumer) -> int:
+    return 1 + len(member.subscribed_topic_names) + len(member.assignment) + len(member.target_assignment)
+
+
+def _group(
+    call: KafkaCall, group: DescribedConsumerGroup, members: Sequence[DescribedConsumer], *, ask_operations: bool
+) -> dict[str, Any]:
     ids = TopicIds(call.broker.metadata)
     return {
         "error_code": group.error,
@@ -38,7 +51,7 @@ def _group(call: KafkaCall, group: DescribedConsumerGroup, *, ask_operations: bo
         "group_epoch": group.group_epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_member(member, ids) for member in group.members],
+        "members": [_member(member, ids) for member in members],
         "authorized_operations": GROUP_OPERATIONS if ask_operations and not group.error else OPERATIONS_NOT_ASKED,
     }
 
@@ -59,9 +72,4 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(
-    api=group_apis.CONSUMER_GROUP_DESCRIBE,
-    serve=serve,
-    refuse=refuse,
-    wide=Wide(("group_ids",), ("groups",), once=True),
-)
+TRANSLATION = Translation(api=group_apis.CONSUMER_GROUP_DESCRIBE, serve=serve, refuse=refuse, wide=WIDE)

@@ -12,27 +12,41 @@ from typing import Any
 
 from sparklog.base.errors import GroupIdNotFound, KafkaError
 from sparklog.broker.apis import group_apis
-from sparklog.group.requests import DeleteGroups, DescribedGroup, DescribeGroups, ListedGroup, ListGroups
-from sparklog.server.kafka.long_answers import answer_in_parts
+from sparklog.group.requests import (
+    DeleteGroups,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroups,
+    ListedGroup,
+    ListGroups,
+)
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
+DESCRIBED = Wide(("groups",), ("groups", "members"), once=True)
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
     response = await call.broker.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
-    return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
+
+    def make(parts: list[tuple[DescribedGroup, list[DescribedMember]]]) -> Message:
+        return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
+
+    return await answer_in_parts(call, response.groups, lambda group: group.members, make, DESCRIBED.tells)
 
 
 def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedGroup(group_id=group_id, error=error, state="") for group_id in request.groups]
-    return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
+    return call.answer(groups=[_group(call, group, (), ask_operations=False) for group in groups])
 
 
-def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> dict[str, Any]:
+def _group(
+    call: KafkaCall, group: DescribedGroup, members: Sequence[DescribedMember], *, ask_operations: bool
+) -> dict[str, Any]:
     error = group.error
     if call.version < FIRST_DESCRIBE_WITH_NOT_FOUND and isinstance(error, GroupIdNotFound):
         error = None
@@ -52,20 +66,20 @@ def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> d
                 "member_metadata": member.metadata,
                 "member_assignment": member.assignment,
             }
-            for member in group.members
+            for member in members
         ],
         "authorized_operations": GROUP_OPERATIONS if ask_operations and not error else OPERATIONS_NOT_ASKED,
     }
 
 
-async def _list(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
+async def _list(call: KafkaCall, request: Message) -> Message:
     wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
     response = await call.broker.serve(group_apis.LIST_GROUPS, wanted)
 
-    def answer(groups: Sequence[ListedGroup]) -> Message:
-        return call.answer(error_code=response.error, groups=[_listed(group) for group in groups])
+    def make(parts: list[tuple[ListedGroup, list[None]]]) -> Message:
+        return call.answer(error_code=response.error, groups=[_listed(group) for group, _ in parts])
 
-    return await answer_in_parts(call, "groups", response.groups, answer)
+    return await answer_in_parts(call, response.groups, lambda _: (), make, ("groups",))
 
 
 def _listed(group: ListedGroup) -> dict[str, str]:
@@ -98,7 +112,7 @@ DESCRIBE_GROUPS = Translation(
     api=group_apis.DESCRIBE_GROUPS,
     serve=_describe,
     refuse=_refuse_to_describe,
-    wide=Wide(("groups",), ("groups",), once=True),
+    wide=DESCRIBED,
 )
 LIST_GROUPS = Translation(api=group_apis.LIST_GROUPS, serve=_list, refuse=_refuse_to_list)
 DELETE_GROUPS = Translation(

@@ -8,8 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 from sparklog.base.errors import KafkaError, UnknownTopicId
 from sparklog.base.ids import TopicPartition
@@ -19,26 +23,38 @@ from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, Wide
+from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_WITH_GROUP_ERROR = 2
 FIRST_WITH_SEVERAL = 8
 FIRST_WITH_IDS = 10
 NOTHING = CommittedOffset(partition=TopicPartition("", -1))
+WIDE = Wide(
+    ("groups", *PARTITIONS.asks),
+    ("groups", *PARTITIONS.tells),
+    once=True,
+    beside=("member_id", "member_epoch"),
+)
+_Fetched = tuple[Message, OffsetFetchResponse]
+"""A requested group, and what the coordinator answered."""
+_Row = tuple[str | UUID, dict[str, Any] | None]
+"""A topic's name or id, and the fields of one of its partitions."""
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker.metadata)
-    groups = [
-        _group(call, asked, ids, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids)))
-        for asked in _asked(call, request)
-    ]
-    return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
+
+    async def fetch(asked: Message) -> _Fetched:
+        return asked, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
+
+    groups = await call.broker.slices.each(_asked(call, request), fetch)
+    return await answer_in_parts(call, groups, partial(_rows, call, ids), partial(_make, call), WIDE.tells)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     ids = TopicIds(call.broker.metadata)
-    groups = [_group(call, asked, ids, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
-    return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
+    groups = [(asked, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
+    return _make(call, [(group, list(_rows(call, ids, group))) for group in groups])
 
 
 def _asked(call: KafkaCall, request: Message) -> Sequence[Message]:
@@ -65,42 +81,48 @@ def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
     )
 
 
-def _group(call: KafkaCall, asked: Message, ids: TopicIds, response: OffsetFetchResponse) -> dict[str, Any]:
-    topics: list[dict[str, Any]] = []
-    if response.error is None:
-        topics = _found(call, ids, response.offsets) + _unknown(asked, ids)
-    elif call.version < FIRST_WITH_GROUP_ERROR:
-        topics = [_refused(topic.name, topic.partition_indexes, response.error) for topic in asked.topics]
+def _make(call: KafkaCall, groups: Sequence[tuple[_Fetched, list[_Row]]]) -> Message:
+    made = [_group(call, asked, response, rows) for (asked, response), rows in groups]
+    return call.answer(groups=made) if call.version >= FIRST_WITH_SEVERAL else call.answer(**made[0])
+
+
+def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows: list[_Row]) -> dict[str, Any]:
+    name = "topic_id" if call.version >= FIRST_WITH_IDS else "name"
+    topics = [
+        {name: key, "partitions": [part for _, part in parts if part]} for key, parts in groupby(rows, itemgetter(0))
+    ]
     fields = {"topics": topics, "error_code": response.error}
     return {"group_id": asked.group_id, **fields} if call.version >= FIRST_WITH_SEVERAL else fields
 
 
-def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
-    """Return the committed offsets. A deleted topic has no id, so only versions with names include it."""
-    topics = by_topic((each.partition.topic, _part(each.partition.partition, each, each.error)) for each in offsets)
-    if call.version < FIRST_WITH_IDS:
-        return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
-    return [
-        {"topic_id": topic_id, "partitions": partitions}
-        for name, partitions in topics.items()
-        if (topic_id := ids.id_of(name)) is not None
-    ]
+def _rows(call: KafkaCall, ids: TopicIds, group: _Fetched) -> Iterator[_Row]:
+    """Yield the partitions of a group, each with its topic's key; a topic without partitions has None."""
+    asked, response = group
+    if response.error is None:
+        yield from _found(call, ids, response.offsets)
+        for topic in asked.topics or ():
+            if ids.name_of(topic) is None:
+                error = UnknownTopicId("there is no topic with this id")
+                yield from _refused(topic.topic_id, topic.partition_indexes, error)
+    elif call.version < FIRST_WITH_GROUP_ERROR:
+        for topic in asked.topics:
+            yield from _refused(topic.name, topic.partition_indexes, response.error)
 
 
-def _unknown(asked: Message, ids: TopicIds) -> list[dict[str, Any]]:
-    error = UnknownTopicId("there is no topic with this id")
-    return [
-        {
-            "topic_id": topic.topic_id,
-            "partitions": [_part(number, NOTHING, error) for number in topic.partition_indexes],
-        }
-        for topic in asked.topics or ()
-        if ids.name_of(topic) is None
-    ]
+def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> Iterator[_Row]:
+    """Yield the committed offsets. A deleted topic has no id, so only versions with names include it."""
+    for name, found in by_topic((each.partition.topic, each) for each in offsets).items():
+        key = ids.id_of(name) if call.version >= FIRST_WITH_IDS else name
+        if key is not None:
+            for each in found:
+                yield key, _part(each.partition.partition, each, each.error)
 
 
-def _refused(name: str, numbers: Sequence[int], error: KafkaError) -> dict[str, Any]:
-    return {"name": name, "partitions": [_part(number, NOTHING, error) for number in numbers]}
+def _refused(key: str | UUID, numbers: Sequence[int], error: KafkaError) -> Iterator[_Row]:
+    if not numbers:
+        yield key, None
+    for number in numbers:
+        yield key, _part(number, NOTHING, error)
 
 
 def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict[str, Any]:
@@ -113,14 +135,4 @@ def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict
     }
 
 
-TRANSLATION = Translation(
-    api=group_apis.OFFSET_FETCH,
-    serve=serve,
-    refuse=refuse,
-    wide=Wide(
-        ("groups", *PARTITIONS.asks),
-        ("groups", *PARTITIONS.tells),
-        once=True,
-        beside=("member_id", "member_epoch"),
-    ),
-)
+TRANSLATION = Translation(api=group_apis.OFFSET_FETCH, serve=serve, refuse=refuse, wide=WIDE)
