@@ -30,9 +30,9 @@ from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.store import Store
-from sparklog.cluster.topics import TopicStore, config_of, state_path
+from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import UNLIMITED, Overrides
+from sparklog.log.directory.topic_configs import UNLIMITED, Overrides, config_of
 from sparklog.log.log import Log
 
 LEAP = 100_000

@@ -48,6 +48,7 @@ from sparklog.cluster.metadata_cache import MetadataCache, is_led
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.topics import TopicStore, without_leader
 from sparklog.controller.assignment import Racks, assign_more, assign_replicas
+from sparklog.log.directory.topic_configs import config_of
 from sparklog.runtime.serial_executor import SerialExecutor
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
@@ -246,9 +247,10 @@ class Topics:
         topic = self._metadata.get(name)
 
         def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
-            config = TopicConfig.parse(overrides, self._config.topic_defaults)
+            config = config_of(name, overrides, self._config.topic_defaults)
             revised = dict(revise(dataclasses.replace(topic, overrides=overrides, config=config)))
-            TopicConfig.parse(revised, self._config.topic_defaults)
+            changed = {key: value for key, value in revised.items() if overrides.get(key) != value}
+            TopicConfig.parse(changed, self._config.topic_defaults)
             return revised
 
         if validate_only:

@@ -19,7 +19,8 @@ from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
-from sparklog.cluster.topics import ALL_BROKERS, NO_LEADER, config_of
+from sparklog.cluster.topics import ALL_BROKERS, NO_LEADER
+from sparklog.log.directory.topic_configs import config_of
 from sparklog.runtime.purgatory import Purgatory
 
 NO_CONTROLLER = -1

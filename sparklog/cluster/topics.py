@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sparklog.base.errors import BadVersion, InvalidConfig, NoNode, StoreError
+from sparklog.base.errors import BadVersion, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
+from sparklog.log.directory.topic_configs import config_of
 
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
@@ -205,19 +206,6 @@ class TopicStore:
     def _notify(self, entity_path: str) -> None:
         data = _encode({"version": 2, "entity_path": entity_path})
         self._store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
-
-
-def config_of(name: str, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """Return a topic's effective configuration, without the invalid keys that Apache Kafka's tools may have written."""
-    try:
-        return TopicConfig.parse(overrides, defaults)
-    except InvalidConfig as wrong:
-        logger.warning("topic %s: %s", name, wrong)
-    config = defaults
-    for key, value in overrides.items():
-        with contextlib.suppress(InvalidConfig):
-            config = TopicConfig.parse({key: value}, config)
-    return config
 
 
 def state_path(name: str, number: int) -> str:

@@ -16,12 +16,12 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.history import Kind, Note, note_nothing
 from sparklog.cluster.partition_states import Leadership
-from sparklog.cluster.topics import config_of
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.election import Election, elect
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
 from sparklog.controller.states import PARTITION_MOVES, PartitionState, check_moves
+from sparklog.log.directory.topic_configs import config_of
 from sparklog.replica.messages import NO_LEADER
 
 MAX_ROUNDS = 100

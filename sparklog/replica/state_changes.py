@@ -22,7 +22,6 @@ from functools import partial
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import (
     FencedLeaderEpoch,
-    InvalidConfig,
     KafkaError,
     KafkaStorageError,
     StaleBrokerEpoch,
@@ -32,7 +31,7 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import Overrides
+from sparklog.log.directory.topic_configs import Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.following import Fetchers, FetchState
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
@@ -120,8 +119,8 @@ class StateChanges:
             else:
                 states[state.name] = state
         await self._fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
-        configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
-        overrides = {topic: request.overrides.get(topic, {}) for topic in configs}
+        overrides = {name.topic: request.overrides.get(name.topic, {}) for name in states}
+        configs = {topic: config_of(topic, own, self._topic_defaults) for topic, own in overrides.items()}
         opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
         followed: dict[TopicPartition, FetchState] = {}
         for name, found in opened.items():
@@ -204,13 +203,6 @@ class StateChanges:
             before = (replica.partition.is_leader, replica.partition.leader_epoch)
             replica.partition.stop(stopped.leader_epoch)
             self._replicas.leadership_changed(replica.partition, before)
-
-    def _config_of(self, topic: str, overrides: Mapping[str, Mapping[str, str]]) -> TopicConfig:
-        try:
-            return TopicConfig.parse(overrides.get(topic, {}), self._topic_defaults)
-        except InvalidConfig as error:
-            logger.error("the configuration of topic %s is not used: %s", topic, error)
-            return self._topic_defaults
 
     # The methods below block: they run in a thread.
 

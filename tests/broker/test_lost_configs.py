@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklog.base.errors import InvalidConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.internal_topics import overrides_of
@@ -218,3 +219,52 @@ async def test_a_topic_that_was_deleted_while_its_broker_was_away_does_not_come_
     assert "t" not in one.brokers[1].services.metadata
     assert "t-0" in one.folders(1)
     assert "the topic was deleted while this broker was away" in caplog.text
+
+
+DELETING = {"log_retention_ms": "1000", "log_retention_bytes": "1000"}
+LATER = "a.key.of.a.later.version"
+
+
+@pytest.mark.parametrize(
+    ("written", "applies"),
+    [
+        ({"retention.ms": "-1", LATER: "1"}, {"retention_ms": -1, "retention_bytes": 1000}),
+        ({LATER: "1", "retention.ms": "7"}, {"retention_ms": 7, "retention_bytes": 1000}),
+        ({"retention.ms": "xx"}, {"retention_ms": -1, "retention_bytes": 1000}),
+        ({"retention.bytes": ""}, {"retention_ms": 1000, "retention_bytes": -1}),
+        ({"cleanup.policy": "compacted", "retention.ms": "7"}, {"retention_ms": -1, "retention_bytes": -1}),
+        (
+            {"compaction.strategy": "xx", "cleanup.policy": "compact"},
+            {"retention_ms": -1, "retention_bytes": -1, "cleanup_policy": ("delete",)},
+        ),
+    ],
+)
+async def test_a_key_that_cannot_be_read_leaves_the_others_and_no_default_deletes_in_its_place(
+    one: BrokersOnOneLoop, caplog: pytest.LogCaptureFixture, written: dict[str, str], applies: dict[str, object]
+) -> None:
+    await one.start(1, **DELETING)
+    await one.create("t", [[1]])
+    await one.stop(1)
+    stored(one).change_overrides("t", lambda _: written)
+    await one.start(1, **DELETING)
+    log, topic = one.brokers[1].services.logs.get(T0), one.brokers[1].services.metadata.get("t")
+    for config in (log.config, topic.config, one.brokers[1].services.replicas.get(T0).config):
+        assert {key: getattr(config, key) for key in applies} == applies
+    ignored = [record.message for record in caplog.records if "is ignored" in record.message]
+    assert ignored
+    assert all(text.startswith("topic t: key ") for text in ignored)
+
+
+async def test_a_topic_with_a_key_that_cannot_be_read_can_be_configured(one: BrokersOnOneLoop) -> None:
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.stop(1)
+    stored(one).change_overrides("t", lambda _: {LATER: "1", "retention.ms": "xx"})
+    await one.start(1)
+    topics = one.brokers[1].services.topics
+    await topics.alter("t", lambda topic: {**topic.overrides, "retention.ms": "7"})
+    assert overrides(one, "t") == {LATER: "1", "retention.ms": "7"}
+    with pytest.raises(InvalidConfig):
+        await topics.alter("t", lambda topic: {**topic.overrides, LATER: "2"})
+    await topics.alter("t", lambda _: {})
+    assert overrides(one, "t") == {}

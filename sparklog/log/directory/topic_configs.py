@@ -12,14 +12,17 @@ of the store's newest change at that time: a store whose newest change has a low
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from sparklog.base.errors import InvalidConfig
 from sparklog.base.fs import Fs
 from sparklog.base.ids import decode_id, encode_id
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.checkpoints import CorruptCheckpoint, read_file, replace_file
 
 TOPIC_CONFIGS = "topic-config-checkpoint"
@@ -28,6 +31,38 @@ Overrides = Mapping[str, str]
 """A topic's own configuration, by Kafka's keys."""
 UNLIMITED: Overrides = MappingProxyType({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
 """The configuration of an unknown topic: all its records are kept."""
+_INSTEAD: Mapping[str, Overrides] = MappingProxyType(
+    {
+        **{key: {key: UNLIMITED[key]} for key in ("retention.ms", "retention.bytes")},
+        **dict.fromkeys(
+            ("cleanup.policy", "compaction.strategy", "delete.retention.ms", "min.compaction.lag.ms"), UNLIMITED
+        ),
+    }
+)
+"""What applies if one of these keys cannot be read: it would have said which records stay."""
+logger = logging.getLogger(__name__)
+
+
+def config_of(topic: str, overrides: Overrides, defaults: TopicConfig) -> TopicConfig:
+    """Return a topic's effective configuration.
+
+    A key that cannot be read is ignored, such as one of a later version or of Apache Kafka's tools. No default takes
+    its place if it would delete records that the key may have kept.
+    """
+    try:
+        return TopicConfig.parse(overrides, defaults)
+    except InvalidConfig:
+        pass  # one key after the other, then
+    config = defaults
+    instead: dict[str, str] = {}
+    for key, value in overrides.items():
+        try:
+            config = TopicConfig.parse({key: value}, config)
+        except InvalidConfig as error:
+            instead |= _INSTEAD.get(key, {})
+            stays = "; until it is set again, its records stay" if key in _INSTEAD else ""
+            logger.error("topic %s: key %s is ignored: %s%s", topic, key, error, stays)
+    return TopicConfig.parse(instead, config)
 
 
 @dataclass(frozen=True, slots=True)
