@@ -17,6 +17,7 @@ from sparklog.base.errors import InvalidRecord, KafkaStorageError, UnexpectedGap
 from sparklog.base.fs import Buffer
 from sparklog.log.append import LogWriter
 from sparklog.log.flush import Flusher
+from sparklog.log.segment.segment import Segment
 from sparklog.log.slice import Appended
 from sparklog.log.state import LogState
 from sparklog.log.validator import read_placed
@@ -68,9 +69,19 @@ class FollowerAppends:
                 self._writer.roll(base_offset)
                 state.advance_end(base_offset)
             elif self._must_go_back_to(base_offset):
+                self._give_up_gap(state.segments.items[-2])
                 self._writer.go_back()
         if has_gap:
             self._remember_gap()
+
+    def _give_up_gap(self, last: Segment) -> None:
+        """Let the log end with its last batch before the empty segment goes: recovery would find that end, too."""
+        state = self._state
+        end = last.end_before(last.size_bytes)
+        if end < state.end_offset:
+            state.lower_promises(end)
+            self._write_checkpoints()
+            state.cut_end(end)
 
     def is_at_segment(self, base_offset: int) -> bool:
         """See `Log.is_at_segment`."""

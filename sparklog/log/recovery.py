@@ -2,13 +2,14 @@
 
     1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement of segments (swap.py).
     2  segments    list the .log files; drop those wholly below the log start, remove index files without a .log, build
-                   missing indexes. If an index describes batches below the recovery point that are in no file, flushed
+                   missing indexes. If a closed segment has lost batches below the recovery point (losses.py), flushed
                    records are lost: the log is not opened.
     3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, start with
                    the segment that holds the recovery point: check the batches above it (CRC, length, offsets that
                    increase and fit the segment), truncate the file at the first bad byte and drop the segments after
                    it, rebuild indexes. Batches below the recovery point are trusted and not rewritten, because they
-                   were flushed. Producer state is replayed on the way, from the last snapshot before that point.
+                were flushed. Producer state is replayed on the way, from the last snapshot before that point. A log
+                   that ends below the checkpointed recovery point is not opened, and not truncated.
     4  the rest    drop all segments if the log start offset lies above the log's end; truncate the leader epochs to
                    the log; remove the snapshots of producer state that belong to no segment and, after an unclean stop,
                    those above the end or unreadable.
@@ -46,7 +47,7 @@ from sparklog.log.files import (
     parse_name,
     path_in,
 )
-from sparklog.log.losses import HOW_TO_GO_ON, check_emptied, check_missing
+from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_missing
 from sparklog.log.producers.producer_state import ProducerStates
 from sparklog.log.producers.recovery import rebuild, replay
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
@@ -78,6 +79,8 @@ class Loading:
     flushed_to: int = 0
     """The checkpointed recovery point: gaps below it come from compaction, too. `recovery_point` may be lowered during
     opening: batches below it are trusted, others are checked."""
+    promised_to: int = 0
+    """The checkpointed recovery point: the log must not end below it."""
     cache: SegmentCache
     segments: list[Segment] = field(default_factory=list)
     dropped: list[Segment] = field(default_factory=list)
@@ -95,7 +98,7 @@ class Loading:
 
 def load(state: Loading) -> None:
     """Open the folder, which must exist. Raises OSError, or CorruptRecord if flushed batches cannot be read."""
-    state.flushed_to = state.recovery_point
+    state.flushed_to = state.promised_to = state.recovery_point
     finish_swaps(state.fs, state.folder)
     try:
         state.topic_id = PartitionMetadataFile(state.fs, state.folder).read()
@@ -113,6 +116,7 @@ def load(state: Loading) -> None:
         _find_producers(state, state.end_offset)
     else:
         _recover(state)
+    _check_end(state, state.end_offset)
     _trim(state)
     _tidy_snapshots(state)
 
@@ -141,8 +145,8 @@ def _find_segments(state: Loading) -> None:
     while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
         state.dropped.append(state.segments.pop(0))  # an interrupted deletion
     for segment, following in pairwise(state.segments):
-        if not segment.size_bytes and following.base_offset <= state.flushed_to:
-            check_emptied(state.fs, state.folder, segment.base_offset)
+        if following.base_offset <= state.flushed_to:
+            check_closed(state.fs, state.folder, segment.base_offset, following.base_offset)
     for segment in state.segments:
         base = segment.base_offset
         if not {SegmentFile(base, OFFSET_INDEX, ""), SegmentFile(base, TIME_INDEX, "")} <= there:
@@ -229,6 +233,7 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
         end, position = place.last_offset + 1, place.end
     is_whole = position == segment.size_bytes
     if not is_whole:
+        _check_end(state, end)
         logger.warning("%s: cutting %d bytes from position %d", segment, segment.size_bytes - position, position)
         active.truncate(end, position, state.now_ms)
     active.close()
@@ -255,6 +260,13 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
                 f"{segment}: {error}, below the recovery point {recovery_point}: the disk has lost flushed records. "
                 f"{HOW_TO_GO_ON} the segment's files"
             ) from None
+
+
+def _check_end(state: Loading, end_offset: int) -> None:
+    """Raise CorruptRecord if the log cannot end there."""
+    check_end(
+        state.folder, end_offset, log_start_offset=state.log_start_offset, recovery_point=state.promised_to
+    )  # fmt: skip
 
 
 def _has_lost_its_start(state: Loading) -> bool:

@@ -168,7 +168,10 @@ class LogState:
         self._epochs = self._epochs.truncate_from_end(offset)
 
     def restart_at(self, offset: int, segment: Segment) -> None:
-        """Make the log empty, its next record to get `offset`; `lower_promises(0)` was called before."""
+        """Make the log empty, its next record to get `offset`; `lower_promises(0)` was called before.
+
+        The recovery point is not raised, because the segment's name is not flushed yet.
+        """
         self.segments.reset(segment)
-        self._start_offset = self._end_offset = self._recovery_point = offset
+        self._start_offset = self._end_offset = offset
         self._epochs = LeaderEpochs()

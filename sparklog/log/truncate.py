@@ -55,15 +55,16 @@ class Truncator:
             self._snapshots.remove_above(-1)
             self._flusher.flush_names()
             self._flusher.flush_epochs(state.stored_epochs)
+            state.advance_recovery_point(offset, state.truncations)
             self._write_checkpoints()
 
     def _cut(self, offset: int) -> None:
         state, writer, flusher = self._state, self._writer, self._flusher
         last, *gone = state.segments.since(offset)
         place = last.find(offset, last.size_bytes)
-        end = min(offset, place.base_offset) if place else offset
-        if end < offset:  # `offset` lies inside a batch, which is removed as a whole
-            self._lower_promises(end)
+        end = last.end_before(place.position if place else last.size_bytes)
+        if end < offset:  # `offset` lies inside a batch, which is removed as a whole, or behind a gap: recovery finds
+            self._lower_promises(end)  # the log's end there, and it must not lie below the recovery point
         with self._room.needed("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
         state.cut_end(end)

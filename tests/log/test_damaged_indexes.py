@@ -154,3 +154,47 @@ def test_an_index_of_what_was_deleted_or_never_promised_says_nothing() -> None:
     fs = closed()
     fs.remove(path(135, ".log"))
     assert open_log(fs, config=CONFIG, clean=False, recovery_point=135, compacted_to=0).log_end_offset == 135
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("base", [0, 90])
+@pytest.mark.parametrize("batches", [1, 2, 8, 14])
+@pytest.mark.parametrize("inside", [0, 40, -30])
+def test_a_closed_segment_that_was_cut_short_is_noticed(base: int, batches: int, inside: int, clean: bool) -> None:
+    """At the end of any batch, or inside one: between two entries of its index, and behind the last."""
+    fs = closed()
+    kept = file_content(fs, path(base, ".log"))
+    rewrite(fs, path(base, ".log"), kept[: len(kept) // 15 * batches + inside])
+    with pytest.raises(CorruptRecord, match=rf"{base:020d}\.log (is cut off|ends before).*: flushed records are lost"):
+        open_log(fs, config=CONFIG, clean=clean, recovery_point=3 * BATCHES, compacted_to=0)
+    rewrite(fs, path(base, ".log"), kept)
+    check(open_log(fs, config=CONFIG, clean=clean, recovery_point=3 * BATCHES, compacted_to=0))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("batches", [0, 1, 8, 14])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_the_end_of_a_log_does_not_go_below_what_was_flushed(batches: int, zeros: bool, clean: bool) -> None:
+    fs = closed()
+    kept = file_content(fs, path(135, ".log"))
+    damaged = kept[: len(kept) // 15 * batches]
+    damaged += bytes(len(kept) - len(damaged)) if zeros else b""
+    rewrite(fs, path(135, ".log"), damaged)
+    promised = {"clean": clean, "recovery_point": 3 * BATCHES, "compacted_to": 0}
+    with pytest.raises(CorruptRecord, match=r"flushed records are lost|the disk has lost flushed records"):
+        open_log(fs, config=CONFIG, **promised)
+    assert file_content(fs, path(135, ".log")) == damaged, "the evidence is kept"
+    log = open_log(fs, config=CONFIG, clean=False)
+    assert log.log_end_offset == 135 + 3 * batches, "given up by moving the recovery points away"
+    log.close()
+    rewrite(fs, path(135, ".log"), kept)
+    check(open_log(fs, config=CONFIG, **promised))
+
+
+def test_a_log_that_retention_has_emptied_has_lost_nothing() -> None:
+    fs = closed()
+    for base in (0, 45, 90, 135):
+        for suffix in (".log", ".index", ".timeindex"):
+            fs.remove(path(base, suffix))
+    log = open_log(fs, clean=False, recovery_point=180, log_start_offset=180)
+    assert (log.log_start_offset, log.log_end_offset) == (180, 180)

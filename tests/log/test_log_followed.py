@@ -170,3 +170,26 @@ def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins
     assert again.log_end_offset == 10
     again.append(batch(2), leader_epoch=1)
     assert offsets_in(read_all(again)) == [0, 10, 11]
+
+
+@pytest.mark.parametrize("offset", [3, 4, 6])
+def test_a_log_that_is_cut_in_a_gap_ends_where_recovery_finds_its_end(offset: int) -> None:
+    fs = MemoryFs()
+    log = open_log(fs)
+    log.append_with_gaps(gapped(0, 1, 6, 7))
+    log.truncate_to(offset)
+    log.flush()
+    again = open_log(fs.kill(), clean=False, recovery_point=log.recovery_point, compacted_to=0)
+    assert log.recovery_point == log.log_end_offset == again.log_end_offset == 2
+
+
+def test_a_log_that_goes_back_behind_a_gap_ends_where_recovery_finds_its_end() -> None:
+    fs = MemoryFs()
+    log = open_log(fs)
+    log.append_as_follower(gapped(0, 1), rolls=False)
+    log.follow_segment(9)
+    assert (log.recovery_point, log.log_end_offset) == (9, 9)
+    log.follow_segment(0)
+    log.flush()
+    again = open_log(fs.kill(), clean=False, recovery_point=log.recovery_point, compacted_to=0)
+    assert log.recovery_point == log.log_end_offset == again.log_end_offset == 2

@@ -132,6 +132,14 @@ class ReadSegment:
                 return place
         return None
 
+    def end_before(self, position: int) -> int:
+        """Return the offset after the last batch before `position`, where one ends; the base offset if there is none.
+
+        Raises CorruptRecord or OSError.
+        """
+        places = self.walk(self.offsets.last_position(position), position)
+        return max((place.last_offset + 1 for place in places), default=self.base_offset)
+
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
 
