@@ -65,7 +65,9 @@ async def answer_in_parts(
     async def make_part(part: list[tuple[Item, list[Element]]]) -> Message:
         return make(part)
 
-    return join(await call.broker.slices.each(_parts(items, elements, weigh), make_part), tells)
+    slices = call.broker.slices
+    answers = await slices.each(_parts(items, elements, weigh), make_part)
+    return answers[0] if len(answers) == 1 else await slices.in_thread(partial(join, answers, tells))
 
 
 def _parts(
