@@ -69,7 +69,8 @@ async def handle(
     request: CreateTopicsRequest, *, config: BrokerConfig, metadata: MetadataCache, topics: Topics, slices: Slices
 ) -> CreateTopicsResponse:
     if sum(_count(topic, config) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
-        raise PolicyViolation("Excessively large number of partitions per request.")
+        error = PolicyViolation("Excessively large number of partitions per request.")
+        return CreateTopicsResponse(topics=[TopicResult(name=topic.name, error=error) for topic in request.topics])
     times = Counter(topic.name for topic in request.topics)
 
     async def create(topic: NewTopic) -> TopicResult:
