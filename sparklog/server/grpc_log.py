@@ -26,7 +26,7 @@ from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, Pr
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import all_messages, first_messages, serialize
+from sparklog.server.fetched import Decoding, all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names
 from sparklog.server.grpc_values import read_topic_id
@@ -55,6 +55,7 @@ class LogServicer:
         self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
+        self._decoding = Decoding()
 
     ListOffsets = by_names(
         list_offsets.API,
@@ -91,7 +92,8 @@ class LogServicer:
         )
         response = await self.broker.serve(fetch.API, wanted)
         slices = self.broker.slices
-        return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes, slices))
+        found = await first_messages(response.partitions, request.format, wanted.max_bytes, slices, self._decoding)
+        return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         services = self.broker.services
@@ -100,7 +102,7 @@ class LogServicer:
         )
         async for response in subscribe.stream(wanted, fetch=services.handlers[fetch.API], waiting=services.waiting):
             for part in response.partitions:
-                async for message in all_messages(part, request.format, wanted.max_bytes):
+                async for message in all_messages(part, request.format, wanted.max_bytes, self._decoding):
                     yield serialize([message])
                     if message.head.HasField("error"):
                         return
