@@ -5,7 +5,7 @@ requested bytes (or one record if that is larger), so a megabyte of well-compres
 message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
 continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
 reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
-RECORD_LIST_TOO_LARGE (`server/payloads.py`), and few are decoded at once (`Decoding`).
+RECORD_LIST_TOO_LARGE (`server/payloads.py`), and few are decoded at once (`Converting`).
 
 The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
 them three more times, which is most of the cost of a fetch.
@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
@@ -37,20 +38,20 @@ Outcome = TypeVar("Outcome")
 
 MAX_DECODED_ANSWER = 4 << 20
 """Of the decoded records of one answer."""
-DECODED_AT_ONCE = 2
+CONVERTED_AT_ONCE = 2
 
 
-class Decoding:
-    """Decodes in threads of its own, few: each takes many megabytes, whatever the size of the compressed bytes.
+class Converting:
+    """Converts payloads in threads of its own, few: each takes many times the bytes that a client sends or has stored.
 
     A call that is cancelled is still over only when its thread is.
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(DECODED_AT_ONCE, "sparklog decoding")
+        self._threads = ThreadPoolExecutor(CONVERTED_AT_ONCE, "sparklog payloads")
 
-    async def run(self, do: Callable[..., Outcome], *of: Any) -> Outcome:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, do, *of)
+    async def run(self, do: Callable[..., Outcome], *of: Any, **how: Any) -> Outcome:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *of, **how))
 
 
 class FetchedMessage(NamedTuple):
@@ -62,7 +63,7 @@ class FetchedMessage(NamedTuple):
 
 
 async def first_messages(
-    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices, decoding: Decoding
+    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices, converting: Converting
 ) -> list[FetchedMessage]:
     """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
@@ -77,7 +78,7 @@ async def first_messages(
         elif left <= 0:
             message = FetchedMessage(_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, left, decoding, together=1)) as messages:
+            async with aclosing(_decoded(part, part.slice, form, left, converting, together=1)) as messages:
                 message = await anext(messages)
         left -= len(message.payload)
         return message
@@ -86,14 +87,14 @@ async def first_messages(
 
 
 async def all_messages(
-    part: PartitionFetched, form: int, max_bytes: int, decoding: Decoding
+    part: PartitionFetched, form: int, max_bytes: int, converting: Converting
 ) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
     else:
         async for message in _decoded(
-            part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), decoding, together=MAX_DECODED_ANSWER
+            part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), converting, together=MAX_DECODED_ANSWER
         ):
             yield message
 
@@ -119,7 +120,7 @@ async def _stored(part: PartitionFetched) -> FetchedMessage:
 
 
 async def _decoded(
-    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int, decoding: Decoding, *, together: int
+    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int, converting: Converting, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
     try:
@@ -134,7 +135,7 @@ async def _decoded(
         data = await _read(found)
         is_first = has_more = True
         while has_more:
-            some, has_more = await decoding.run(payloads.decode_some, decode, data, next_offset, max_bytes, together)
+            some, has_more = await converting.run(payloads.decode_some, decode, data, next_offset, max_bytes, together)
             if is_first and not some:  # only control records, or records below the offset
                 yield FetchedMessage(_head(part, part.next_offset))
             is_first = False

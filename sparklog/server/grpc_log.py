@@ -26,7 +26,7 @@ from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, Pr
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import Decoding, all_messages, first_messages, serialize
+from sparklog.server.fetched import Converting, all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names
 from sparklog.server.grpc_values import read_topic_id
@@ -55,7 +55,8 @@ class LogServicer:
         self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
-        self._decoding = Decoding()
+        self._decoding = Converting()
+        self._encoding = Converting()
 
     ListOffsets = by_names(
         list_offsets.API,
@@ -172,7 +173,7 @@ class LogServicer:
         topic = await services.topics.find_or_create(part.topic)
         self._without_key += 1
         payloads = await load_payloads()
-        encoded = await asyncio.to_thread(
+        encoded = await self._encoding.run(
             payloads.encode_payload,
             part,
             partitions=len(topic.partitions),

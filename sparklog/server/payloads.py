@@ -23,6 +23,7 @@ from sparklog.base.murmur2_column import partition_column
 from sparklog.records import arrow
 from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
+from sparklog.runtime.slices import of_many
 from sparklog.server.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
@@ -65,13 +66,7 @@ def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
     """Return plain records as columns (`PRODUCED`). Raises InvalidRecord if there are none."""
     if not records:
         raise InvalidRecord("the request has no records")
-    columns = {
-        "key": [record.key if record.HasField("key") else None for record in records],
-        "value": [record.value if record.HasField("value") else None for record in records],
-        "headers": [_headers(record) for record in records],
-        "timestamp": [record.timestamp_ms if record.HasField("timestamp_ms") else None for record in records],
-    }
-    return pa.table(columns, schema=PRODUCED)
+    return pa.concat_tables(_columns(some) for some in of_many(records, ROWS_TOGETHER))
 
 
 def table_of_arrow(data: bytes) -> pa.Table:
@@ -226,6 +221,16 @@ def _record(row: tuple[Any, ...]) -> records_pb2.Record:
         offset=offset,
         timestamp_type=timestamp_type,
     )
+
+
+def _columns(records: Sequence[records_pb2.Record]) -> pa.Table:
+    columns = {
+        "key": [record.key if record.HasField("key") else None for record in records],
+        "value": [record.value if record.HasField("value") else None for record in records],
+        "headers": [_headers(record) for record in records],
+        "timestamp": [record.timestamp_ms if record.HasField("timestamp_ms") else None for record in records],
+    }
+    return pa.table(columns, schema=PRODUCED)
 
 
 def _headers(record: records_pb2.Record) -> list[dict[str, Any]]:

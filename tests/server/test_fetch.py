@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.records.batch import Codec, iterate_headers
 from sparklog.records.records import Record, write_records
-from sparklog.server.fetched import DECODED_AT_ONCE, Decoding
+from sparklog.server.fetched import CONVERTED_AT_ONCE, Converting
 from sparklog.v1 import admin_pb2, log_pb2
 from support.patience import PATIENCE_S, until, wait_until
 
@@ -159,26 +159,26 @@ def test_a_batch_that_decodes_to_too_much_is_refused_and_those_before_it_are_not
     ]  # fmt: skip
 
 
-async def test_few_decode_at_once_even_if_nobody_waits_for_them_any_more() -> None:
-    decoding, may_end, running, most = Decoding(), threading.Event(), 0, 0
+async def test_few_payloads_are_converted_at_once_even_if_nobody_waits_for_them_any_more() -> None:
+    converting, may_end, running, most = Converting(), threading.Event(), 0, 0
 
-    def decode() -> None:
+    def convert() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
         may_end.wait(PATIENCE_S)
         running -= 1
 
-    calls = [asyncio.create_task(decoding.run(decode)) for _ in range(2 * DECODED_AT_ONCE)]
-    await until(lambda: running == DECODED_AT_ONCE, "some decode")
+    calls = [asyncio.create_task(converting.run(convert)) for _ in range(2 * CONVERTED_AT_ONCE)]
+    await until(lambda: running == CONVERTED_AT_ONCE, "some are converted")
     for call in calls:
         call.cancel()
-    last = asyncio.create_task(decoding.run(decode))
+    last = asyncio.create_task(converting.run(convert))
     await asyncio.sleep(0.01)
-    assert running == DECODED_AT_ONCE
+    assert running == CONVERTED_AT_ONCE
     may_end.set()
     await last
-    assert most == DECODED_AT_ONCE
+    assert most == CONVERTED_AT_ONCE
 
 
 def test_a_cancelled_subscription_leaves_nothing_waiting(client, broker, topic: str) -> None:
