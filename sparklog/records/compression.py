@@ -44,6 +44,10 @@ _GZIP_LEVEL = 6
 _U32 = struct.Struct("<I")
 
 
+class ExceedsLimit(CorruptRecord):
+    """A batch holds more than the reader takes; one with a larger limit can read it."""
+
+
 class _TooLarge(Exception):
     """The content exceeds the limit."""
 
@@ -67,7 +71,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
     """Return the content of `data`, at most `limit` bytes, using no more memory than about that.
 
-    Raises CorruptRecord if `data` is not valid for `codec`, or holds more than `limit` bytes.
+    Raises CorruptRecord if `data` is not valid for `codec`, and ExceedsLimit if it holds more than `limit` bytes.
     """
     view = memoryview(data).cast("B")  # signed bytes would move the walk over block sizes backwards
     try:
@@ -83,7 +87,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
             case Codec.ZSTD:
                 return _decompress_into(cramjam.zstd, view, _zstd_bound(view), limit)
     except _TooLarge:
-        raise CorruptRecord(f"{len(view)} bytes of {codec.name.lower()} hold more than {limit} bytes") from None
+        raise ExceedsLimit(f"{len(view)} bytes of {codec.name.lower()} hold more than {limit} bytes") from None
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
         raise CorruptRecord(f"{len(view)} bytes are not {codec.name.lower()}: {error}") from None
 

@@ -5,7 +5,7 @@ active segment may end so. Message sets of formats v0 and v1 are converted (`leg
 they are the broker's notes about transactions, not records.
 
 Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
-needs more is refused (CorruptRecord). Including working space, no data costs more than five times `limit_bytes`.
+needs more is refused (ExceedsLimit). Including working space, no data costs more than five times `limit_bytes`.
 Records of common sizes take about their own size once more.
 
 A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java, because an invalid string in an Arrow column
@@ -28,7 +28,7 @@ from sparklog.base.errors import CorruptRecord, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as kernels
 from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, Codec
-from sparklog.records.compression import LIMIT_BYTES, decompress
+from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, decompress
 from sparklog.records.decode_kernels import Fixed, Note, Notes, Selection
 from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
@@ -224,7 +224,12 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
     first = size = 0
     parts: list[Buffer] = []
     for row in np.flatnonzero(compressed).tolist():
-        part = decompress_records(data, table[row], request.limit_bytes)
+        try:
+            part = decompress_records(data, table[row], request.limit_bytes)
+        except ExceedsLimit:
+            if row > first:  # a reader may do without this batch, but not without those before it
+                yield _group(data, parts, table[first:row])
+            raise
         if parts and size + len(part) > request.group_bytes:
             yield _group(data, parts, table[first:row])
             first, size, parts = row, 0, []
@@ -278,7 +283,7 @@ def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) 
     try:
         return decompress(Codec(number), records, limit_bytes)
     except CorruptRecord as error:
-        raise CorruptRecord(f"batch at offset {batch[kernels.BASE_OFFSET]}: {error}") from None
+        raise type(error)(f"batch at offset {batch[kernels.BASE_OFFSET]}: {error}") from None
 
 
 def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
@@ -286,7 +291,7 @@ def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
     room = _room(group.table)
     if room > request.most_rows:
         if len(group.table) == 1:
-            raise CorruptRecord(f"the batch at offset {group.table[0, kernels.BASE_OFFSET]} claims {room} records")
+            raise ExceedsLimit(f"the batch at offset {group.table[0, kernels.BASE_OFFSET]} claims {room} records")
         middle = len(group.table) // 2
         for table in (group.table[:middle], group.table[middle:]):
             yield from _read(_Group(data=group.data, decompressed=group.decompressed, table=table), request)
@@ -366,7 +371,7 @@ def _headers(
 ) -> pa.Array:
     count = int(totals[kernels.HEADERS])
     if count > most:
-        raise CorruptRecord(f"batches from offset {group.table[0, kernels.BASE_OFFSET]} on have {count} headers")
+        raise ExceedsLimit(f"batches from offset {group.table[0, kernels.BASE_OFFSET]} on have {count} headers")
     key, value = _note(count), _note(count)
     keys = np.empty(int(totals[kernels.HEADER_KEY_BYTES]), np.uint8)
     values = np.empty(int(totals[kernels.HEADER_VALUE_BYTES]), np.uint8)

@@ -5,40 +5,52 @@ and every operation under that key tries again: its `attempt` returns the result
 An operation ends exactly once: by its attempt, its time limit, `release_all` or cancellation. Each of these removes
 the operation completely.
 
+Operations try again at once, but few of them in one turn of the event loop: a key may have thousands, and each that
+ends has an answer to build. The others try in the next turns, in the order of the checks. The turns are counted in
+steps, not in time, so that a simulation is the same each time. What a turn may cost holds only if an attempt looks at
+what has changed and not at everything that its operation waits for: `watch` tells it the key.
+
 All methods run on one event loop. An attempt must not wait and must not call `check`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 from sparklog.runtime.remote_waits import waiting_for_others
 
+STEPS = 200
+"""Of one turn of the event loop, some milliseconds: one for each attempt, and one for each key of what ends."""
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 
 class _Waiting:
-    """One operation: its attempt, and the future that its owner awaits."""
+    """One operation: its attempt, the future that its owner awaits, and the number of its keys."""
 
-    __slots__ = ("attempt", "ended")
+    __slots__ = ("attempt", "ended", "size")
 
-    def __init__(self, attempt: Callable[[], Any], ended: asyncio.Future[Any]) -> None:
+    def __init__(self, attempt: Callable[[Any], Any], ended: asyncio.Future[Any], size: int) -> None:
         self.attempt = attempt
         self.ended = ended
+        self.size = size
 
-    def try_to_end(self) -> None:
+    def try_to_end(self, key: Any) -> int:
+        """Return the steps that it took."""
         if self.ended.done():
-            return
+            return 0
         try:
-            result = self.attempt()
+            result = self.attempt(key)
         except Exception as error:  # noqa: BLE001 - it belongs to the operation, not to the caller of check()
             self.ended.set_exception(error)
         else:
-            if result is not None:
-                self.ended.set_result(result)
+            if result is None:
+                return 1
+            self.ended.set_result(result)
+        return 1 + self.size
 
 
 class Purgatory(Generic[Key]):
@@ -46,6 +58,13 @@ class Purgatory(Generic[Key]):
 
     def __init__(self) -> None:
         self._watched: dict[Key, dict[_Waiting, None]] = {}
+        self._checked: OrderedDict[Key, None] = OrderedDict()
+        """Keys whose operations are to try again."""
+        self._trying: deque[tuple[_Waiting, Key]] = deque()
+        """The operations of one such key that have not tried yet."""
+        self._steps_left = 0
+        self._turn: asyncio.Handle | None = None
+        """Begins the next turn, if this one has taken steps."""
         self.waiting = 0
         """Number of waiting operations; any thread may read it."""
         self.is_released = False
@@ -56,11 +75,17 @@ class Purgatory(Generic[Key]):
         Raises what `attempt` raises.
         """
         result = attempt()
-        if result is not None or timeout_ms <= 0 or self.is_released:
-            return result
+        return await self.watch(keys, lambda _: attempt(), timeout_ms) if result is None else result
+
+    async def watch(
+        self, keys: Iterable[Key], attempt: Callable[[Key], Result | None], timeout_ms: int
+    ) -> Result | None:
+        """As `wait`, but try only once a key is checked, with that key."""
+        if timeout_ms <= 0 or self.is_released:
+            return None
         loop = asyncio.get_running_loop()
-        operation = _Waiting(attempt, loop.create_future())
         watched = set(keys)
+        operation = _Waiting(attempt, loop.create_future(), len(watched))
         for key in watched:
             self._watched.setdefault(key, {})[operation] = None
         timer = loop.call_later(timeout_ms / 1000, _time_out, operation)
@@ -74,10 +99,34 @@ class Purgatory(Generic[Key]):
             self._forget(watched, operation)
 
     def check(self, key: Key) -> None:
-        """Let every operation under `key` try again."""
+        """Let every operation under `key` try again, the first of them now."""
         if key in self._watched:
-            for operation in tuple(self._watched[key]):
-                operation.try_to_end()
+            self._checked[key] = None
+            if self._turn is None:
+                self._begin_turn()
+            self._try_some()
+
+    def _begin_turn(self) -> None:
+        self._steps_left = STEPS
+        self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._checked or self._trying:
+            self._begin_turn()
+            self._try_some()
+
+    def _try_some(self) -> None:
+        """Let operations try until all have, or this turn's steps are taken."""
+        while self._steps_left > 0:
+            if self._trying:
+                operation, key = self._trying.popleft()
+                self._steps_left -= operation.try_to_end(key)
+            elif self._checked:
+                key, _ = self._checked.popitem(last=False)
+                self._trying.extend((operation, key) for operation in self._watched.get(key, ()))
+            else:
+                break
 
     def release_all(self) -> None:
         """End every operation as if timed out, and let none wait from now on: the broker stops."""

@@ -3,8 +3,9 @@
 Stored batches become one message without being decoded. If the broker decodes the records, a message holds at most the
 requested bytes (or one record if that is larger), so a megabyte of well-compressed records cannot become a gigabyte of
 message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
-continue. The limit of a fetch applies to all its partitions together; once it is reached, the remaining partitions are
-not decoded.
+continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
+reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
+RECORD_LIST_TOO_LARGE (`server/payloads.py`), and few are decoded at once (`Converting`).
 
 The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
 them three more times, which is most of the cost of a fetch.
@@ -16,9 +17,11 @@ them three more times, which is most of the cost of a fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
 from sparklog.broker.apis.fetch import PartitionFetched
@@ -30,6 +33,25 @@ from sparklog.server.protobuf import bytes_tag, varint
 from sparklog.v1 import log_pb2
 
 READ_AT_ONCE = 1 << 20
+Outcome = TypeVar("Outcome")
+
+
+MAX_DECODED_ANSWER = 4 << 20
+"""Of the decoded records of one answer."""
+CONVERTED_AT_ONCE = 2
+
+
+class Converting:
+    """Converts payloads in threads of its own, few: each takes many times the bytes that a client sends or has stored.
+
+    A call that is cancelled is still over only when its thread is.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(CONVERTED_AT_ONCE, "sparklog payloads")
+
+    async def run(self, do: Callable[..., Outcome], *of: Any, **how: Any) -> Outcome:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *of, **how))
 
 
 class FetchedMessage(NamedTuple):
@@ -41,13 +63,13 @@ class FetchedMessage(NamedTuple):
 
 
 async def first_messages(
-    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices
+    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices, converting: Converting
 ) -> list[FetchedMessage]:
     """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
     Stored batches are not limited here, because the fetch has already limited them.
     """
-    left = max_bytes
+    left = max_bytes if form == log_pb2.BATCHES else min(max_bytes, MAX_DECODED_ANSWER)
 
     async def first_message(part: PartitionFetched) -> FetchedMessage:
         nonlocal left
@@ -56,7 +78,7 @@ async def first_messages(
         elif left <= 0:
             message = FetchedMessage(_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, left)) as messages:
+            async with aclosing(_decoded(part, part.slice, form, left, converting, together=1)) as messages:
                 message = await anext(messages)
             if len(message.payload) > left < max_bytes:  # one record that is too large beside those before it
                 message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
@@ -66,12 +88,16 @@ async def first_messages(
     return await slices.each_if_many(parts, first_message)
 
 
-async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[FetchedMessage]:
+async def all_messages(
+    part: PartitionFetched, form: int, max_bytes: int, converting: Converting
+) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
     else:
-        async for message in _decoded(part, part.slice, form, max_bytes):
+        async for message in _decoded(
+            part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), converting, together=MAX_DECODED_ANSWER
+        ):
             yield message
 
 
@@ -96,29 +122,30 @@ async def _stored(part: PartitionFetched) -> FetchedMessage:
 
 
 async def _decoded(
-    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int
+    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int, converting: Converting, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
     try:
-        tag, groups = await _decode(await _read(found), part.fetch_offset, form, max_bytes)
-        group = await asyncio.to_thread(next, groups, None)
-        if group is None:  # only control records, or records below the offset
-            yield FetchedMessage(_head(part, part.next_offset))
-        while group is not None:
-            next_offset = group.next_offset
-            yield FetchedMessage(_head(part, next_offset), tag, group.payload)
-            group = await asyncio.to_thread(next, groups, None)
+        payloads = await load_payloads()
+        if form not in (log_pb2.ARROW, log_pb2.RECORDS):
+            raise InvalidRequest(f"there is no format {form}")
+        tag, decode = (
+            (ARROW_TAG, payloads.decode_to_arrow)
+            if form == log_pb2.ARROW
+            else (RECORDS_TAG, payloads.decode_to_records)
+        )
+        data = await _read(found)
+        is_first = has_more = True
+        while has_more:
+            some, has_more = await converting.run(payloads.decode_some, decode, data, next_offset, max_bytes, together)
+            if is_first and not some:  # only control records, or records below the offset
+                yield FetchedMessage(_head(part, part.next_offset))
+            is_first = False
+            for each in some:
+                next_offset = each.next_offset
+                yield FetchedMessage(_head(part, next_offset), tag, each.payload)
     except KafkaError as error:
         yield _failed(part, next_offset, error)
-
-
-async def _decode(data: bytes, offset_from: int, form: int, max_bytes: int) -> tuple[bytes, Iterator[Any]]:
-    payloads = await load_payloads()
-    if form == log_pb2.ARROW:
-        return ARROW_TAG, payloads.decode_to_arrow(data, offset_from, max_bytes)
-    if form == log_pb2.RECORDS:
-        return RECORDS_TAG, payloads.decode_to_records(data, offset_from, max_bytes)
-    raise InvalidRequest(f"there is no format {form}")
 
 
 async def _read(found: LogSlice) -> bytes:

@@ -26,7 +26,7 @@ from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, Pr
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import all_messages, first_messages, serialize
+from sparklog.server.fetched import Converting, all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names
 from sparklog.server.grpc_values import read_topic_id
@@ -59,6 +59,8 @@ class LogServicer:
         self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
+        self._decoding = Converting()
+        self._encoding = Converting()
 
     ListOffsets = by_names(
         list_offsets.API,
@@ -95,7 +97,8 @@ class LogServicer:
         )
         response = await self.broker.serve(fetch.API, wanted)
         slices = self.broker.slices
-        return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes, slices))
+        found = await first_messages(response.partitions, request.format, wanted.max_bytes, slices, self._decoding)
+        return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         services = self.broker.services
@@ -104,7 +107,7 @@ class LogServicer:
         )
         async for response in subscribe.stream(wanted, fetch=services.handlers[fetch.API], waiting=services.waiting):
             for part in response.partitions:
-                async for message in all_messages(part, request.format, wanted.max_bytes):
+                async for message in all_messages(part, request.format, wanted.max_bytes, self._decoding):
                     yield serialize([message])
                     if message.head.HasField("error"):
                         return
@@ -174,7 +177,7 @@ class LogServicer:
         topic = await services.topics.find_or_create(part.topic)
         self._without_key += 1
         payloads = await load_payloads()
-        encoded = await asyncio.to_thread(
+        encoded = await self._encoding.run(
             payloads.encode_payload,
             part,
             partitions=len(topic.partitions),

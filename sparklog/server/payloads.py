@@ -10,23 +10,29 @@ The functions block; run them in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.base.errors import InvalidRecord
+from sparklog.base.errors import InvalidRecord, KafkaError, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.base.murmur2_column import partition_column
 from sparklog.records import arrow
 from sparklog.records.batch import Codec
+from sparklog.records.compression import ExceedsLimit
+from sparklog.runtime.slices import of_many
 from sparklog.server.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
 """Bytes of a record's or header's message besides keys and values: numbers, tags and lengths."""
+MAX_DECODED_BYTES = 16 << 20
+"""Of one batch. To decode it takes up to five times that, and its compressed bytes may be a few kilobytes."""
+ROWS_TOGETHER = 10_000
+"""Of records that are Python objects at the same time, each of hundreds of bytes."""
 PRODUCED = pa.schema(
     [
         ("key", pa.binary()),
@@ -60,13 +66,7 @@ def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
     """Return plain records as columns (`PRODUCED`). Raises InvalidRecord if there are none."""
     if not records:
         raise InvalidRecord("the request has no records")
-    columns = {
-        "key": [record.key if record.HasField("key") else None for record in records],
-        "value": [record.value if record.HasField("value") else None for record in records],
-        "headers": [_headers(record) for record in records],
-        "timestamp": [record.timestamp_ms if record.HasField("timestamp_ms") else None for record in records],
-    }
-    return pa.table(columns, schema=PRODUCED)
+    return pa.concat_tables(_columns(some) for some in of_many(records, ROWS_TOGETHER))
 
 
 def table_of_arrow(data: bytes) -> pa.Table:
@@ -123,6 +123,32 @@ class Decoded(NamedTuple):
     next_offset: int
 
 
+def decode_some(
+    decode: Callable[[Buffer, int, int], Iterator[Decoded]],
+    data: Buffer,
+    offset_from: int,
+    max_bytes: int,
+    together: int,
+) -> tuple[list[Decoded], bool]:
+    """Return payloads of `together` bytes, at least one, and whether there may be more: from the last offset on.
+
+    Nothing of a decoded batch stays in memory while a client takes its time.
+    """
+    found: list[Decoded] = []
+    size = 0
+    try:
+        for each in decode(data, offset_from, max_bytes):
+            found.append(each)
+            size += len(each.payload) + RECORD_OVERHEAD
+            if size >= together:
+                return found, True
+    except KafkaError:
+        if not found:
+            raise
+        return found, True  # the next call raises it
+    return found, False
+
+
 def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
     """Yield the records of whole batches from `offset_from` on, as Arrow IPC streams of about `max_bytes` at most."""
     for batch in _pieces(data, offset_from, max_bytes):
@@ -135,20 +161,30 @@ def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[
 def decode_to_records(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
     """Yield the records of whole batches from `offset_from` on, as RecordLists of at most `max_bytes`."""
     for batch in _pieces(data, offset_from, max_bytes):
-        records = records_pb2.RecordList(records=map(_record, _rows(batch)))
-        yield Decoded(records.SerializeToString(), records.records[-1].offset + 1)
+        # The bytes of several lists, one after the other, are the bytes of one list with the records of all.
+        lists = [
+            records_pb2.RecordList(records=map(_record, _rows(batch.slice(at, ROWS_TOGETHER)))).SerializeToString()
+            for at in range(0, batch.num_rows, ROWS_TOGETHER)
+        ]
+        yield Decoded(b"".join(lists), batch.column("offset")[-1].as_py() + 1)
 
 
 def _pieces(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield runs of records that take at most `max_bytes` as messages, or one record that is larger."""
-    for batch in arrow.decode_batches(data, offset_from=offset_from):
-        ends = np.cumsum(_sizes(batch))
-        begin = 0
-        while begin < batch.num_rows:
-            before = int(ends[begin - 1]) if begin else 0
-            end = max(begin + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
-            yield batch.slice(begin, end - begin)
-            begin = end
+    try:
+        for batch in arrow.decode_batches(data, offset_from=offset_from, limit_bytes=MAX_DECODED_BYTES):
+            ends = np.cumsum(_sizes(batch))
+            begin = 0
+            while begin < batch.num_rows:
+                before = int(ends[begin - 1]) if begin else 0
+                end = max(begin + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
+                yield batch.slice(begin, end - begin)
+                begin = end
+    except ExceedsLimit as error:
+        raise RecordListTooLarge(
+            f"{error}: the batch decodes to more than {MAX_DECODED_BYTES} bytes; fetch batches as bytes, in the format "
+            "BATCHES, and decode them in the client"
+        ) from None
 
 
 def _sizes(batch: pa.RecordBatch) -> Any:
@@ -185,6 +221,16 @@ def _record(row: tuple[Any, ...]) -> records_pb2.Record:
         offset=offset,
         timestamp_type=timestamp_type,
     )
+
+
+def _columns(records: Sequence[records_pb2.Record]) -> pa.Table:
+    columns = {
+        "key": [record.key if record.HasField("key") else None for record in records],
+        "value": [record.value if record.HasField("value") else None for record in records],
+        "headers": [_headers(record) for record in records],
+        "timestamp": [record.timestamp_ms if record.HasField("timestamp_ms") else None for record in records],
+    }
+    return pa.table(columns, schema=PRODUCED)
 
 
 def _headers(record: records_pb2.Record) -> list[dict[str, Any]]:

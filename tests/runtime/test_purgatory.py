@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.purgatory import STEPS, Purgatory
 
 LONG_MS = 60_000
 
@@ -102,3 +102,45 @@ async def test_another_thread_may_ask_how_many_wait_while_some_come_and_go() -> 
     finally:
         stopping.set()
         sys.setswitchinterval(before)
+
+
+async def test_few_operations_try_again_in_one_turn_of_the_loop_and_all_do_in_the_end() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    tried: list[int] = []
+
+    def attempt(number: int):
+        return lambda _: tried.append(number)
+
+    waits = [await started(purgatory.watch(["a", "b"], attempt(number), LONG_MS)) for number in range(2 * STEPS + 7)]
+    per_turn: list[int] = []
+    purgatory.check("a")
+    purgatory.check("b")
+    purgatory.check("b")
+    purgatory.check("a")  # some have not tried since, some have
+    while sum(per_turn) < 3 * len(waits):
+        per_turn.append(len(tried) - sum(per_turn))
+        await asyncio.sleep(0)
+    assert max(per_turn) == STEPS
+    assert tried == [*range(len(waits))] * 3
+    await asyncio.sleep(0)
+    assert len(tried) == 3 * len(waits)
+    for wait in waits:
+        wait.cancel()
+
+
+async def test_an_operation_that_ends_takes_as_many_steps_as_it_has_keys() -> None:
+    purgatory: Purgatory[int] = Purgatory()
+    waits = [await started(purgatory.watch(range(STEPS), lambda _: True, LONG_MS)) for _ in range(3)]
+    purgatory.check(0)
+    for ended in (1, 2, 3):
+        await asyncio.sleep(0)
+        assert purgatory.waiting == 3 - ended
+    assert [await wait for wait in waits] == [True] * 3
+
+
+async def test_an_attempt_is_told_which_key_was_checked() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    task = await started(purgatory.watch(["a", "b"], lambda key: key if key == "b" else None, LONG_MS))
+    purgatory.check("a")
+    purgatory.check("b")
+    assert await task == "b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
@@ -9,9 +10,11 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from sparklog.records.batch import iterate_headers
+from sparklog.records.batch import Codec, iterate_headers
+from sparklog.records.records import Record, write_records
+from sparklog.server.fetched import CONVERTED_AT_ONCE, Converting
 from sparklog.v1 import admin_pb2, log_pb2
-from support.patience import PATIENCE_S, wait_until
+from support.patience import PATIENCE_S, until, wait_until
 
 LONG_MS = 600_000
 """Longer than a test: what ends before has not waited for it."""
@@ -133,6 +136,49 @@ def test_what_decompresses_to_too_much_is_told_in_parts(client, topic: str) -> N
     assert parts[0] == first.next_offset
     assert len(parts) >= 2
     call.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["RECORDS", "ARROW"])
+def test_a_batch_that_decodes_to_too_much_is_refused_and_those_before_it_are_not(
+    client, topic: str, batch, form
+) -> None:
+    bomb = write_records([Record(offset=0, timestamp_ms=1, value=bytes(20 << 20))], codec=Codec.ZSTD)
+    client.produce(topic, batch([b"before"]))
+    client.produce(topic, bytearray(bomb))
+    assert client.fetch(topic, 0, format=form).next_offset == 1
+    refused = client.fetch(topic, 1, format=form)
+    assert refused.error.name == "RECORD_LIST_TOO_LARGE"
+    assert "decodes to more than 16777216 bytes; fetch batches as bytes" in refused.error.message
+    assert refused.next_offset == 1
+    assert len(client.fetch(topic, 1).batches) == len(bomb)
+    part = log_pb2.PartitionFetch(topic=topic, partition=0)
+    told = client.log.Subscribe(log_pb2.SubscribeRequest(partitions=[part], format=form))
+    assert [(each.partitions[0].next_offset, each.partitions[0].error.name) for each in told] == [
+        (1, ""), (1, "RECORD_LIST_TOO_LARGE"),
+    ]  # fmt: skip
+
+
+async def test_few_payloads_are_converted_at_once_even_if_nobody_waits_for_them_any_more() -> None:
+    converting, may_end, running, most = Converting(), threading.Event(), 0, 0
+
+    def convert() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        may_end.wait(PATIENCE_S)
+        running -= 1
+
+    calls = [asyncio.create_task(converting.run(convert)) for _ in range(2 * CONVERTED_AT_ONCE)]
+    await until(lambda: running == CONVERTED_AT_ONCE, "some are converted")
+    for call in calls:
+        call.cancel()
+    last = asyncio.create_task(converting.run(convert))
+    await asyncio.sleep(0.01)
+    assert running == CONVERTED_AT_ONCE
+    may_end.set()
+    await last
+    assert most == CONVERTED_AT_ONCE
 
 
 def test_a_cancelled_subscription_leaves_nothing_waiting(client, broker, topic: str) -> None:

@@ -133,19 +133,7 @@ class Fetch:
             now_ms=self.clock.monotonic_ms(),
         )
 
-        limit = self._limit(request)
-
-        def attempt() -> list[PartitionFetched] | None:
-            found = self._read_all(request, context, limit)
-            return found if self._is_enough(request, context, found, limit) else None
-
-        found: list[PartitionFetched] | None
-        if context.size > TOGETHER:
-            found = await self._read_much(request, context, limit)
-        else:
-            found = await self.waiting.wait(_names(context), attempt, request.max_wait_ms)
-            if found is None:
-                found = self._read_all(request, context, limit)
+        found = await self._read_once_enough(request, context, self._limit(request))
         session_id, told = sessions.end(context, found, self.clock.monotonic_ms())
         for part in told:
             if part.slice:
@@ -155,43 +143,66 @@ class Fetch:
     def _limit(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self.config.fetch_max_bytes)
 
-    def _is_enough(
-        self, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched], limit: int
-    ) -> bool:
+    async def _read_once_enough(
+        self, request: FetchRequest, context: FetchContext, limit: int
+    ) -> list[PartitionFetched]:
+        """Return the results once there are enough; at the latest after `max_wait_ms`."""
         if request.max_wait_ms == 0:
-            return True
-        size = missing = 0
-        for part in found:
-            if request.waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
-                missing += 1
-            elif part.error or part.diverging or part.preferred_read_replica != NO_REPLICA:
+            return await self._read_all(request, context, limit)
+        if context.size > TOGETHER:
+            return await self._read_many_once_enough(request, context, limit)
+        found = await self._read_all(request, context, limit)
+        so_far = _SoFar(request, context.size, limit)
+        so_far.add(found)
+        if so_far.is_enough:
+            return found
+        await self._wait(request, context, limit, so_far)
+        return await self._read_all(request, context, limit)
+
+    async def _read_many_once_enough(
+        self, request: FetchRequest, context: FetchContext, limit: int
+    ) -> list[PartitionFetched]:
+        # Other requests run during the read: start the wait before it, so that no append to what is read is missed.
+        first, so_far = _SoFar(request, context.size, limit), _SoFar(request, context.size, limit)
+        change = start(self._wait(request, context, limit, so_far))
+        try:
+            found = await self._read_all(request, context, limit)
+            first.add(found)
+            if first.is_enough or (change.done() and not change.result()):
+                return found
+            so_far.add(part for part in found if part.key not in so_far.changed)
+            if not so_far.is_enough:
+                await change
+        finally:
+            change.cancel()
+        return await self._read_all(request, context, limit)
+
+    async def _wait(self, request: FetchRequest, context: FetchContext, limit: int, so_far: _SoFar) -> bool:
+        """Wait until there is enough; return False if the time is over.
+
+        Only the partition that changed is read: an append costs the waiting requests no more than that, however many
+        partitions they name.
+        """
+        asked = {TopicPartition(part.topic or "", part.partition): part for part, _ in context.pairs()}
+
+        def attempt(name: TopicPartition) -> bool | None:
+            part = asked[name]
+            replica = self.replicas.find(name)
+            if so_far.min_bytes <= 1 and replica and replica.partition.high_watermark > part.fetch_offset:
                 return True
-            elif part.slice:
-                size += part.slice.size
-        return missing == context.size or size >= min(request.min_bytes, limit)
+            is_first = so_far.size == so_far.sizes.get(part.key, 0)
+            so_far.change(self._read_partition(request, part, limit, min_one_batch=is_first))
+            return so_far.is_enough or None
 
-    async def _read_much(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
-        """Read many partitions as `__call__` reads few, but yield to other requests meanwhile."""
-        names = list(_names(context))
-        due_ms = self.clock.monotonic_ms() + request.max_wait_ms
-        while True:
-            is_new = True
+        return await self.waiting.watch(asked, attempt, request.max_wait_ms) is not None
 
-            def attempt() -> bool | None:
-                nonlocal is_new
-                is_new, was_new = False, is_new
-                return None if was_new else True
-
-            # Start the wait before the read, so that an append to a partition already read is not missed.
-            change = start(self.waiting.wait(names, attempt, due_ms - self.clock.monotonic_ms()))
-            try:
-                found = await self._read_in_parts(request, context, limit)
-                if self._is_enough(request, context, found, limit):
-                    return found
-                if await change is None:
-                    return await self._read_in_parts(request, context, limit)
-            finally:
-                change.cancel()
+    async def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
+        """Return the results now, without a session's partitions that have no news. Yield if there are many."""
+        if context.size > TOGETHER:
+            return await self._read_in_parts(request, context, limit)
+        results: list[PartitionFetched] = []
+        self._read(request, context.pairs(), results, limit, limit)
+        return results
 
     async def _read_in_parts(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
         results: list[PartitionFetched] = []
@@ -202,12 +213,6 @@ class Fetch:
             left = self._read(request, pairs, results, left, limit)
 
         await self.slices.each(of_many(list(context.pairs()), PART), read)
-        return results
-
-    def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
-        """Return the results now, without a session's partitions that have no news."""
-        results: list[PartitionFetched] = []
-        self._read(request, context.pairs(), results, limit, limit)
         return results
 
     def _read(
@@ -326,9 +331,41 @@ def _check(request: FetchRequest) -> None:
         raise InvalidRequest("the request names a partition twice")
 
 
-def _names(context: FetchContext) -> Iterable[TopicPartition]:
-    for part, _ in context.pairs():
-        yield TopicPartition(part.topic or "", part.partition)
+class _SoFar:
+    """What a waiting request could be answered with: the bytes of each partition, and whether they are enough."""
+
+    def __init__(self, request: FetchRequest, partitions: int, limit: int) -> None:
+        self.min_bytes = min(request.min_bytes, limit)
+        self.size = 0
+        self.sizes: dict[Key, int] = {}
+        """Of the partitions with records."""
+        self.changed: set[Key] = set()
+        self._missing: set[Key] = set()
+        self._partitions = partitions
+        self._waits_beside_missing = request.waits_beside_missing
+        self._has_news = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self._has_news or self.size >= self.min_bytes or len(self._missing) == self._partitions
+
+    def add(self, found: Iterable[PartitionFetched]) -> None:
+        for part in found:
+            if self._waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
+                self._missing.add(part.key)
+            elif part.error or part.diverging or part.preferred_read_replica != NO_REPLICA:
+                self._has_news = True
+            elif part.slice:
+                self.sizes[part.key] = part.slice.size
+                self.size += part.slice.size
+
+    def change(self, found: PartitionFetched) -> None:
+        """Record what a partition has by now."""
+        key = found.key
+        self.changed.add(key)
+        self._missing.discard(key)
+        self.size -= self.sizes.pop(key, 0)
+        self.add((found,))
 
 
 def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:

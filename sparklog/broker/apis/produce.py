@@ -29,6 +29,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, RequestTimedOut
@@ -187,7 +188,10 @@ class Produce:
         # are flushed.
         if due := [each for each in pending if each.must_flush]:
             await asyncio.gather(*map(flush, due))
-        waiting = [each for each in pending if results[each.place].error is None]
+        waiting: dict[TopicPartition, list[_Pending]] = {}
+        for each in reversed(pending):
+            if results[each.place].error is None:
+                waiting.setdefault(each.replica.partition.name, []).append(each)
 
         def is_settled(each: _Pending) -> bool:
             try:
@@ -196,13 +200,22 @@ class Produce:
                 results[each.place] = _failed(results[each.place], self._why_gone(each) or error)
                 return True
 
-        def attempt() -> bool | None:
-            waiting[:] = [each for each in waiting if not is_settled(each)]
+        def settle(name: TopicPartition) -> bool | None:
+            """Look at one partition, which has changed. Its batches are committed in order; the last one is the first.
+
+            To look at all of them at each change would take time by the square of their number.
+            """
+            left = waiting.get(name)
+            while left and is_settled(left[-1]):
+                left.pop()
+            if not left:
+                waiting.pop(name, None)
             return None if waiting else True
 
-        names = [each.replica.partition.name for each in waiting]
-        if await self.waiting.wait(names, attempt, request.timeout_ms) is None:
-            for each in waiting:
+        for name in tuple(waiting):
+            settle(name)
+        if waiting and await self.waiting.watch(tuple(waiting), settle, request.timeout_ms) is None:
+            for each in chain.from_iterable(waiting.values()):
                 results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
 
     def _why_gone(self, pending: _Pending) -> KafkaError | None:

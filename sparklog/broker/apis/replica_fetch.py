@@ -20,7 +20,7 @@ Like Fetch (fetch.py), except:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sparklog.base.clock import Clock
@@ -43,6 +43,7 @@ from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaF
 from sparklog.replica.throttle import Throttle, is_listed
 
 READ_AT_ONCE = 1 << 20
+Pair = tuple[PartitionFetch, Cached | None]
 
 
 async def handle(
@@ -72,11 +73,12 @@ async def handle(
         request, context, replicas, follower_fetches.throttle, min(request.max_bytes, config.fetch_max_bytes)
     )
     fetch.count()
-    names = [TopicPartition(part.topic or "", part.partition) for part, _ in context.pairs()]
-    found = await follower_fetches.waiting.wait(names, fetch.attempt, fetch.max_wait_ms)
-    session_id, told = follower_fetches.sessions.end(
-        context, fetch.read() if found is None else found, clock.monotonic_ms()
-    )
+    found = fetch.read()
+    if not fetch.is_enough(found):
+        asked = fetch.asked()
+        await follower_fetches.waiting.watch(asked, lambda name: fetch.changed(asked[name]) or None, fetch.max_wait_ms)
+        found = fetch.read()
+    session_id, told = follower_fetches.sessions.end(context, found, clock.monotonic_ms())
     return ReplicaFetchResponse(session_id=session_id, partitions=tuple([await fetch.answer(part) for part in told]))
 
 
@@ -110,6 +112,8 @@ class _Fetch:
         self._limit = limit
         self.max_wait_ms = request.max_wait_ms
         """The request's limit, shortened to the time that a throttle holds records back."""
+        self._sizes: dict[Key, int] = {}
+        self._size = 0
 
     def count(self) -> None:
         """Record the follower's progress in each partition where its log does not diverge."""
@@ -130,26 +134,42 @@ class _Fetch:
             except KafkaError:
                 continue  # `read` reports the error
 
-    def attempt(self) -> list[PartitionFetched] | None:
-        """Return the results, if there are enough for an answer; else None."""
-        found = self.read()
-        return found if self._request.max_wait_ms == 0 or self._is_enough(found) else None
+    def asked(self) -> dict[TopicPartition, Pair]:
+        return {
+            TopicPartition(part.topic or "", part.partition): (part, cached) for part, cached in self._context.pairs()
+        }
 
-    def _is_enough(self, found: Sequence[PartitionFetched]) -> bool:
-        size = 0
+    def is_enough(self, found: Iterable[PartitionFetched]) -> bool:
+        """Return whether the results, with those before, are enough for an answer."""
         told = self._context.session.partitions if self._context.session else {}
         for part in found:
             if part.error or part.diverging or (part.key in told and _is_news(told[part.key], part)):
                 return True
-            size += part.slice.size if part.slice else 0
-        return size >= max(1, min(self._request.min_bytes, self._limit))
+            self._size += (part.slice.size if part.slice else 0) - self._sizes.get(part.key, 0)
+            self._sizes[part.key] = part.slice.size if part.slice else 0
+        return self._request.max_wait_ms == 0 or self._size >= max(1, min(self._request.min_bytes, self._limit))
+
+    def changed(self, pair: Pair) -> bool:
+        """Read one partition, which has changed, and return whether there is enough for an answer.
+
+        An append costs no more than that, however many partitions the follower copies.
+        """
+        part, _ = pair
+        replica = self._replicas.find(TopicPartition(part.topic or "", part.partition))
+        is_longer = replica and replica.log.log_end_offset > part.fetch_offset
+        if replica and is_longer and self._request.min_bytes <= 1 and not self._is_held_back(replica):
+            return True
+        return self.is_enough(self._read_all([pair]))
 
     def read(self) -> list[PartitionFetched]:
         """Return the results now, without a session's partitions that have no news."""
+        return self._read_all(self._context.pairs())
+
+    def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetched]:
         left = self._limit
         is_first = True
         results = []
-        for part, cached in self._context.pairs():
+        for part, cached in pairs:
             try:
                 replica = self._find(part)
                 if cached and _is_quiet(replica, part, cached):
