@@ -8,7 +8,8 @@ lost no changes since: then the topic was deleted meanwhile.
 
 An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
 If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
-administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has.
+administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has. A
+partition that cannot be opened is adopted with the others, and is served once its files are whole.
 
 A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
 they get the kept configuration back. Their leader epochs leap: clients trust no leader with an older epoch than one
@@ -51,11 +52,12 @@ def adopt(
 ) -> None:
     """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
     known = set(topics.names())
-    found: dict[str, dict[int, Log]] = {}
-    for log in sorted(logs, key=lambda log: log.partition):
-        name, number = log.partition
+    found: dict[str, dict[int, Log | None]] = {}
+    opened = {log.partition: log for log in logs}
+    for partition in sorted(logs.partitions):
+        name, number = partition
         if name not in known:
-            found.setdefault(name, {})[number] = log
+            found.setdefault(name, {})[number] = opened.get(partition)
     for name, partitions in found.items():
         if others:
             logger.warning(
@@ -64,12 +66,15 @@ def adopt(
             )  # fmt: skip
             continue
         count = max(partitions) + 1
-        topic_id = next((log.topic_id for log in partitions.values() if log.topic_id), None)
+        topic_id = logs.find_topic_id(name)
         if not has_lost_changes and logs.find_kept_config(name, topic_id) is not None:
             logger.warning(
                 "%s: %d partitions are on disk, but the topic was deleted while this broker was away; they stay as "
                 "they are, and are not served: remove their folders, if nobody wants them", name, len(partitions),
             )  # fmt: skip
+            continue
+        if topic_id is None and not any(partitions.values()):
+            logger.error("%s: it is not adopted, as none of its %d partitions can be opened", name, len(partitions))
             continue
         overrides, source = _overrides_of(name, topic_id, logs, config)
         logger.warning(
@@ -77,13 +82,15 @@ def adopt(
             "(%s)",
             name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
         )  # fmt: skip
-        latest = {number: log.latest_epoch for number, log in partitions.items()}
+        greatest = max((log.latest_epoch for log in partitions.values() if log), default=0)
+        latest = dict.fromkeys(range(count), greatest + LEAP)  # those that cannot be opened may have later epochs
+        latest |= {number: log.latest_epoch for number, log in partitions.items() if log}
         epochs = (
             _leapt(logs, name, topic_id, latest)
             if has_lost_changes
             else {number: epoch + 1 for number, epoch in latest.items()}
         )
-        infos = [_led_by(config.broker_id, epochs.get(number, 0)) for number in range(count)]
+        infos = [_led_by(config.broker_id, epochs[number]) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
         logs.update_config(name, config_of(name, overrides, config.topic_defaults))
 

@@ -268,3 +268,29 @@ async def test_a_topic_with_a_key_that_cannot_be_read_can_be_configured(one: Bro
         await topics.alter("t", lambda topic: {**topic.overrides, LATER: "2"})
     await topics.alter("t", lambda _: {})
     assert overrides(one, "t") == {}
+
+
+@pytest.mark.parametrize("unreadable", [[2], [0, 1, 2]])
+async def test_a_partition_that_cannot_be_opened_at_the_adoption_is_served_once_it_can(
+    one: BrokersOnOneLoop, batch, unreadable: list[int]
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]] * 3, **CONFIGS)
+    topic_id = one.brokers[1].services.metadata.get("t").topic_id
+    for number in range(3):
+        await one.produce(1, TopicPartition("t", number), batch([b"a"]))
+    await one.stop(1)
+    one.disk(1).make_dir("/more")
+    for number in unreadable:
+        one.disk(1).make_dir(f"/more/t-{number}")  # nobody knows which of the two is right
+    one.lose_store()
+    await one.start(1, log_dirs="/data,/more")
+    topic = one.brokers[1].services.metadata.get("t")
+    assert (topic.topic_id, len(topic.partitions), topic.overrides) == (topic_id, 3, CONFIGS)
+    assert set(one.brokers[1].services.replicas.offline) == {TopicPartition("t", number) for number in unreadable}
+    await one.stop(1)
+    await one.start(1, log_dirs="/data")
+    for number in range(3):
+        name = TopicPartition("t", number)
+        assert b"a" in await one.read(1, name)
+        assert (await one.produce(1, name, batch([b"b"]))).error is None
