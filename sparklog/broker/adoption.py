@@ -12,9 +12,9 @@ administrator configures it. This broker alone leads its partitions, in a leader
 partition that cannot be opened is adopted with the others, and is served once its files are whole.
 
 A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
-they get the kept configuration back. Their leader epochs leap: clients trust no leader with an older epoch than one
-they have seen, and no log knows of an epoch without records. The epoch that a topic leaps to is kept beside its
-configuration, for the store may be lost again before a record has it.
+they get the kept configuration back. So does a topic that has none at all in the store. Their leader epochs leap:
+clients trust no leader with an older epoch than one they have seen, and no log knows of an epoch without records. The
+epoch that a topic leaps to is kept beside its configuration, for the store may be lost again before a record has it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def adopt(
         logger.warning(
             "adopting topic %s: its %d partitions are on disk, but not in the cluster store; its configuration is %s "
             "(%s)",
-            name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
+            name, len(partitions), source, _listed(overrides),
         )  # fmt: skip
         greatest = max((log.latest_epoch for log in partitions.values() if log), default=0)
         latest = dict.fromkeys(range(count), greatest + LEAP)  # those that cannot be opened may have later epochs
@@ -151,6 +151,25 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
             topics.change_overrides(name, partial(_take, kept))
             logs.update_config(name, config_of(name, kept, config.topic_defaults))
     _leap(logs, store)
+
+
+def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerConfig) -> None:
+    """Restore the configurations that are missing in the store, for topics with folders here. Blocks."""
+    here = {partition.topic for partition in logs.partitions}
+    for name in topics.unconfigured():
+        if name not in here:
+            continue  # a broker with its folders may have a copy
+        overrides, source = _overrides_of(name, topics.load_assignment(name).topic_id, logs, config)
+        logger.error(
+            "topic %s: its configuration is missing in the cluster store; it becomes %s (%s)",
+            name, source, _listed(overrides),
+        )  # fmt: skip
+        topics.restore_overrides(name, overrides)
+        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _listed(overrides: Overrides) -> str:
+    return ", ".join(f"{key}={value}" for key, value in overrides.items())
 
 
 def _take(kept: Overrides, _: Overrides) -> Overrides:
