@@ -8,12 +8,13 @@ lost no changes since: then the topic was deleted meanwhile.
 
 An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
 If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
-administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has.
+administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has. A
+partition that cannot be opened is adopted with the others, and is served once its files are whole.
 
 A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
-they get the kept configuration back. Their leader epochs leap: clients trust no leader with an older epoch than one
-they have seen, and no log knows of an epoch without records. The epoch that a topic leaps to is kept beside its
-configuration, for the store may be lost again before a record has it.
+they get the kept configuration back. So does a topic that has none at all in the store. Their leader epochs leap:
+clients trust no leader with an older epoch than one they have seen, and no log knows of an epoch without records. The
+epoch that a topic leaps to is kept beside its configuration, for the store may be lost again before a record has it.
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ def adopt(
 ) -> None:
     """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
     known = set(topics.names())
-    found: dict[str, dict[int, Log]] = {}
-    for log in sorted(logs, key=lambda log: log.partition):
-        name, number = log.partition
+    found: dict[str, dict[int, Log | None]] = {}
+    opened = {log.partition: log for log in logs}
+    for partition in sorted(logs.partitions):
+        name, number = partition
         if name not in known:
-            found.setdefault(name, {})[number] = log
+            found.setdefault(name, {})[number] = opened.get(partition)
     for name, partitions in found.items():
         if others:
             logger.warning(
@@ -64,26 +66,31 @@ def adopt(
             )  # fmt: skip
             continue
         count = max(partitions) + 1
-        topic_id = next((log.topic_id for log in partitions.values() if log.topic_id), None)
+        topic_id = logs.find_topic_id(name)
         if not has_lost_changes and logs.find_kept_config(name, topic_id) is not None:
             logger.warning(
                 "%s: %d partitions are on disk, but the topic was deleted while this broker was away; they stay as "
                 "they are, and are not served: remove their folders, if nobody wants them", name, len(partitions),
             )  # fmt: skip
             continue
+        if topic_id is None and not any(partitions.values()):
+            logger.error("%s: it is not adopted, as none of its %d partitions can be opened", name, len(partitions))
+            continue
         overrides, source = _overrides_of(name, topic_id, logs, config)
         logger.warning(
             "adopting topic %s: its %d partitions are on disk, but not in the cluster store; its configuration is %s "
             "(%s)",
-            name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
+            name, len(partitions), source, _listed(overrides),
         )  # fmt: skip
-        latest = {number: log.latest_epoch for number, log in partitions.items()}
+        greatest = max((log.latest_epoch for log in partitions.values() if log), default=0)
+        latest = dict.fromkeys(range(count), greatest + LEAP)  # those that cannot be opened may have later epochs
+        latest |= {number: log.latest_epoch for number, log in partitions.items() if log}
         epochs = (
             _leapt(logs, name, topic_id, latest)
             if has_lost_changes
             else {number: epoch + 1 for number, epoch in latest.items()}
         )
-        infos = [_led_by(config.broker_id, epochs.get(number, 0)) for number in range(count)]
+        infos = [_led_by(config.broker_id, epochs[number]) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
         logs.update_config(name, config_of(name, overrides, config.topic_defaults))
 
@@ -144,6 +151,25 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
             topics.change_overrides(name, partial(_take, kept))
             logs.update_config(name, config_of(name, kept, config.topic_defaults))
     _leap(logs, store)
+
+
+def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerConfig) -> None:
+    """Restore the configurations that are missing in the store, for topics with folders here. Blocks."""
+    here = {partition.topic for partition in logs.partitions}
+    for name in topics.unconfigured():
+        if name not in here:
+            continue  # a broker with its folders may have a copy
+        overrides, source = _overrides_of(name, topics.load_assignment(name).topic_id, logs, config)
+        logger.error(
+            "topic %s: its configuration is missing in the cluster store; it becomes %s (%s)",
+            name, source, _listed(overrides),
+        )  # fmt: skip
+        topics.restore_overrides(name, overrides)
+        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _listed(overrides: Overrides) -> str:
+    return ", ".join(f"{key}={value}" for key, value in overrides.items())
 
 
 def _take(kept: Overrides, _: Overrides) -> Overrides:

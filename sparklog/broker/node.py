@@ -41,7 +41,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.adoption import adopt, has_lost_changes, restore
+from sparklog.broker.adoption import adopt, has_lost_changes, restore, restore_lost_configs
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
@@ -203,6 +203,7 @@ class Broker:
         self._logs.ownership.claim(cluster_id)
         others = brokers.load(store).keys() - {config.broker_id}
         has_lost = has_lost_changes(self._logs, topics, store, others)
+        restore_lost_configs(self._logs, topics, config)
         if has_lost:
             restore(self._logs, topics, config, store)
         adopt(self._logs, topics, config, others=others, has_lost_changes=has_lost, new_id=self._new_id)

@@ -5,7 +5,7 @@
                                            partition, and those that a reassignment adds and removes
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
-    /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}
+    /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}; every topic has one
     /config/brokers/N, …/<default>         the same for one broker, and for all
     /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: this configuration has changed
     /admin/delete_topics/T                 the topic is to be deleted
@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sparklog.base.errors import BadVersion, NoNode, StoreError
+from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
-from sparklog.log.directory.topic_configs import config_of
+from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
@@ -83,8 +83,21 @@ class TopicStore:
         return decode_assignment(node.data, node.version)
 
     def load_overrides(self, name: str) -> dict[str, str]:
-        """Return the topic's own configuration; empty if it has none."""
-        return self._config(f"{CONFIGS}/{name}")
+        """Return the topic's own configuration; if it was lost, the one by which all records stay."""
+        try:
+            return _overrides(self._store.get(f"{CONFIGS}/{name}").data)
+        except NoNode:  # a topic without keys of its own has an empty one
+            return dict(UNLIMITED)
+
+    def unconfigured(self) -> list[str]:
+        """Return the topics whose own configuration was lost."""
+        return sorted({*self.names()} - {*self._store.children(CONFIGS)})
+
+    def restore_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Write the configuration of a topic whose own one was lost."""
+        with contextlib.suppress(NodeExists):  # another broker has done it
+            self._store.create(f"{CONFIGS}/{name}", _config_data(overrides))
+            self._notify(f"topics/{name}")
 
     def load_config(self, name: str) -> TopicConfig:
         """Return the topic's effective configuration."""
@@ -176,7 +189,7 @@ class TopicStore:
         return {
             ALL_BROKERS if entity == _DEFAULT_ENTITY else int(entity): overrides
             for entity in self._store.children(BROKER_CONFIGS)
-            if (overrides := self._config(f"{BROKER_CONFIGS}/{entity}"))
+            if (overrides := self._broker_config(entity))
         }
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
@@ -197,9 +210,9 @@ class TopicStore:
                 return changed
         raise StoreError(f"{path} was changed by others {CHANGES} times")
 
-    def _config(self, path: str) -> dict[str, str]:
+    def _broker_config(self, entity: str) -> dict[str, str]:
         try:
-            return _overrides(self._store.get(path).data)
+            return _overrides(self._store.get(f"{BROKER_CONFIGS}/{entity}").data)
         except NoNode:
             return {}
 

@@ -14,6 +14,7 @@ from sparklog.cluster.topics import TopicStore
 from sparklog.log.directory.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content, rewrite
+from support.patience import PATIENCE_MS
 
 T0 = TopicPartition("t", 0)
 OFFSETS = "__consumer_offsets"
@@ -268,3 +269,73 @@ async def test_a_topic_with_a_key_that_cannot_be_read_can_be_configured(one: Bro
         await topics.alter("t", lambda topic: {**topic.overrides, LATER: "2"})
     await topics.alter("t", lambda _: {})
     assert overrides(one, "t") == {}
+
+
+@pytest.mark.parametrize("unreadable", [[2], [0, 1, 2]])
+async def test_a_partition_that_cannot_be_opened_at_the_adoption_is_served_once_it_can(
+    one: BrokersOnOneLoop, batch, unreadable: list[int]
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]] * 3, **CONFIGS)
+    topic_id = one.brokers[1].services.metadata.get("t").topic_id
+    for number in range(3):
+        await one.produce(1, TopicPartition("t", number), batch([b"a"]))
+    await one.stop(1)
+    one.disk(1).make_dir("/more")
+    for number in unreadable:
+        one.disk(1).make_dir(f"/more/t-{number}")  # nobody knows which of the two is right
+    one.lose_store()
+    await one.start(1, log_dirs="/data,/more")
+    topic = one.brokers[1].services.metadata.get("t")
+    assert (topic.topic_id, len(topic.partitions), topic.overrides) == (topic_id, 3, CONFIGS)
+    assert set(one.brokers[1].services.replicas.offline) == {TopicPartition("t", number) for number in unreadable}
+    await one.stop(1)
+    await one.start(1, log_dirs="/data")
+    for number in range(3):
+        name = TopicPartition("t", number)
+        assert b"a" in await one.read(1, name)
+        assert (await one.produce(1, name, batch([b"b"]))).error is None
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+async def test_a_configuration_that_is_missing_in_the_store_is_not_one_without_keys(
+    one: BrokersOnOneLoop, caplog: pytest.LogCaptureFixture, *, has_copy: bool
+) -> None:
+    await one.start(1, **DELETING)
+    await one.create("t", [[1]], **CONFIGS)
+    await one.create("plain", [[1]])
+    await one.create(OFFSETS, [[1]], **{"cleanup.policy": "compact"})
+    [path] = files(one)
+    config = one.brokers[1].config
+    await one.stop(1)
+    store = MemoryStore(one.tree)
+    store.multi([Delete(f"/config/topics/{name}") for name in ("t", OFFSETS)])
+    assert stored(one).load_overrides("t") == UNLIMITED
+    if not has_copy:
+        one.disk(1).remove(path)
+    await one.start(1, **DELETING)
+    assert overrides(one, "t") == stored(one).load_overrides("t") == (CONFIGS if has_copy else UNLIMITED)
+    assert overrides(one, OFFSETS) == ({"cleanup.policy": "compact"} if has_copy else overrides_of(OFFSETS, config))
+    assert overrides(one, "plain") == {}
+    log = one.brokers[1].services.logs.get(T0)
+    assert log.config.retention_ms == (12345 if has_copy else -1)
+    missing = [record.message for record in caplog.records if "is missing in the cluster store" in record.message]
+    assert sorted(text.split()[1] for text in missing) == [f"{OFFSETS}:", "t:"]
+    await one.brokers[1].services.topics.alter("t", lambda _: {"retention.ms": "7"})
+    assert overrides(one, "t") == {"retention.ms": "7"}
+
+
+async def test_the_broker_with_the_copy_restores_a_missing_configuration_though_another_comes_first(
+    one: BrokersOnOneLoop,
+) -> None:
+    await one.start(1, 2, **DELETING)
+    await one.create("t", [[2]], **CONFIGS)
+    await one.stop(2)
+    await one.stop(1)
+    MemoryStore(one.tree).delete("/config/topics/t")
+    await one.start(1, **DELETING)
+    assert overrides(one, "t") == UNLIMITED
+    await one.start(2, **DELETING)
+    metadata = one.brokers[2].services.metadata
+    assert await metadata.wait_until(lambda: metadata.get("t").overrides == CONFIGS, PATIENCE_MS)
+    assert one.brokers[2].services.logs.get(T0).config.retention_ms == 12345

@@ -14,7 +14,7 @@ import logging
 import posixpath
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from sparklog.base.errors import KafkaStorageError
@@ -56,6 +56,11 @@ class LogDirectories:
 
     def __len__(self) -> int:
         return len(self._logs)
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """All partitions with a folder, including those that are offline."""
+        return tuple(self._homes)
 
     @property
     def all(self) -> Sequence[LogDirectory]:

@@ -79,6 +79,17 @@ class LogManager:
         return iter(self._directories)
 
     @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """All partitions with a folder, including those that are offline."""
+        return self._directories.partitions
+
+    def find_topic_id(self, topic: str) -> UUID | None:
+        """Return the id in the topic's folders, or beside them if none can be read; None if neither has one."""
+        ids = (log.topic_id for log in self if log.partition.topic == topic)
+        kept = (each.kept_configs.topics.get(topic) for each in self._directories.live())
+        return next((found for found in (*ids, *(each.topic_id for each in kept if each)) if found), None)
+
+    @property
     def dirs(self) -> tuple[str, ...]:
         """The directories that work."""
         return self._directories.dirs
