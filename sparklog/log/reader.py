@@ -18,7 +18,8 @@ and takes positions as hints:
                  new one is then read under .swap
     truncated    truncation only removes offsets above the high watermark, which nobody reads
 
-A log that ends before the end of the range raises OffsetOutOfRange, because records are missing.
+A log that ends before the end of the range raises OffsetOutOfRange, because records are missing. So does planning, with
+CorruptRecord, if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from sparklog.log.directory.checkpoints import (
     RECOVERY_POINTS,
     read_offsets,
 )
-from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, parse_name
+from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, SegmentFile, parse_name
+from sparklog.log.losses import check_closed, check_missing
 from sparklog.log.segment import lookup
 from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
 from sparklog.log.segment.segment import ReadSegment
@@ -144,9 +146,28 @@ class LogReader:
     def cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
         """Divide the offsets into ranges of about equal size, each within one segment and cut between batches.
 
-        pieces: the approximate number of ranges; each segment involved gets at least one.
+        pieces: the approximate number of ranges; each segment involved gets at least one. Raises CorruptRecord if
+        flushed records are lost.
         """
+        try:
+            self._check(offset_from, offset_to)
+        except CorruptRecord:
+            self._check(offset_from, offset_to)  # a broker may have renamed files meanwhile
         return self._again(lambda: self._cut(offset_from, offset_to, pieces))
+
+    def _check(self, offset_from: int, offset_to: int) -> None:
+        """Raise CorruptRecord if a segment is missing, or if one between the offsets has lost flushed records."""
+        files = self._files()
+        recovery_point = self._checkpointed(RECOVERY_POINTS) or 0
+        logs = {file.base_offset for file in files if file.suffix == LOG}
+        for file in files:
+            if not file.mark and file.base_offset not in logs:
+                start = self._checkpointed(LOG_STARTS) or 0
+                check_missing(self._fs, self._folder, file, logs, log_start_offset=start, recovery_point=recovery_point)
+        for base, next_base in pairwise(self._bases()):
+            if base < offset_to and offset_from < next_base <= recovery_point:
+                with contextlib.suppress(FileNotFoundError):  # removed, or under another name, meanwhile
+                    check_closed(self._fs, self._folder, base, next_base)
 
     def _cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
         bases = self._bases()
@@ -189,11 +210,14 @@ class LogReader:
 
     # Files
 
-    def _bases(self) -> list[int]:
+    def _files(self) -> list[SegmentFile]:
         try:
-            files = [file for file in map(parse_name, self._fs.list(self._folder)) if file]
+            return [file for file in map(parse_name, self._fs.list(self._folder)) if file]
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self._folder} is gone") from None
+
+    def _bases(self) -> list[int]:
+        files = self._files()
         logs: dict[str, set[int]] = {mark: set() for mark in ("", *MARKS)}
         grown = set()
         for file in files:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.base.errors import CorruptRecord
+from sparklog.base.fs import LocalFs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader
 from sparklog.testing.memory_fs import MemoryFs
+from support import GOLDEN
 from support.logs.builders import (
     START_MS,
     batch,
@@ -198,3 +205,47 @@ def test_a_log_that_retention_has_emptied_has_lost_nothing() -> None:
             fs.remove(path(base, suffix))
     log = open_log(fs, clean=False, recovery_point=180, log_start_offset=180)
     assert (log.log_start_offset, log.log_end_offset) == (180, 180)
+
+
+@pytest.mark.parametrize("base", [0, 45])
+@pytest.mark.parametrize("how", ["deleted", "emptied", "cut"])
+def test_a_reader_of_the_folder_does_not_pass_over_records_that_are_lost(how: str, base: int) -> None:
+    fs = closed()
+    kept = file_content(fs, path(base, ".log"))
+    reader = LogReader(fs, FOLDER)
+    rewrite(fs, path(base, ".log"), kept[: len(kept) // 15 * 14] if how == "cut" else b"")
+    if how == "deleted":
+        fs.remove(path(base, ".log"))
+    assert reader.cut(reader.log_start_offset, 180, 1), "nothing tells without the recovery point"
+    OffsetCheckpoint(fs, "/logs/recovery-point-offset-checkpoint").write({TopicPartition("orders", 0): 180})
+    with pytest.raises(CorruptRecord, match=rf"{base:020d}\.log (is missing|is empty|ends before).* records are lost"):
+        reader.cut(reader.log_start_offset, 180, 1)
+    if how != "deleted":
+        assert reader.cut(90, 180, 1), "none of these is lost"
+    rewrite(fs, path(base, ".log"), kept)
+    assert reader.cut(0, 180, 1)
+
+
+def test_a_reader_passes_over_segments_that_a_cleaner_has_emptied() -> None:
+    fs = closed()
+    for suffix in (".log", ".index", ".timeindex"):
+        rewrite(fs, path(45, suffix), b"")
+    OffsetCheckpoint(fs, "/logs/recovery-point-offset-checkpoint").write({TopicPartition("orders", 0): 180})
+    reader = LogReader(fs, FOLDER)
+    found = [offset for each in reader.cut(0, 180, 1) for chunk in reader.read(each) for offset in offsets_in(chunk)]
+    assert found == [*range(45), *range(90, 180)]
+
+
+@pytest.mark.parametrize(
+    "golden", sorted(path.parent for path in GOLDEN.glob("*/expected.jsonl")), ids=lambda p: p.name
+)
+def test_nothing_is_missed_in_folders_that_kafka_has_compacted(golden: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(golden, tmp_path / golden.name)
+    reader = LogReader(LocalFs(), str(folder))
+    start, end = reader.log_start_offset, reader.end_offset()
+    place = TopicPartition.parse(folder.name)
+    OffsetCheckpoint(LocalFs(), f"{tmp_path}/recovery-point-offset-checkpoint").write({place: end})
+    assert reader.cut(start, end, 1)
+    log = open_log(LocalFs(), str(folder), clean=False, recovery_point=end, compacted_to=0)
+    assert log.log_end_offset == end
+    log.close()
