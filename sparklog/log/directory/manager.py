@@ -119,6 +119,7 @@ class LogManager:
             for directory in self._directories.all:
                 with self._directories.guard(directory):
                     directory.acquire(self._held)
+                    directory.room.release_reserve_if_full()
                     found += [(directory, name) for name in directory.begin()]
             self._directories.check_live()
             self._open_all(self._settle(found), topic_configs, progress)
@@ -129,6 +130,7 @@ class LogManager:
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 self._directories.write_checkpoints(directory)
+                directory.room.keep_reserve()
 
     def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
         """Return `found` without the partitions that lie in several directories, and take those offline."""
