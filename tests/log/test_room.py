@@ -19,7 +19,7 @@ from sparklog.log.files import segment_name
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs
 from sparklog.testing.sim_clock import SimClock
-from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
+from support.logs.builders import START_MS, batch, check_indexes, offsets_in, read_all, topic_config
 from support.logs.managers import fill, start
 
 T0 = TopicPartition("t", 0)
@@ -277,6 +277,40 @@ class TestADiskThatOthersFill:
             assert logs.tasks.apply_retention(START_MS + 10_000_000) > 0
         assert len(log.segments) == 1
         assert log.log_start_offset == log.segments[0].base_offset > 0
+
+    @pytest.mark.parametrize("room", [0, 1, 5])
+    def test_a_killed_broker_starts_and_reads_without_room(self, room: int) -> None:
+        fs, clock = MemoryFs(), SimClock(START_MS)
+        logs = start(fs, clock, "/a")
+        log = filled(logs)
+        logs.tasks.checkpoint_recovery_points()
+        log.append(batch(3), leader_epoch=0)
+        left = fs.kill()
+        left.remove(f"{log.folder}/{segment_name(0, '.index')}")  # one that has to be built
+        left.fail_under("/a", errno.ENOSPC, after=room)
+        again = start(left, clock, "/a")
+        found = again.get(T0)
+        assert found is not None
+        assert_whole(found, 63)
+        assert again.failed_dirs == {}
+        left.repair("/a")
+        again.tasks.look_for_room()
+        found.append(batch(3), leader_epoch=0)
+        again.close()
+        last = start(left, clock, "/a").get(T0)
+        assert last is not None
+        assert_whole(last, 66)
+        check_indexes(last)
+
+    def test_a_reserve_is_given_up_before_the_store_is_opened(self, fs: MemoryFs, logs: LogManager) -> None:
+        logs.close()
+        assert fs.exists("/a/.reserve")
+        again = LogManager(fs, ("/a", "/new"), BrokerConfig(log_dirs=("/a",)), SimClock())
+        again.make_room()
+        assert fs.exists("/a/.reserve")
+        fs.free = 0
+        again.make_room()
+        assert not fs.exists("/a/.reserve")
 
 
 def filled(logs: LogManager, **config: int) -> Log:
