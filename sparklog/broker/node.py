@@ -193,6 +193,7 @@ class Broker:
         config = self.config
         if self._store is None:
             self._fs.make_dir(config.log_dirs[0])
+            self._logs.make_room()
             self._store = open_store(config)
         store = self._store
         topics = TopicStore(store, config.topic_defaults)

@@ -24,6 +24,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.cli import reason
+from sparklog.log.directory.open_files import LEAST
 from sparklog.server.node import BrokerNode
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
@@ -112,9 +113,14 @@ def _log_to_stderr(level: str, who: str) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to the user's maximum: it bounds the number of partitions."""
+    """Raise the limit of open files to the user's maximum: it bounds the number of partitions. End if it is too low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most != resource.RLIM_INFINITY and most < LEAST:
+        _fail(
+            SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n"),
+            CANNOT_START,
+        )
 
 
 async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:

@@ -227,6 +227,11 @@ class Log:
         return self._state.start_offset
 
     @property
+    def promised_start_offset(self) -> int:
+        """The log start offset for the checkpoint; above the log's only while a deletion waits until it is written."""
+        return self._state.promised_start
+
+    @property
     def log_end_offset(self) -> int:
         return self._state.end_offset
 

@@ -1,6 +1,8 @@
 """Deleting a log's oldest segments: those that retention selects (retention.py), or below the log start offset.
 
-The log start offset is advanced first, durably; then the segments below it are removed from the log.
+The log start offset is written to the checkpoint first; then it is advanced, and the segments below it are removed from
+the log. On a full disk the checkpoint takes the place of the directory's reserve (room.py). If even that fails, the
+records stay readable, and the next call tries again.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from sparklog.base.errors import OffsetOutOfRange
+from sparklog.base.errors import KafkaStorageError, OffsetOutOfRange
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.retention import GivenUp, below_start, removable
@@ -65,20 +67,35 @@ class OldSegments:
         state = self._state
         with state.lock:
             if offset == state.end_offset:
-                self._writer.roll(offset)
+                offset = self._roll_if_there_is_room(offset)
             if offset not in (segment.base_offset for segment in state.segments):
                 return []  # appended to or truncated meanwhile: the next call tries again
-            self.advance_log_start(offset)
-        self._write_checkpoints()
+            state.promise_start(offset)
+        try:
+            self._write_checkpoints()
+        except KafkaStorageError as error:
+            logger.warning("%s: no segments are removed: %s", state.folder, error)
+            with state.lock:
+                state.promise_start(0)
+            raise
         with state.lock:
-            if state.start_offset < offset:
+            if state.promised_start < offset:
                 return []  # truncated below `offset` meanwhile
+            state.advance_start(offset)
             gone = [segment for segment in state.segments if segment.base_offset < offset]
             state.segments.remove(gone)
             state.drop_epochs_below_start(offset)
             self._writer.drop_snapshots_below(offset)
         self._deleted.discard(gone)
         return gone
+
+    def _roll_if_there_is_room(self, offset: int) -> int:
+        """Begin a segment at `offset`, the log's end. Return where the active segment begins then."""
+        try:
+            self._writer.roll(offset)
+        except KafkaStorageError as error:
+            logger.warning("%s: only closed segments are removed: %s", self._state.folder, error)
+        return self._state.segments.last.base_offset
 
     def _say(self, gone: list[Segment], given_up: GivenUp, former_start_offset: int) -> None:
         state = self._state

@@ -161,13 +161,18 @@ class LogReader:
         recovery_point = self._checkpointed(RECOVERY_POINTS) or 0
         logs = {file.base_offset for file in files if file.suffix == LOG}
         for file in files:
-            if not file.mark and file.base_offset not in logs:
+            if not (file.mark or file.base_offset in logs or self._is_replaced(file.base_offset)):
                 start = self._checkpointed(LOG_STARTS) or 0
                 check_missing(self._fs, self._folder, file, logs, log_start_offset=start, recovery_point=recovery_point)
         for base, next_base in pairwise(self._bases()):
             if base < offset_to and offset_from < next_base <= recovery_point:
                 with contextlib.suppress(FileNotFoundError):  # removed, or under another name, meanwhile
                     check_closed(self._fs, self._folder, base, next_base)
+
+    def _is_replaced(self, base_offset: int) -> bool:
+        """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
+        before = max((base for base in self._bases() if base < base_offset), default=None)
+        return before is not None and _walk_to_end(self._open(before)) > base_offset
 
     def _cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
         bases = self._bases()

@@ -236,7 +236,7 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
         _check_end(state, end)
         logger.warning("%s: cutting %d bytes from position %d", segment, segment.size_bytes - position, position)
         active.truncate(end, position, state.now_ms)
-    active.close()
+    active.close_without_room()
     state.end_offset = end
     return is_whole
 

@@ -40,6 +40,7 @@ class LogState:
         "_end_offset",
         "_epochs",
         "_generation",
+        "_promised_start",
         "_recovery_point",
         "_start_offset",
         "_truncations",
@@ -63,6 +64,7 @@ class LogState:
         self.lock = threading.RLock()
         self.segments = Segments(loaded.segments)
         self._start_offset = loaded.log_start_offset
+        self._promised_start = loaded.log_start_offset
         self._end_offset = loaded.end_offset
         self._recovery_point = loaded.recovery_point
         self._compacted_to = min(loaded.compacted_to or 0, loaded.end_offset)
@@ -77,6 +79,11 @@ class LogState:
     @property
     def start_offset(self) -> int:
         return self._start_offset
+
+    @property
+    def promised_start(self) -> int:
+        """The log start offset for the checkpoint: that of a deletion which waits until it is written, or the log's."""
+        return max(self._promised_start, self._start_offset)
 
     @property
     def end_offset(self) -> int:
@@ -133,6 +140,10 @@ class LogState:
     def advance_start(self, offset: int) -> None:
         self._start_offset = max(offset, self._start_offset)
 
+    def promise_start(self, offset: int) -> None:
+        """Let the checkpoint have this log start offset, before readers see it."""
+        self._promised_start = offset
+
     def drop_epochs_below_start(self, offset: int) -> None:
         """Drop the leader epochs below `offset`, whose segments are gone."""
         self._epochs = self._epochs.truncate_from_start(offset)
@@ -165,6 +176,7 @@ class LogState:
         """Set the log end to `offset`; `lower_promises` was called before."""
         self._end_offset = offset
         self._start_offset = min(self._start_offset, offset)
+        self._promised_start = min(self._promised_start, offset)
         self._epochs = self._epochs.truncate_from_end(offset)
 
     def restart_at(self, offset: int, segment: Segment) -> None:
@@ -173,5 +185,5 @@ class LogState:
         The recovery point is not raised, because the segment's name is not flushed yet.
         """
         self.segments.reset(segment)
-        self._start_offset = self._end_offset = offset
+        self._start_offset = self._promised_start = self._end_offset = offset
         self._epochs = LeaderEpochs()

@@ -212,7 +212,7 @@ class TestFailingDisks:
         fill(manager, ORDERS[0])
         folder = manager.get(ORDERS[0]).folder
         left = fs.kill()
-        left.fail_under(folder, errno.ENOSPC)
+        left.fail_under(folder, errno.EIO)
         with pytest.raises(KafkaStorageError, match="no log directory works"):
             start(left, clock, "/a")
 

@@ -481,7 +481,7 @@ class TestTheFront:
         log = open_log(
             fs,
             config=topic_config(retention_bytes=0),
-            write_checkpoints=lambda: seen.append((log.log_start_offset, len(names(fs, ".log")))),
+            write_checkpoints=lambda: seen.append((log.promised_start_offset, len(names(fs, ".log")))),
         )
         log.append(batch(3), leader_epoch=0)
         log.roll()

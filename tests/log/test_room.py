@@ -12,12 +12,14 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log.append import LogWriter
+from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.files import segment_name
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs
 from sparklog.testing.sim_clock import SimClock
-from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
+from support.logs.builders import START_MS, batch, check_indexes, offsets_in, read_all, topic_config
 from support.logs.managers import fill, start
 
 T0 = TopicPartition("t", 0)
@@ -238,6 +240,116 @@ class TestADiskThatOthersFill:
         again = LogManager(fs, ("/a",), BrokerConfig(log_dirs=("/a",)), SimClock())
         again.load()
         assert_whole(again.get(T0), 30)
+
+    def test_retention_makes_room_in_the_place_of_the_reserve(
+        self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = filled(logs)
+        with monkeypatch.context() as patched:
+            disk_without_room(fs, patched)
+            assert logs.tasks.apply_retention(START_MS) > 0
+            assert not fs.exists("/a/.reserve")
+            assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
+        assert OffsetCheckpoint(fs, "/a/log-start-offset-checkpoint").read() == {T0: log.log_start_offset}
+        logs.tasks.look_for_room()
+        assert fs.exists("/a/.reserve")
+        assert logs.full_dirs == ()
+
+    def test_records_stay_readable_where_their_removal_cannot_be_written_down(
+        self, fs: MemoryFs, logs: LogManager, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log = filled(logs)
+        fs.fail_under("/a", errno.ENOSPC)
+        assert logs.tasks.apply_retention(START_MS) == 0
+        assert log.log_start_offset == log.promised_start_offset == 0
+        assert offsets_in(read_all(log)) == list(range(60))
+        assert "no segments are removed: no room for" in caplog.text
+        fs.repair("/a")
+        assert logs.tasks.apply_retention(START_MS) > 0
+
+    def test_all_that_is_closed_goes_where_there_is_no_room_for_another_segment(
+        self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = filled(logs, retention_bytes=-1, retention_ms=1)
+        with monkeypatch.context() as patched:
+            disk_without_room(fs, patched)
+            patched.setattr(LogWriter, "roll", lambda *_: fail_without_room())
+            assert logs.tasks.apply_retention(START_MS + 10_000_000) > 0
+        assert len(log.segments) == 1
+        assert log.log_start_offset == log.segments[0].base_offset > 0
+
+    @pytest.mark.parametrize("room", [0, 1, 5])
+    def test_a_killed_broker_starts_and_reads_without_room(self, room: int) -> None:
+        fs, clock = MemoryFs(), SimClock(START_MS)
+        logs = start(fs, clock, "/a")
+        log = filled(logs)
+        logs.tasks.checkpoint_recovery_points()
+        log.append(batch(3), leader_epoch=0)
+        left = fs.kill()
+        left.remove(f"{log.folder}/{segment_name(0, '.index')}")  # one that has to be built
+        left.fail_under("/a", errno.ENOSPC, after=room)
+        again = start(left, clock, "/a")
+        found = again.get(T0)
+        assert found is not None
+        assert_whole(found, 63)
+        assert again.failed_dirs == {}
+        left.repair("/a")
+        again.tasks.look_for_room()
+        found.append(batch(3), leader_epoch=0)
+        again.close()
+        last = start(left, clock, "/a").get(T0)
+        assert last is not None
+        assert_whole(last, 66)
+        check_indexes(last)
+
+    def test_a_reserve_is_given_up_before_the_store_is_opened(self, fs: MemoryFs, logs: LogManager) -> None:
+        logs.close()
+        assert fs.exists("/a/.reserve")
+        again = LogManager(fs, ("/a", "/new"), BrokerConfig(log_dirs=("/a",)), SimClock())
+        again.make_room()
+        assert fs.exists("/a/.reserve")
+        fs.free = 0
+        again.make_room()
+        assert not fs.exists("/a/.reserve")
+
+
+def filled(logs: LogManager, **config: int) -> Log:
+    """A log of several segments, of which retention keeps few."""
+    log = logs.create(T0, topic_config(**({"retention_bytes": 1_000} | config)))
+    for _ in range(20):
+        log.append(batch(3, value=b"x" * 60), leader_epoch=0)
+    log.flush()
+    return log
+
+
+def disk_without_room(fs: MemoryFs, patched: pytest.MonkeyPatch) -> None:
+    """As long as the reserve takes it."""
+    append = MemoryFile.append
+
+    def append_if_there_is_room(self: MemoryFile, data: bytes) -> None:
+        if fs.exists("/a/.reserve") or len(data) > 100_000:
+            fail(errno.ENOSPC)
+        append(self, data)
+
+    patched.setattr(MemoryFile, "append", append_if_there_is_room)
+
+
+def fail_without_room() -> None:
+    raise KafkaStorageError("no room for another segment")
+
+
+def test_appends_go_on_once_there_is_room_for_what_was_refused(fs: MemoryFs, logs: LogManager) -> None:
+    log = logs.create(T0, topic_config(internal_segment_bytes=20_000))
+    fs.free = MIN_FREE + 10_000
+    with pytest.raises(KafkaStorageError):
+        log.append(batch(value=bytes(7_000)), leader_epoch=0)
+    for _ in range(3):
+        logs.tasks.look_for_room()
+        assert logs.full_dirs == ("/a",)
+    fs.free = MIN_FREE + 20_000
+    logs.tasks.look_for_room()
+    assert logs.full_dirs == ()
+    log.append(batch(value=bytes(7_000)), leader_epoch=0)
 
 
 def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> tuple[int, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import PolicyViolation
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.log.directory.open_files import OpenFiles
+from sparklog.log.directory.open_files import LEAST, OpenFiles
 from support.kafka.connection import Wire
 from support.processes.broker import BrokerProcess
 
@@ -84,3 +85,30 @@ def count(broker: BrokerProcess, topic: str, partitions: int) -> int:
         while any(consumer.position(part) < end for part, end in ends.items()):
             found += len(consumer.poll(100))
         return found
+
+
+def test_idle_connections_leave_the_logs_their_files(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, open_files=FILES) as broker, Admin(bootstrap_servers=broker.grpc) as admin:
+        admin.create_topic("first", partitions=ROOM)
+        address = Address.parse(broker.kafka, "kafka")
+        with ExitStack() as connections:
+            for _ in range(FILES):
+                connections.enter_context(socket.create_connection((address.host, address.port)))
+            send(broker, "first", range(ROOM))
+            assert count(broker, "first", ROOM) == ROOM
+        assert "Too many open files" not in broker.log
+        assert "raise it (ulimit -n)" in broker.log
+
+
+def test_a_broker_that_may_open_too_few_files_says_so(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, open_files=LEAST - 1)
+    broker.launch()
+    with pytest.raises(AssertionError, match="is not ready"):
+        broker.await_ready()
+    broker.kill()
+    assert f"{LEAST - 1} open files here, and a broker needs {LEAST}: raise ulimit -n" in broker.log
+    broker.open_files = LEAST
+    with broker, Admin(bootstrap_servers=broker.grpc) as admin:
+        admin.create_topic("t")
+        send(broker, "t", range(1))
+        assert count(broker, "t", 1) == 1

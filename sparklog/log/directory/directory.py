@@ -5,6 +5,7 @@
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
 <log dir>/topic-config-checkpoint             see topic_configs.py
+<log dir>/.reserve                            room for what makes room, see room.py
 <log dir>/<topic>-<n>/                        a partition
 <log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
 """
@@ -154,8 +155,10 @@ class LogDirectory:
         """
         with self._writing:
             kept = {name: self._known_recovery_points.get(name, 0) for name in self._damaged}
-            with self.room.needed(RECOVERY_POINTS):
-                self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()})
+            self.room.write(
+                RECOVERY_POINTS,
+                lambda: self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()}),
+            )
 
     def write_log_starts(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the log start offsets; otherwise like `write_recovery_points`.
@@ -165,8 +168,10 @@ class LogDirectory:
         """
         with self._writing:
             kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
-            with self.room.needed(LOG_STARTS):
-                self._log_starts.write(kept | {log.partition: log.log_start_offset for log in logs()})
+            self.room.write(
+                LOG_STARTS,
+                lambda: self._log_starts.write(kept | {log.partition: log.promised_start_offset for log in logs()}),
+            )
 
     def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the compacted offsets if they have changed; otherwise like `write_recovery_points`."""
@@ -174,8 +179,7 @@ class LogDirectory:
             kept = {name: offset for name, offset in self._known_cleaned.items() if name in self._damaged}
             cleaned = kept | {log.partition: offset for log in logs() if (offset := log.compacted_to)}
             if cleaned != self._known_cleaned:
-                with self.room.needed(COMPACTED):
-                    self._cleaned.write(cleaned)
+                self.room.write(COMPACTED, lambda: self._cleaned.write(cleaned))
                 self._known_cleaned = cleaned
 
     def keep_configs(

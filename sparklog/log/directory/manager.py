@@ -119,6 +119,13 @@ class LogManager:
 
     # Start
 
+    def make_room(self) -> None:
+        """Give up the reserve of each directory whose disk is full: the cluster store may need it to be opened."""
+        for directory in self._directories.live():
+            if self._fs.exists(directory.path):
+                with self._directories.guard(directory):
+                    directory.room.release_reserve_if_full()
+
     def load(self, topic_configs: Mapping[str, TopicConfig] | None = None, *, progress: Progress | None = None) -> None:
         """Open all logs in the directories.
 
@@ -140,6 +147,7 @@ class LogManager:
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 self._directories.write_checkpoints(directory)
+                directory.room.keep_reserve()
 
     def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
         """Return `found` without the partitions that lie in several directories, and take those offline."""
@@ -198,20 +206,27 @@ class LogManager:
 
     def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> None:
         """Open a log with the values of the directory's checkpoints. Raises OSError."""
-        try:
-            log = self._open_log(
-                directory,
-                name,
-                config,
-                clean=directory.was_clean,
-                recovery_point=directory.recovery_point_of(name),
-                log_start_offset=directory.log_start_of(name),
-                compacted_to=directory.compacted_to(name),
+        opened: list[Log] = []
+
+        def open_log() -> None:
+            opened.append(
+                self._open_log(
+                    directory,
+                    name,
+                    config,
+                    clean=directory.was_clean,
+                    recovery_point=directory.recovery_point_of(name),
+                    log_start_offset=directory.log_start_of(name),
+                    compacted_to=directory.compacted_to(name),
+                )
             )
-        except CorruptRecord as error:
+
+        try:
+            directory.room.write("what a start writes: make room, and restart the broker", open_log)
+        except (CorruptRecord, KafkaStorageError) as error:
             self._directories.set_aside(name, [directory], str(error))
         else:
-            self._directories.add(directory, log)
+            self._directories.add(directory, opened[0])
 
     def _open_log(
         self,

@@ -1,7 +1,7 @@
 """Limits on the open files of logs: each log keeps one file open, and the cache those of recently read closed segments.
 
 The rest of the process's open files is reserved, mainly for connections: without them the broker's partitions cannot be
-reached.
+reached. A part of that is for the broker itself: its listeners, the cluster store, checkpoints, other brokers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,28 @@ from sparklog.log.segment.cache import MAX_SEGMENTS
 
 KEPT_BACK = 1 / 4
 FOR_CLOSED_SEGMENTS = 1 / 8
+FOR_THE_BROKER = 40
+LEAST = 64
+"""With fewer open files a broker cannot serve anybody."""
 
 
 class OpenFiles(NamedTuple):
-    """The numbers of logs and of closed segments that may have open files."""
+    """The numbers of logs and of closed segments that may have open files, and of Kafka's connections."""
 
     logs: int
     closed_segments: int = MAX_SEGMENTS
+    connections: int = 1 << 31
 
     @classmethod
     def of(cls, limit: int) -> OpenFiles:
         """Divide the limit of a process that may have `limit` files open."""
         closed_segments = min(MAX_SEGMENTS, int(limit * FOR_CLOSED_SEGMENTS))
-        return cls(logs=limit - int(limit * KEPT_BACK) - closed_segments, closed_segments=closed_segments)
+        kept_back = int(limit * KEPT_BACK)
+        return cls(
+            logs=limit - kept_back - closed_segments,
+            closed_segments=closed_segments,
+            connections=max(kept_back - FOR_THE_BROKER, kept_back // 4),
+        )
 
     @classmethod
     def of_process(cls) -> OpenFiles:

@@ -7,12 +7,15 @@ Appends resume when an operator or retention has freed space.
 Other writers may still fill the disk, or a quota may be reached. A write that fails because of that (`needed`) leaves
 its log unchanged, and stops appends as well, until `look` could write a file of `PROBE_BYTES`. The free space that the
 disk reports is not enough to decide that: a quota may allow less or more, and inodes may have run out.
+
+<log dir>/.reserve holds room for what makes room: a checkpoint that retention must write before it deletes, and the
+files of a start. It is removed when one of them has no room, and written again once there is room (`look`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sparklog.base.errors import KafkaStorageError
@@ -21,6 +24,8 @@ from sparklog.log.disk import NO_ROOM
 
 PROBE = ".room"
 PROBE_BYTES = 1 << 20
+RESERVE = ".reserve"
+RESERVE_BYTES = 1 << 20
 logger = logging.getLogger(__name__)
 
 
@@ -37,6 +42,8 @@ class FreeSpace:
         self._min_free_bytes = min_free_bytes
         self._left = 0
         """The bytes that may be appended before the disk is queried again."""
+        self._wanted = 1
+        """The largest size that was refused: appends go on once there is room for it."""
         self._refusal = ""
         """The error text when the disk was full; empty once a probe has found room."""
 
@@ -55,9 +62,40 @@ class FreeSpace:
 
     def look(self) -> None:
         """Query the disk for room; after a failed write, by writing a probe file. Raises OSError."""
-        if not self._refusal or self._is_probe_written():
+        if not self._refusal or self._is_written(PROBE, PROBE_BYTES):
             self._refusal = ""
-            self._ask(1)
+            self._ask(self._wanted)
+            self.keep_reserve()
+
+    def keep_reserve(self) -> None:
+        """Write the reserve if it is missing and there is room for it. Raises OSError."""
+        path = f"{self._path}/{RESERVE}"
+        if not self._fs.exists(path):
+            self._is_written(RESERVE, RESERVE_BYTES, is_kept=True)
+
+    def release_reserve(self) -> bool:
+        """Give the reserve up to a write that has no room; return whether there was one. Raises OSError."""
+        path = f"{self._path}/{RESERVE}"
+        if not self._fs.exists(path):
+            return False
+        self._fs.remove(path)
+        return True
+
+    def release_reserve_if_full(self) -> None:
+        """Give the reserve up to a start if the disk has less left than that. Raises OSError."""
+        if self._fs.free_bytes(self._path) < RESERVE_BYTES:
+            self.release_reserve()
+
+    def write(self, what: str, write: Callable[[], None]) -> None:
+        """Call `write`, on a full disk once more in the place of the reserve; otherwise like `needed`."""
+        with self.needed(what):
+            try:
+                write()
+            except OSError as error:
+                if error.errno not in NO_ROOM or not self.release_reserve():
+                    raise
+                self._refuse(error)  # so that appends do not take the place
+                write()
 
     @contextmanager
     def needed(self, what: str) -> Iterator[None]:
@@ -71,9 +109,12 @@ class FreeSpace:
     def check(self, error: OSError, what: str) -> None:
         """Look at the error of a write that can be retried. Raise KafkaStorageError if the disk is full."""
         if error.errno in NO_ROOM:
-            self._refusal = str(error)
-            self._set_short(True)
+            self._refuse(error)
             raise KafkaStorageError(f"no room for {what}: {error}") from error
+
+    def _refuse(self, error: OSError) -> None:
+        self._refusal = str(error)
+        self._set_short(True)
 
     def _ask(self, size: int) -> bool:
         """Query the disk and return whether there is room for `size` bytes. Raises OSError."""
@@ -82,23 +123,27 @@ class FreeSpace:
             # Allow half of it: the disk has other writers, such as logs in other directories.
             self._left = max(0, self.free_bytes - self._min_free_bytes) // 2
         self._set_short(bool(self._min_free_bytes) and self._left < size)
+        self._wanted = max(size, self._wanted) if self.is_short else 1
         return not self.is_short
 
-    def _is_probe_written(self) -> bool:
-        path = f"{self._path}/{PROBE}"
+    def _is_written(self, name: str, size: int, *, is_kept: bool = False) -> bool:
+        """Return whether there was room for a file of that size; it stays only if `is_kept`."""
+        path = f"{self._path}/{name}"
+        is_whole = False
         try:
             file = self._fs.open(path, create=True)
             try:
-                file.append(bytes(PROBE_BYTES))
+                file.append(bytes(size))
                 file.flush()
+                is_whole = True
             finally:
                 file.close()
-                self._fs.remove(path)
+                if not (is_whole and is_kept):
+                    self._fs.remove(path)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            return False
-        return True
+        return is_whole
 
     def _set_short(self, is_short: bool) -> None:
         if self.is_short != is_short:

@@ -258,21 +258,24 @@ class Segment(ReadSegment):
     def _build_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         logger.warning("%s: its indexes are not of this file; building them again", self)
         indexes = build(self.base_offset, self._sound_batches())
-        try:
-            self._put(indexes)
-        except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
-            if error.errno not in NO_ROOM:
-                raise
+        self._put_if_there_is_room(indexes)
         return indexes
 
     def build_indexes(self, interval_bytes: int) -> tuple[OffsetIndex, TimeIndex]:
         """Rebuild both indexes from headers, and replace each file atomically; batches after a bad one are left out.
 
-        Not for the active segment. Raises OSError.
+        On a full disk the files stay as they are. Not for the active segment. Raises OSError.
         """
         indexes = build(self.base_offset, self._sound_batches(), interval_bytes)
-        self._put(indexes)
+        self._put_if_there_is_room(indexes)
         return indexes
+
+    def _put_if_there_is_room(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
+        try:
+            self._put(indexes)
+        except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
+            if error.errno not in NO_ROOM:
+                raise
 
     def _put(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         for suffix, index in zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True):

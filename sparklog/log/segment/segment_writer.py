@@ -183,6 +183,18 @@ class SegmentWriter:
         self.finish()
         self.let_go()
 
+    def close_without_room(self) -> None:
+        """Complete the indexes and stop writing; on a full disk they stay in memory, and are built again when needed.
+
+        Raises OSError.
+        """
+        try:
+            self.finish()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        self.let_go()
+
     def let_go(self) -> None:
         """Stop writing, without completing the indexes."""
         self.segment.unpin()

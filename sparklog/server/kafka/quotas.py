@@ -31,8 +31,12 @@ NO_LIMIT = -1
 class ConnectionQuotas:
     """Number of connections of a broker's listeners, in all and by peer address."""
 
-    def __init__(self, most: int, most_per_ip: int, overrides: Mapping[str, int]) -> None:
+    def __init__(
+        self, most: int, most_per_ip: int, overrides: Mapping[str, int], *, limit: str = "max.connections"
+    ) -> None:
+        """limit: what sets `most`, for the error text."""
         self._most = most
+        self._limit = limit
         self._most_per_ip = most_per_ip
         self._overrides = overrides
         self._count = 0
@@ -45,7 +49,7 @@ class ConnectionQuotas:
         if of_host >= allowed:
             return f"{host} has {of_host} connections, and max.connections.per.ip allows {allowed}"
         if self._count >= self._most:
-            return f"there are {self._count} connections, which is max.connections"
+            return f"there are {self._count} connections, which is {self._limit}"
         self._count += 1
         self._by_host[host] = of_host + 1
         return ""

@@ -16,9 +16,11 @@ from time import monotonic
 
 from sparklog.base.addresses import Address
 from sparklog.base.config import BrokerConfig
+from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ConfigError
 from sparklog.base.listeners import parse_listeners
 from sparklog.broker.node import Broker
+from sparklog.log.directory.open_files import OpenFiles
 from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, Turns, parse_overrides
@@ -66,7 +68,7 @@ class KafkaServer:
     async def bind(self) -> None:
         """Bind all addresses. Raises ConfigError if an address is in use or the host of a quota cannot be resolved."""
         config = self.broker.config
-        self.quotas = ConnectionQuotas(config.max_connections, config.max_connections_per_ip, await _overrides(config))
+        self.quotas = await _connection_quotas(config)
         for listener, server in zip(self._listeners, self._servers, strict=True):
             bound = await server.bind()
             told = listener.advertised
@@ -124,6 +126,14 @@ class KafkaServer:
             if connection.deadline <= now:
                 connection.expire()
         self._sweep_later()
+
+
+async def _connection_quotas(config: BrokerConfig) -> ConnectionQuotas:
+    """Return the quotas. Without max.connections, connections leave the logs their share of the open files."""
+    most, limit = config.max_connections, "max.connections"
+    if most == MAX_INT and (allowed := OpenFiles.of_process().connections) < most:
+        most, limit = allowed, "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
+    return ConnectionQuotas(most, config.max_connections_per_ip, await _overrides(config), limit=limit)
 
 
 async def _overrides(config: BrokerConfig) -> Mapping[str, int]:

@@ -75,3 +75,8 @@ def test_bytes_in_work_are_limited_where_they_are() -> None:
     assert not queue.is_full
     queue.reserve(1)
     assert queue.is_full
+
+
+def test_what_sets_the_most_connections_is_named() -> None:
+    quotas = ConnectionQuotas(0, 2, {}, limit="what the system allows")
+    assert quotas.take("a") == "there are 0 connections, which is what the system allows"
