@@ -84,6 +84,8 @@ class Sender:
         self._identity = NOBODY
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
+        self._asked: dict[object, tuple[str, int]] = {}
+        """Address of each request without an answer, and since when (monotonic ms)."""
         self._behind_since_ms: dict[PartitionQueue, int] = {}
         """Since when (monotonic ms) the leaders of a partition only answer that a sequence number is out of order."""
 
@@ -95,14 +97,25 @@ class Sender:
         """Wait until memory is freed next."""
         await self._freed.wait()
 
+    def silent(self) -> tuple[str, int]:
+        """Return the broker that has not answered a request for longest, and for how many ms; empty if there is none.
+
+        May be called from any thread.
+        """
+        address, since_ms = min(list(self._asked.values()), key=lambda asked: asked[1], default=("", 0))
+        return (address, self._clock.monotonic_ms() - since_ms) if address else ("", 0)
+
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
             self._woken.clear()
             now_ms = self._clock.monotonic_ms()
             if expired := self._accumulator.expire(now_ms):
+                by_partition: dict[TopicPartition, list[Batch]] = {}
                 for batch in expired:
-                    self._report(batch.outcome.partition, [batch], self._timed_out(batch))
+                    by_partition.setdefault(batch.outcome.partition, []).append(batch)
+                for partition, batches in by_partition.items():
+                    self._report(partition, batches, self._timed_out(batches))
                 self._notify_freed()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
@@ -205,10 +218,14 @@ class Sender:
         )
         expires_ms = min(self._accumulator.expires_ms(load[queue]) for queue in payloads)
         timeout_ms = min(self._config.request_timeout_ms, expires_ms - self._clock.monotonic_ms())
+        ticket = object()
+        self._asked[ticket] = (leader.address, self._clock.monotonic_ms())
         try:
             response = await leader.call(leader.log.Produce, request, timeout_ms)
         except KafkaError as error:
             return dict.fromkeys((queue.partition for queue in payloads), error)
+        finally:
+            del self._asked[ticket]
         if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
         answer: Answer = {
@@ -248,7 +265,7 @@ class Sender:
         elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
             self._fail(queue, batches, _explained(queue, error))
         elif self._accumulator.expires_ms(batches) <= now_ms:
-            self._fail(queue, batches, self._timed_out(batches[0]))
+            self._fail(queue, batches, self._timed_out(batches))
         else:
             logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
             self._cluster.lost_leader(queue.partition)
@@ -281,10 +298,13 @@ class Sender:
         for queue, batches in load.items():
             self._fail(queue, batches, error)
 
-    def _timed_out(self, batch: Batch) -> DeliveryTimeout:
+    def _timed_out(self, batches: list[Batch]) -> DeliveryTimeout:
+        """Return the error of these batches of one partition."""
+        records = sum(batch.count for batch in batches)
+        why = next((batch.last_error for batch in batches if batch.last_error), "there was no chance to send them")
         return DeliveryTimeout(
-            f"{batch.count} records for partition {batch.outcome.partition} were not acknowledged within "
-            f"{self._config.delivery_timeout_ms} ms: {batch.last_error or 'there was no chance to send them'}"
+            f"{records} records for partition {batches[0].outcome.partition} were not acknowledged within "
+            f"{self._config.delivery_timeout_ms} ms: {why}"
         )
 
     def _needs_identity(self) -> bool:

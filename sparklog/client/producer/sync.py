@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.blocking import Blocking, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.batches import Headers
@@ -56,5 +56,6 @@ class Producer(Blocking[AsyncProducer]):
 
     send_table = blocking(AsyncProducer.send_table)
     flush = blocking(AsyncProducer.flush)
+    unacknowledged = direct(AsyncProducer.unacknowledged)
     partitions_for = blocking(AsyncProducer.partitions_for)
     close = blocking(AsyncProducer.close)
