@@ -31,7 +31,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.interceptors import Interceptors, ProducerRecord
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.accumulator import Accumulator, TopicQueues
 from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, headers_size
@@ -105,8 +105,7 @@ class AsyncProducer(AsyncClient):
                 self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
             )
             self._sender = Sender(self._accumulator, self._cluster, self.config)
-            self._sending = asyncio.create_task(self._sender.run(), name="sparklog producer")
-            self._sending.add_done_callback(report_defect)
+            self._sending = background(self._sender.run(), "sparklog producer")
         return self
 
     async def send(

@@ -49,7 +49,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import Connection, error_of, raise_error_of
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
 from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
@@ -151,10 +151,9 @@ class Sender:
             while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
                 load = self._load(queues)
                 leader.in_flight += 1
-                task = asyncio.create_task(self._send(leader, load), name="sparklog produce request")
+                task = background(self._send(leader, load), "sparklog produce request")
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
-                task.add_done_callback(report_defect)
 
     def _load(self, queues: deque[PartitionQueue]) -> Load:
         """Take batches for one request from the front of `queues`; removes the queues taken from."""
@@ -313,8 +312,7 @@ class Sender:
     def _identify(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""
         if self._identifying is None:
-            self._identifying = asyncio.create_task(self._ask_for_id(), name="sparklog producer id")
-            self._identifying.add_done_callback(report_defect)
+            self._identifying = background(self._ask_for_id(), "sparklog producer id")
 
     async def _ask_for_id(self) -> None:
         request, timeout_ms = log_pb2.InitProducerIdRequest(), min(self._config.request_timeout_ms, LEARNING_TIMEOUT_MS)
@@ -336,8 +334,7 @@ class Sender:
     def _learn(self, topic: str) -> None:
         """Look up the topic's leaders in the background, one lookup at a time; the batches wait in their queues."""
         if topic not in self._learning:
-            self._learning[topic] = asyncio.create_task(self._look_up(topic), name="sparklog producer leaders")
-            self._learning[topic].add_done_callback(report_defect)
+            self._learning[topic] = background(self._look_up(topic), "sparklog producer leaders")
 
     async def _look_up(self, topic: str) -> None:
         try:
