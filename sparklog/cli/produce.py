@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import click
 
 from sparklog import client
-from sparklog.base.errors import DeliveryTimeout, InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
+from sparklog.base.errors import BufferExhausted, InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
 from sparklog.cli.common import admin_client, bootstrap_option, client_options, json_option, print_json
 from sparklog.cli.json_lines import Line, parse_line
 
@@ -24,6 +26,46 @@ if TYPE_CHECKING:
 Parse = Callable[[bytes], Line]
 PROGRESS_EVERY = 2_000
 TOLD_EVERY_MS = 5_000
+LOOK_EVERY_MS = 250
+NEVER_MS = float("-inf")
+
+
+class Waiting:
+    """Tells every TOLD_EVERY_MS what records wait for, if some have waited that long, and at once if there is an error.
+
+    Runs in a thread: the command itself may wait for its input, for room in the producer's buffer, or for the producer
+    to close.
+    """
+
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def watch(self, producer: Producer) -> None:
+        """Begin to tell of this producer's records."""
+        threading.Thread(target=self._run, args=(producer,), name="sparklog waiting", daemon=True).start()
+
+    def _run(self, producer: Producer) -> None:
+        told_ms = NEVER_MS
+        while not self._ended.wait(LOOK_EVERY_MS / 1000):
+            now_ms = time.monotonic() * 1000
+            if now_ms - told_ms >= TOLD_EVERY_MS and (what := self._what(producer)):
+                click.echo(f"waiting: {what}", err=True)
+                told_ms = now_ms
+
+    def _what(self, producer: Producer) -> str:
+        found = producer.unacknowledged()
+        if found.error or found.waiting_ms >= TOLD_EVERY_MS:
+            return f"{found.records:,} records are not acknowledged yet: {found.why}"
+        if self._failures.is_old and not found.records:
+            return f"for the next line of the input, to end: {self._failures.first}"
+        return ""
 
 
 class Failures:
@@ -32,11 +74,18 @@ class Failures:
     def __init__(self) -> None:
         self.count = 0
         self.first: SparklogError | None = None
+        self._since_ms = 0.0
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the first error came at least TOLD_EVERY_MS ago."""
+        return self.first is not None and time.monotonic() * 1000 - self._since_ms >= TOLD_EVERY_MS
 
     def note(self, _metadata: object, error: SparklogError | None) -> None:
         if error is not None:
             self.count += 1
-            self.first = self.first or error
+            if self.first is None:
+                self._since_ms, self.first = time.monotonic() * 1000, error
 
 
 @click.command("produce")
@@ -83,11 +132,15 @@ def command(
     started = time.monotonic()
     with admin_client(bootstrap) as admin:
         admin.describe_cluster()  # fails at once if no broker answers
+    failures = Failures()
     with (
         _opened(json_lines or plain_file or "-") as (name, lines),
+        _without_log_of_failures(),
+        Waiting(failures) as waiting,
         client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
     ):
-        records = _send_all(producer, topic, partition, parse, name, lines)
+        waiting.watch(producer)
+        records = _send_all(producer, topic, partition, parse, name, lines, failures)
     seconds = time.monotonic() - started
     if as_json:
         print_json({"topic": topic, "records": records, "seconds": round(seconds, 3)})
@@ -96,10 +149,15 @@ def command(
 
 
 def _send_all(
-    producer: Producer, topic: str, partition: int | None, parse: Parse, name: str, lines: Iterator[bytes]
+    producer: Producer,
+    topic: str,
+    partition: int | None,
+    parse: Parse,
+    name: str,
+    lines: Iterator[bytes],
+    failures: Failures,
 ) -> int:
     """Return the number of records written. Raises the first delivery error, or InvalidRecord for an invalid line."""
-    failures = Failures()
     sent = 0
     try:
         for text in lines:
@@ -119,6 +177,9 @@ def _send_all(
     except (ValueError, InvalidRecord, InvalidTimestamp, MessageTooLarge) as wrong:
         _finish(producer, failures, sent)
         raise InvalidRecord(f"{name}:{sent + 1}: {wrong}; the {sent:,} records before it were written") from None
+    except BufferExhausted as full:
+        _finish(producer, failures, sent)
+        raise BufferExhausted(f"{full} ({sent:,} records were written)") from None
     except (EOFError, OSError, zlib.error) as unreadable:
         _finish(producer, failures, sent)
         raise OSError(f"{name}: cannot be read on: {unreadable}; {sent:,} records were written") from None
@@ -127,15 +188,22 @@ def _send_all(
 
 
 def _finish(producer: Producer, failures: Failures, sent: int) -> None:
-    """Wait for all acknowledgements, and print what is outstanding meanwhile. Raises the first delivery error."""
-    while True:
-        try:
-            producer.flush(TOLD_EVERY_MS)
-            break
-        except DeliveryTimeout as waiting:  # each record has its own time-out
-            click.echo(f"waiting: {waiting}", err=True)
+    """Wait for all acknowledgements: each record has its own time-out. Raises the first delivery error."""
+    producer.flush()
     if failures.first:
         raise type(failures.first)(f"{failures.first} ({sent - failures.count:,} records were written)")
+
+
+@contextmanager
+def _without_log_of_failures() -> Iterator[None]:
+    """Leave out the client's log line for each batch that was not delivered: the command's error counts the records."""
+    log = logging.getLogger("sparklog.client.producer.sender")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _plain(separator: str | None) -> Parse:

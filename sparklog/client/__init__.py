@@ -41,6 +41,7 @@ __all__ = [
     "TableDelivery",
     "TableMetadata",
     "TopicPartition",
+    "Unacknowledged",
     "aio",
 ]
 
@@ -66,6 +67,7 @@ _MODULES = {
     "RecordMetadata": "sparklog.client.producer.delivery",
     "TableDelivery": "sparklog.client.producer.delivery",
     "TableMetadata": "sparklog.client.producer.delivery",
+    "Unacknowledged": "sparklog.client.producer.delivery",
     "aio": "sparklog.client.aio",
 }
 
@@ -81,7 +83,14 @@ if TYPE_CHECKING:
     from sparklog.client.maintenance.sync import Maintenance
     from sparklog.client.offsets import ListedOffset
     from sparklog.client.options import AdminOptions, ConsumerOptions, ProducerOptions
-    from sparklog.client.producer.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+    from sparklog.client.producer.delivery import (
+        Delivery,
+        OffsetRange,
+        RecordMetadata,
+        TableDelivery,
+        TableMetadata,
+        Unacknowledged,
+    )
     from sparklog.client.producer.sync import Producer
 else:
     # An admin client needs neither Arrow nor the compiled kernels, which take longest to load.

@@ -37,8 +37,18 @@ class LoopThread:
             raise
 
 
-def report_defect(task: asyncio.Task[None]) -> None:
-    """Log at once that a task has failed instead of running until cancelled."""
+def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Run `work` as a task on the running event loop; its failure is logged at once, as a defect.
+
+    Nothing is printed if the program ends, or closes the loop, without closing the client.
+    """
+    task = asyncio.create_task(work, name=name)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
+    task.add_done_callback(_report_defect)
+    return task
+
+
+def _report_defect(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (failure := task.exception()):
         logger.error("%s failed in a way that is a defect of sparklog", task.get_name(), exc_info=failure)
 

@@ -19,7 +19,14 @@ from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, Produ
 from sparklog.client.listeners import RebalanceListener
 from sparklog.client.maintenance.maintenance import Lease
 from sparklog.client.offsets import ListedOffset
-from sparklog.client.producer.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+from sparklog.client.producer.delivery import (
+    Delivery,
+    OffsetRange,
+    RecordMetadata,
+    TableDelivery,
+    TableMetadata,
+    Unacknowledged,
+)
 from sparklog.docs.configuration import default_of
 from sparklog.docs.markdown import code, line, page, paragraphs, table
 
@@ -35,6 +42,7 @@ VALUES: tuple[type, ...] = (
     TableDelivery,
     TableMetadata,
     OffsetRange,
+    Unacknowledged,
     ConsumerRecord,
     OffsetAndMetadata,
     ListedOffset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,8 +171,55 @@ def test_it_is_told_what_records_wait_for(
     written = sparklog("produce", "strict", "--json-lines", lines({"value": "v"}))
 
     assert (written.status, "wrote 1 records to strict" in written.out) == (0, True)
-    assert "waiting: flush: not everything was acknowledged within 200 ms: " in written.err
+    assert "waiting: 1 records are not acknowledged yet: " in written.err
     assert any("in-sync" in each or "in sync" in each for each in told[:2]), told
+
+
+def test_it_is_told_what_records_wait_for_while_the_input_stays_open(
+    sparklog: Sparklog, monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
+) -> None:
+    """The input ends once it was told; nothing else ends the wait for it."""
+    reading, writing = os.pipe()
+    told: list[str] = []
+    echo = click.echo
+
+    def listen(message: str, **how: Any) -> None:
+        echo(message, **how)
+        told.append(message)
+        if len(told) == 1:
+            with Admin(bootstrap_servers=sparklog_broker.bootstrap) as admin:
+                admin.alter_configs("strict", set={"min.insync.replicas": "1"})
+            os.close(writing)
+
+    sparklog("topics", "create", "strict", "--config", "min.insync.replicas=2")
+    monkeypatch.setattr(produce, "LOOK_EVERY_MS", 10)
+    monkeypatch.setattr(click, "echo", listen)
+    os.write(writing, b"v\n")
+    with open(reading, encoding="utf-8") as input_:
+        monkeypatch.setattr("sys.stdin", input_)
+        written = sparklog("produce", "strict")
+
+    assert (written.status, "wrote 1 records to strict" in written.out) == (0, True)
+    assert told[0].startswith("waiting: 1 records are not acknowledged yet: ")
+    assert "in-sync" in told[0] or "in sync" in told[0]
+
+
+def test_records_that_were_not_delivered_are_counted_in_one_line(
+    sparklog: Sparklog, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = produce.client_options
+    short = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 0}
+    monkeypatch.setattr(produce, "client_options", lambda *given, **more: options(*given, **more) | short)
+    sparklog("topics", "create", "strict", "--config", "min.insync.replicas=2", "--partitions", "4")
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"%d:v\n" % number for number in range(100)))
+    caplog.set_level("WARNING", "sparklog.client")
+
+    refused = sparklog("produce", "strict", "--file", str(path), "--key-separator", ":")
+
+    assert refused.status == 1
+    assert refused.err.splitlines()[-1].endswith("(0 records were written)")
+    assert "were not delivered" not in caplog.text
 
 
 def test_what_the_broker_refuses_is_told(sparklog: Sparklog, lines: Callable[..., str]) -> None:

@@ -25,7 +25,7 @@ from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.membership import Membership
 from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.interceptors import ConsumerInterceptors
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 
 Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 
@@ -150,10 +150,9 @@ class Committer:
         return _RequestedCommit(offsets, ids, self._assignment.held(offsets))
 
     def _start(self, work: Any) -> None:
-        task = asyncio.create_task(work, name="sparklog commit")
+        task = background(work, "sparklog commit")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(report_defect)
 
     def _moved(self) -> dict[TopicPartition, FetchPosition]:
         """Return the positions that are not committed yet."""

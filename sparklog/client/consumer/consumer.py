@@ -35,7 +35,7 @@ from sparklog.client.consumer.positions import Positions
 from sparklog.client.consumer.subscription import select
 from sparklog.client.consumer.subscription_state import COMMITTED, SubscriptionState
 from sparklog.client.interceptors import ConsumerInterceptors
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from sparklog.client.options import ConsumerOptions
 
@@ -88,8 +88,7 @@ class AsyncConsumer(AsyncClient):
             raise ClosedError("the consumer is closed")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._fetching = asyncio.create_task(self._fetcher.run(), name="sparklog consumer")
-            self._fetching.add_done_callback(report_defect)
+            self._fetching = background(self._fetcher.run(), "sparklog consumer")
 
     # Partitions and positions. Changes take effect with the next `poll`; only coroutines wait.
 

@@ -22,7 +22,7 @@ from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership
 from sparklog.client.consumer.subscription import TopicSelection
 from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState
 from sparklog.client.coordinator import Coordinator
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.retry import retrying
 
 
@@ -120,8 +120,7 @@ class ConsumerCoordinator:
     def begin_to_end(self, reason: str) -> asyncio.Task[None]:
         """Start to commit, revoke and leave; the user must make the calls of `next_call_of` meanwhile."""
         self._polling = True
-        task = asyncio.create_task(self._end(reason), name="sparklog group's end")
-        task.add_done_callback(report_defect)
+        task = background(self._end(reason), "sparklog group's end")
         task.add_done_callback(lambda _: self._tell())
         return task
 

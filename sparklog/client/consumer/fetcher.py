@@ -49,7 +49,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection, error_of
 from sparklog.client.consumer.subscription_state import COMMITTED, FetchPosition, SubscriptionState, TopicPartitionState
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
 from sparklog.v1 import log_pb2
 
@@ -178,7 +178,7 @@ class Fetcher:
     def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
         for state in moment:
             state.fetching = True
-        task = asyncio.create_task(work, name="sparklog fetch")
+        task = background(work, "sparklog fetch")
         self._under_way[task] = moment
         task.add_done_callback(self._ended)
 
@@ -186,7 +186,6 @@ class Fetcher:
         for state in self._under_way.pop(task):
             state.fetching = False
         self._woken.set()
-        report_defect(task)
 
     async def _look_up(self, moment: Moment) -> None:
         """Look up the positions of partitions without one."""

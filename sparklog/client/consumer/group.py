@@ -45,7 +45,7 @@ from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership, is
 from sparklog.client.consumer.subscription import TopicSelection
 from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.client.listeners import method
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.v1 import admin_pb2
 
 MISSING_TOPIC_MS = 1_000
@@ -91,8 +91,7 @@ class GroupMembership:
         changed = selection != self._selection
         self._selection, self._listener = selection, listener
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="sparklog group")
-            self._task.add_done_callback(report_defect)
+            self._task = background(self._run(), "sparklog group")
         elif changed:
             self.membership.rejoin("another subscription")
 

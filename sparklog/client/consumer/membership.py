@@ -33,7 +33,7 @@ from sparklog.base.errors import (
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import error_of, raise_error_of
 from sparklog.client.coordinator import Coordinator
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.v1 import groups_pb2
 
 JOIN_MARGIN_MS = 5_000
@@ -136,8 +136,7 @@ class Membership:
                 self._raise(error)
         except RetriableError as error:
             raise RebalanceInProgress(str(error)) from None  # joining again is always right
-        self._heart = asyncio.create_task(self._beat(sent_ms), name="sparklog heartbeat")
-        self._heart.add_done_callback(report_defect)
+        self._heart = background(self._beat(sent_ms), "sparklog heartbeat")
         data: bytes = answer.assignment
         return data
 

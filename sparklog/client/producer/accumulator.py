@@ -329,6 +329,15 @@ class Accumulator:
                     self._close(queue)
             return [batch for queue in self._busy for batch in (*queue.in_flight, *queue.closed)]
 
+    def unacknowledged(self) -> list[Batch]:
+        """Return every batch that waits or is in flight; others may add records to the open ones."""
+        with self._lock:
+            return [
+                batch
+                for queue in self._busy
+                for batch in (*queue.in_flight, *queue.closed, *((queue.open,) if queue.open else ()))
+            ]
+
     def expires_ms(self, batches: Iterable[Batch]) -> int:
         """Return when the first of the batches reaches `delivery_timeout_ms` (monotonic ms)."""
         return min(batch.created_ms for batch in batches) + self._delivery_timeout_ms

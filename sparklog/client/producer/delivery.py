@@ -57,6 +57,27 @@ class TableMetadata(NamedTuple):
     ranges: tuple[OffsetRange, ...]
 
 
+class Unacknowledged(NamedTuple):
+    """Records that were sent and are neither acknowledged nor failed yet.
+
+    `waiting_ms` is the age of the oldest one, `error` the last error that delays some of them, empty if there was none,
+    and `silent` the broker that has not answered a request for longest, as HOST:PORT, for `silent_ms`.
+    """
+
+    records: int
+    waiting_ms: int
+    error: str
+    silent: str
+    silent_ms: int
+
+    @property
+    def why(self) -> str:
+        """The reason why they wait, as far as it is known."""
+        if self.error or not self.silent:
+            return self.error or "there was no chance to send them"
+        return f"{self.silent} has not answered for {self.silent_ms / 1000:.1f} s"
+
+
 OnDelivery = Callable[[RecordMetadata | None, SparklogError | None], None]
 
 

@@ -31,7 +31,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.interceptors import Interceptors, ProducerRecord
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.accumulator import Accumulator, TopicQueues
 from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, headers_size
@@ -41,6 +41,7 @@ from sparklog.client.producer.delivery import (
     OnDelivery,
     RecordMetadata,
     TableDelivery,
+    Unacknowledged,
     settled,
 )
 from sparklog.client.producer.partitioner import STICKY, checked, remembered_partition
@@ -104,8 +105,7 @@ class AsyncProducer(AsyncClient):
                 self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
             )
             self._sender = Sender(self._accumulator, self._cluster, self.config)
-            self._sending = asyncio.create_task(self._sender.run(), name="sparklog producer")
-            self._sending.add_done_callback(report_defect)
+            self._sending = background(self._sender.run(), "sparklog producer")
         return self
 
     async def send(
@@ -179,7 +179,7 @@ class AsyncProducer(AsyncClient):
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await settled(outcomes)
         except TimeoutError:
-            why = self._why_waiting() or "there was no answer"
+            why = self.unacknowledged().why
             raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms: {why}") from None
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -201,6 +201,18 @@ class AsyncProducer(AsyncClient):
             await asyncio.gather(self._sending, return_exceptions=True)
             await self._sender.stop()
             await self._cluster.close()
+
+    def unacknowledged(self) -> Unacknowledged:
+        """Return how many records are neither acknowledged nor failed yet, and what they wait for."""
+        batches = self._accumulator.unacknowledged()
+        silent, silent_ms = self._sender.silent() if self._loop is not None else ("", 0)
+        return Unacknowledged(
+            records=sum(batch.count for batch in batches),
+            waiting_ms=max((self._clock.monotonic_ms() - batch.created_ms for batch in batches), default=0),
+            error=next((batch.last_error for batch in batches if batch.last_error), ""),
+            silent=silent,
+            silent_ms=silent_ms,
+        )
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the numbers of the topic's partitions; raises as `send` does."""
@@ -322,22 +334,21 @@ class AsyncProducer(AsyncClient):
 
     async def _room(self, deadline_ms: int) -> None:
         """Wait until memory has been freed; raises BufferExhausted at the deadline."""
+        began_ms = self._clock.monotonic_ms()
         self._accumulator.hurry()
         try:
             async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
                 await self._sender.freed()
         except TimeoutError:
-            why = self._why_waiting() or "records come faster than they are acknowledged"
+            waiting = self.unacknowledged()
+            is_stuck = waiting.error or waiting.silent_ms >= self._clock.monotonic_ms() - began_ms
+            why = waiting.why if is_stuck else "records come faster than they are acknowledged"
             raise BufferExhausted(
                 f"buffer_memory = {self.config.buffer_memory} stayed used up for max_block_ms = "
                 f"{self.config.max_block_ms}: {why}"
             ) from None
         finally:
             self._accumulator.unhurry()
-
-    def _why_waiting(self) -> str:
-        """Return an error that delays unacknowledged batches; empty if there was none."""
-        return next((batch.last_error for batch in self._accumulator.incomplete() if batch.last_error), "")
 
     def _wake(self) -> None:
         """Wake the sender, from any thread."""

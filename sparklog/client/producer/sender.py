@@ -49,7 +49,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import Connection, error_of, raise_error_of
-from sparklog.client.loop_thread import report_defect
+from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
 from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
@@ -84,6 +84,8 @@ class Sender:
         self._identity = NOBODY
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
+        self._asked: dict[object, tuple[str, int]] = {}
+        """Address of each request without an answer, and since when (monotonic ms)."""
         self._behind_since_ms: dict[PartitionQueue, int] = {}
         """Since when (monotonic ms) the leaders of a partition only answer that a sequence number is out of order."""
 
@@ -95,14 +97,25 @@ class Sender:
         """Wait until memory is freed next."""
         await self._freed.wait()
 
+    def silent(self) -> tuple[str, int]:
+        """Return the broker that has not answered a request for longest, and for how many ms; empty if there is none.
+
+        May be called from any thread.
+        """
+        address, since_ms = min(list(self._asked.values()), key=lambda asked: asked[1], default=("", 0))
+        return (address, self._clock.monotonic_ms() - since_ms) if address else ("", 0)
+
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
             self._woken.clear()
             now_ms = self._clock.monotonic_ms()
             if expired := self._accumulator.expire(now_ms):
+                by_partition: dict[TopicPartition, list[Batch]] = {}
                 for batch in expired:
-                    self._report(batch.outcome.partition, [batch], self._timed_out(batch))
+                    by_partition.setdefault(batch.outcome.partition, []).append(batch)
+                for partition, batches in by_partition.items():
+                    self._report(partition, batches, self._timed_out(batches))
                 self._notify_freed()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
@@ -138,10 +151,9 @@ class Sender:
             while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
                 load = self._load(queues)
                 leader.in_flight += 1
-                task = asyncio.create_task(self._send(leader, load), name="sparklog produce request")
+                task = background(self._send(leader, load), "sparklog produce request")
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
-                task.add_done_callback(report_defect)
 
     def _load(self, queues: deque[PartitionQueue]) -> Load:
         """Take batches for one request from the front of `queues`; removes the queues taken from."""
@@ -205,10 +217,14 @@ class Sender:
         )
         expires_ms = min(self._accumulator.expires_ms(load[queue]) for queue in payloads)
         timeout_ms = min(self._config.request_timeout_ms, expires_ms - self._clock.monotonic_ms())
+        ticket = object()
+        self._asked[ticket] = (leader.address, self._clock.monotonic_ms())
         try:
             response = await leader.call(leader.log.Produce, request, timeout_ms)
         except KafkaError as error:
             return dict.fromkeys((queue.partition for queue in payloads), error)
+        finally:
+            del self._asked[ticket]
         if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
         answer: Answer = {
@@ -248,7 +264,7 @@ class Sender:
         elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
             self._fail(queue, batches, _explained(queue, error))
         elif self._accumulator.expires_ms(batches) <= now_ms:
-            self._fail(queue, batches, self._timed_out(batches[0]))
+            self._fail(queue, batches, self._timed_out(batches))
         else:
             logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
             self._cluster.lost_leader(queue.partition)
@@ -281,10 +297,13 @@ class Sender:
         for queue, batches in load.items():
             self._fail(queue, batches, error)
 
-    def _timed_out(self, batch: Batch) -> DeliveryTimeout:
+    def _timed_out(self, batches: list[Batch]) -> DeliveryTimeout:
+        """Return the error of these batches of one partition."""
+        records = sum(batch.count for batch in batches)
+        why = next((batch.last_error for batch in batches if batch.last_error), "there was no chance to send them")
         return DeliveryTimeout(
-            f"{batch.count} records for partition {batch.outcome.partition} were not acknowledged within "
-            f"{self._config.delivery_timeout_ms} ms: {batch.last_error or 'there was no chance to send them'}"
+            f"{records} records for partition {batches[0].outcome.partition} were not acknowledged within "
+            f"{self._config.delivery_timeout_ms} ms: {why}"
         )
 
     def _needs_identity(self) -> bool:
@@ -293,8 +312,7 @@ class Sender:
     def _identify(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""
         if self._identifying is None:
-            self._identifying = asyncio.create_task(self._ask_for_id(), name="sparklog producer id")
-            self._identifying.add_done_callback(report_defect)
+            self._identifying = background(self._ask_for_id(), "sparklog producer id")
 
     async def _ask_for_id(self) -> None:
         request, timeout_ms = log_pb2.InitProducerIdRequest(), min(self._config.request_timeout_ms, LEARNING_TIMEOUT_MS)
@@ -316,8 +334,7 @@ class Sender:
     def _learn(self, topic: str) -> None:
         """Look up the topic's leaders in the background, one lookup at a time; the batches wait in their queues."""
         if topic not in self._learning:
-            self._learning[topic] = asyncio.create_task(self._look_up(topic), name="sparklog producer leaders")
-            self._learning[topic].add_done_callback(report_defect)
+            self._learning[topic] = background(self._look_up(topic), "sparklog producer leaders")
 
     async def _look_up(self, topic: str) -> None:
         try:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 from typing import Any, Unpack
+from weakref import WeakKeyDictionary
 
-from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.blocking import Blocking, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.batches import Headers
 from sparklog.client.producer.delivery import Delivery, OnDelivery
 from sparklog.client.producer.producer import AsyncProducer
+
+logger = logging.getLogger(__name__)
 
 
 class Producer(Blocking[AsyncProducer]):
@@ -26,6 +32,7 @@ class Producer(Blocking[AsyncProducer]):
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(AsyncProducer(**options))
+        _started_in[self._core] = os.getpid()
         self.config = self._core.config
         self._run(self._core.start())
         self._try_send = self._core.try_send
@@ -56,5 +63,22 @@ class Producer(Blocking[AsyncProducer]):
 
     send_table = blocking(AsyncProducer.send_table)
     flush = blocking(AsyncProducer.flush)
+    unacknowledged = direct(AsyncProducer.unacknowledged)
     partitions_for = blocking(AsyncProducer.partitions_for)
     close = blocking(AsyncProducer.close)
+
+
+_started_in: WeakKeyDictionary[AsyncProducer, int] = WeakKeyDictionary()
+"""The process of each producer. One that sends lives on without its Producer: its task holds it."""
+
+
+@atexit.register
+def _tell_what_is_lost() -> None:
+    """Count the records that are lost with producers of this process that were not closed."""
+    process = os.getpid()
+    if lost := sum(
+        each.unacknowledged().records for each, started_in in list(_started_in.items()) if started_in == process
+    ):
+        logger.warning(
+            "Producer not closed: %d records were not sent; call close() or use it in a with statement", lost
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparklog.base.errors import (
+    BufferExhausted,
     CorruptRecord,
     DeliveryTimeout,
     InvalidRecord,
@@ -77,6 +78,37 @@ async def test_a_request_that_hangs_ends_with_the_records_time(broker: ScriptedB
 
     with pytest.raises(DeliveryTimeout, match="not acknowledged within 200 ms"):
         await asyncio.wait_for(_known(delivery), PATIENCE_S)
+    await producer.close()
+
+
+async def test_a_broker_that_hangs_is_named_when_the_buffer_is_full(broker: ScriptedBroker) -> None:
+    """Nothing has failed yet: its requests have no time-out before max_block_ms is over."""
+    producer = producer_of(broker, buffer_memory=2_000, max_block_ms=500, acks="1")
+    await (await producer.send("t", b"v", partition=0))
+    assert producer.unacknowledged().records == 0
+    broker.script.append(HANG)
+    await producer.send("t", b"x" * 1_500, partition=0)
+    await until(lambda: broker.requests == 2, "the request has come")
+
+    with pytest.raises(BufferExhausted, match=rf": {broker.address} has not answered for \d+\.\d s$"):
+        await producer.send("t", b"x" * 1_500, partition=0)
+    waiting = producer.unacknowledged()
+    assert (waiting.records, waiting.error, waiting.silent) == (1, "", broker.address)
+    with pytest.raises(DeliveryTimeout, match=f"{broker.address} has not answered"):
+        await producer.flush(10)
+    await producer.close(timeout_ms=0)
+
+
+async def test_a_time_out_is_logged_once_for_a_partition(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.id_script.extend([NotEnoughReplicas("few")] * 10_000)
+    producer = producer_of(broker, delivery_timeout_ms=200, request_timeout_ms=100, batch_size=100)
+    deliveries = [await producer.send("t", b"x" * 80, partition=0) for _ in range(20)]
+    for delivery in deliveries:
+        with pytest.raises(DeliveryTimeout):
+            await asyncio.wait_for(_known(delivery), PATIENCE_S)
+    assert caplog.text.count("were not delivered") < len(deliveries) / 2
     await producer.close()
 
 
