@@ -106,6 +106,8 @@ class ClassicGroup:
     """None: not known."""
     _common: set[str] | None = None
     """The protocols that all members support; None: to be computed. Cached because thousands of members may join."""
+    _metadata_bytes: int | None = None
+    """As `_common`: the bytes of all members' metadata."""
 
     # The interface of every group (group.py)
 
@@ -208,6 +210,13 @@ class ClassicGroup:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
 
+    def metadata_bytes_with(self, member_id: str, protocols: Protocols) -> int:
+        """Return the bytes of all members' metadata once this member has these protocols."""
+        if self._metadata_bytes is None:
+            self._metadata_bytes = sum(metadata_bytes(member.protocols) for member in self.members.values())
+        before = self.members.get(member_id)
+        return self._metadata_bytes + metadata_bytes(protocols) - (metadata_bytes(before.protocols) if before else 0)
+
     def choose_protocol(self) -> str:
         """Return the protocol that most members prefer, of those that all members support."""
         candidates = self._common_protocols()
@@ -232,6 +241,7 @@ class ClassicGroup:
     def add(self, member: ClassicMember) -> None:
         if self._common is not None:
             self._common = self._common & member.protocol_names if self.members else None
+        self._metadata_bytes = self.metadata_bytes_with(member.member_id, member.protocols)
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -240,6 +250,7 @@ class ClassicGroup:
 
     def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
         """Replace the protocols that a member supports."""
+        self._metadata_bytes = self.metadata_bytes_with(member.member_id, protocols)
         before, member.protocols = member.protocol_names, tuple(protocols)
         if before != member.protocol_names:
             self._common = None
@@ -251,7 +262,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self._common = None
+        self._common = self._metadata_bytes = None
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader == member_id:
@@ -337,7 +348,7 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.generation = value.generation
         self.leader = value.leader
-        self._common = None
+        self._common = self._metadata_bytes = None
         self.members = {each.member_id: self._restore_member(each, value.protocol) for each in value.members}
         self.static_members = {
             each.group_instance_id: each.member_id for each in value.members if each.group_instance_id is not None
@@ -359,6 +370,10 @@ class ClassicGroup:
             )
         member.assignment = kept.assignment
         return member
+
+
+def metadata_bytes(protocols: Protocols) -> int:
+    return sum(len(metadata) for _, metadata in protocols)
 
 
 def _read_topics(metadata: bytes) -> Iterable[str]:

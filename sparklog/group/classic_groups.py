@@ -17,10 +17,12 @@ A new generation forms in two phases:
 - A returning static member keeps its place under a new id, and the old id is fenced. In a stable group this starts no
   rebalance, unless it would change the protocol.
 - A refused request raises a KafkaError before anything has changed. Exception, as in Kafka: a join refused with
-  GROUP_MAX_SIZE_REACHED removes the member.
+  GROUP_MAX_SIZE_REACHED because the group has too many members removes the member.
 
-Differs from Kafka: a group is Stable as soon as the assignment is appended (replayed), not when it is committed.
-Members get it at the same time as in Kafka, once it is committed.
+Differs from Kafka: the metadata of a group's members may have at most 16 times message.max.bytes in all, or a join is
+refused with GROUP_MAX_SIZE_REACHED. Kafka keeps more, but cannot write the group then: its record must fit into one
+message, with the metadata of one protocol. A group is Stable as soon as the assignment is appended (replayed), not when
+it is committed. Members get it at the same time as in Kafka, once it is committed.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupVal
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
+MOST_METADATA = 16
+"""How many times the size of a message the metadata of a group's members may have in all."""
 
 
 class GroupCreated(NamedTuple):
@@ -110,6 +114,7 @@ class ClassicGroups:
             group = ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms)
         group.check_alive()
         self._check_room(group, request.member_id)
+        self._check_metadata(group, request)
         if not group.supports(request.protocol_type, request.protocols):
             raise InconsistentGroupProtocol(
                 f"group {group.group_id!r} has no protocol in common with {request.protocol_type!r} "
@@ -208,6 +213,15 @@ class ClassicGroups:
         if not has_place:
             group.remove(member_id)
             raise GroupMaxSizeReached(f"group {group.group_id!r} has {limit} members already")
+
+    def _check_metadata(self, group: ClassicGroup, request: JoinGroup) -> None:
+        """Raise GroupMaxSizeReached if the members' metadata would not fit into many records."""
+        most = MOST_METADATA * self._config.topic_defaults.max_message_bytes
+        member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
+        if group.metadata_bytes_with(member_id, request.protocols) > most:
+            raise GroupMaxSizeReached(
+                f"the members of group {group.group_id!r} have more than {most} bytes of metadata"
+            )
 
     def _join_new(
         self, group: ClassicGroup, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work

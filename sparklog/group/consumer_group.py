@@ -78,6 +78,10 @@ class ConsumerGroup:
         self.assigned_at_ms = 0
         """Time of the target assignment."""
         self.members: dict[str, ConsumerMember] = {}
+        self._name_counts: Counter[str] = Counter()
+        self._regex_counts: Counter[str] = Counter()
+        """How many members are subscribed to each topic name and regular expression; counted anew, thousands of joins
+        would take a time that is quadratic in the members."""
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}
@@ -98,6 +102,7 @@ class ConsumerGroup:
         other.epoch, other.metadata_hash = self.epoch, self.metadata_hash
         other.target_epoch, other.assigned_at_ms = self.target_epoch, self.assigned_at_ms
         other.members, other.static_members = self.members.copy(), self.static_members.copy()
+        other._name_counts, other._regex_counts = self._name_counts.copy(), self._regex_counts.copy()
         other.target, other.owners, other.regexes = self.target.copy(), self.owners.copy(), self.regexes.copy()
         other.rejoining, other.compared_with = self.rejoining, self.compared_with
         other.matched_with = self.matched_with.copy()
@@ -170,9 +175,7 @@ class ConsumerGroup:
             raise NonEmptyGroup(f"group {self.group_id!r} has {len(self.members)} members")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in member.subscribed_topic_names for member in self.members.values()) or any(
-            topic in found.topics for found in self.regexes.values()
-        )
+        return topic in self._name_counts or any(topic in found.topics for found in self.regexes.values())
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
         """Return the time of the commit, whatever the group's state, as in Kafka; subscriptions protect offsets."""
@@ -221,8 +224,7 @@ class ConsumerGroup:
 
     def subscribed_names(self) -> set[str]:
         """Return all topic names that a member is subscribed to."""
-        names = {name for member in self.members.values() for name in member.subscribed_topic_names}
-        return names.union(*(found.topics for found in self.regexes.values()))
+        return set(self._name_counts).union(*(found.topics for found in self.regexes.values()))
 
     def hash_topics(self) -> int:
         """Return a digest of the names, ids and partition counts of the topics that the group reads; 0 if none."""
@@ -239,7 +241,7 @@ class ConsumerGroup:
 
     def regex_counts(self) -> Mapping[str, int]:
         """Return the number of members subscribed to each regular expression."""
-        return Counter(m.subscribed_topic_regex for m in self.members.values() if m.subscribed_topic_regex)
+        return self._regex_counts
 
     def _existing(self, names: Collection[str]) -> dict[UUID, int]:
         found = (self.topics.find(name) for name in names)
@@ -281,6 +283,7 @@ class ConsumerGroup:
             self._put((old or ConsumerMember(member_id=member_id)).with_member_value(value))
         elif old is not None:
             self._release(old)
+            self._count(old, -1)
             del self.members[member_id]
             if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
                 del self.static_members[old.instance_id]
@@ -295,10 +298,21 @@ class ConsumerGroup:
     def _put(self, member: ConsumerMember) -> None:
         if old := self.members.get(member.member_id):
             self._release(old)
+            self._count(old, -1)
+        self._count(member, 1)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.owners.update(dict.fromkeys(_all(member), member.member_id))
+
+    def _count(self, member: ConsumerMember, by: int) -> None:
+        """Count a member's subscription, or no longer (`by` -1)."""
+        names, regex = member.subscribed_topic_names, member.subscribed_topic_regex
+        for counts, keys in ((self._name_counts, names), (self._regex_counts, (regex,) if regex else ())):
+            for key in keys:
+                counts[key] += by
+                if not counts[key]:
+                    del counts[key]
 
     def _release(self, member: ConsumerMember) -> None:
         for partition in _all(member):

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import check_topic
@@ -59,22 +59,20 @@ async def handle(
             continue
         if left == 0:
             return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic=name, partition=0))
-        topic = _describe(describer, name)
         first = cursor.partition if name == cursor.topic else 0
-        page = topic.partitions[first : first + left]
-        found.append(replace(topic, partitions=page))
-        left -= max(1, len(page))  # a missing topic counts too, as it is work
-        if first + len(page) < len(topic.partitions):
-            return DescribeTopicPartitionsResponse(
-                topics=found, next_cursor=Cursor(topic=name, partition=first + len(page))
-            )
+        topic = _describe(describer, name, first, left)
+        found.append(topic)
+        end = first + len(topic.partitions)
+        left -= max(1, len(topic.partitions))  # a missing topic counts too, as it is work
+        if (known := metadata.find(name)) and end < len(known.partitions):
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic=name, partition=end))
     return DescribeTopicPartitionsResponse(topics=found)
 
 
-def _describe(describer: TopicDescriber, name: str) -> TopicMetadata:
+def _describe(describer: TopicDescriber, name: str, first: int, count: int) -> TopicMetadata:
     try:
         check_topic(name)
-        return describer.describe(describer.metadata.get(name))
+        return describer.describe(describer.metadata.get(name), first, count)
     except KafkaError as error:
         return TopicMetadata(name=name, error=error)
 

@@ -33,10 +33,14 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicQuery:
-    """A topic by name, or by id if `name` is None."""
+    """A topic by name, or by id if `name` is None; of its partitions, some in a row."""
 
     name: str | None = None
     topic_id: UUID | None = None
+    first: int = 0
+    """The first partition to describe. A topic that does not exist is left out unless this is 0."""
+    count: int | None = None
+    """How many partitions to describe; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +89,14 @@ class TopicDescriber:
     metadata: MetadataCache
     replicas: ReplicaManager
 
-    def describe(self, topic: Topic) -> TopicMetadata:
+    def describe(self, topic: Topic, first: int = 0, count: int | None = None) -> TopicMetadata:
+        """Describe a topic with its partitions from `first` on, at most `count` of them."""
+        infos = topic.partitions[first : None if count is None else first + count]
         return TopicMetadata(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=[self._partition(topic.name, number, info) for number, info in enumerate(topic.partitions)],
+            partitions=[self._partition(topic.name, number, info) for number, info in enumerate(infos, first)],
         )
 
     def _partition(self, topic: str, number: int, info: PartitionInfo) -> PartitionMetadata:
@@ -129,23 +135,26 @@ async def handle(
 ) -> MetadataResponse:
     describer = TopicDescriber(info=info, metadata=metadata, replicas=replicas)
 
-    async def find(query: TopicQuery) -> TopicMetadata:
+    async def find(query: TopicQuery) -> TopicMetadata | None:
         try:
             if query.name is None:
-                return describer.describe(metadata.get_by_id(query.topic_id or UUID(int=0)))
-            if query.name not in metadata:
+                topic = metadata.get_by_id(query.topic_id or UUID(int=0))
+                return describer.describe(topic, query.first, query.count)
+            if query.name not in metadata and not query.first:
                 check_topic(query.name)
                 if may_create and query.name not in INTERNAL_TOPICS:
                     await topics.create_if_missing(query.name)
-            return describer.describe(metadata.get(query.name))
+            return describer.describe(metadata.get(query.name), query.first, query.count)
         except KafkaError as error:
+            if query.first:
+                return None
             return TopicMetadata(name=query.name, topic_id=None if query.name else query.topic_id, error=error)
 
     may_create = request.allow_auto_topic_creation and config.auto_create_topics_enable
     if request.topics is None:
         found = [describer.describe(topic) for topic in metadata]
     else:
-        found = [await find(query) for query in request.topics]
+        found = [topic for query in request.topics if (topic := await find(query))]
     return MetadataResponse(
         cluster_id=cluster_id,
         controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.index import load_request_schema
 
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import Topic
 from sparklog.runtime.slices import FEW
 from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.apis import TRANSLATIONS, metadata
@@ -30,6 +33,7 @@ from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
 PRODUCE, FETCH, METADATA, OFFSET_FETCH, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 3, 9, 11, 18, 20
+DESCRIBE_TOPIC_PARTITIONS = 75
 LAST = 77
 """The correlation id of the request behind the one that is tried out."""
 APIS = {translation.api.name: translation for translation in TRANSLATIONS}
@@ -148,6 +152,38 @@ def test_topics_are_described_in_parts(
     assert {topic.name: len(topic.partitions) for topic in everything.topics}.items() >= {
         (name, number + 1) for number, name in enumerate(names)
     }
+
+
+def test_others_have_their_turn_while_much_is_described(
+    kafka_broker: RunningBroker, kafka_bootstrap: str, kafka_address: tuple[str, int], new_name: Callable[[], str]
+) -> None:
+    """One topic of many partitions, and many names of no topics."""
+    name = new_name()
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)
+    large, cache = f"{name}-large", kafka_broker.node.broker.metadata
+    topic = cache.get(name)
+    many = dataclasses.replace(topic, name=large, topic_id=UUID(int=1), partitions=topic.partitions * 3_000)
+    kafka_broker.run(_put(cache, many))
+    names = [{"name": f"{number}"} for number in range(40_000)]
+    try:
+        with Wire(kafka_address) as wire, most_calls(kafka_broker) as most:
+            found = wire.send(METADATA, 4, topics=[{"name": large}, *names], allow_auto_topic_creation=False)
+            pages = wire.send(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": large}], response_partition_limit=2_000)
+    finally:
+        kafka_broker.run(_remove(cache, large))
+    assert [topic.name for topic in found.topics] == [large, *(each["name"] for each in names)]
+    assert [part.partition_index for part in found.topics[0].partitions] == [*range(3_000)]
+    assert [part.partition_index for part in pages.topics[0].partitions] == [*range(2_000)]
+    assert most.calls < MOST_CALLS / 4, most
+
+
+async def _put(cache: MetadataCache, topic: Topic) -> None:
+    cache.put(topic)
+
+
+async def _remove(cache: MetadataCache, name: str) -> None:
+    cache.remove(name)
 
 
 def ask(wire: Wire, request: Any) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.runtime.slices import in_parts
+from sparklog.runtime.slices import in_parts, of_many
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.responses import (
@@ -23,7 +22,7 @@ from sparklog.server.kafka.responses import (
     broker_address,
     with_listener,
 )
-from sparklog.server.kafka.translation import KafkaCall, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
 FIRST_WITH_NONE_FOR_ALL = 1
@@ -34,28 +33,42 @@ PART = 200
 
 async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
-    queries = _queries(call.version, request)
-    create = queries is not None and getattr(request, "allow_auto_topic_creation", True)
-    parts = _parts(call.broker.metadata, queries)
+    is_all = request.topics is None or (call.version < FIRST_WITH_NONE_FOR_ALL and not request.topics)
+    create = not is_all and getattr(request, "allow_auto_topic_creation", True)
+    if is_all:
+        queries = [TopicQuery(name=topic.name) for topic in call.broker.metadata]
+    elif len(request.topics) <= PART:
+        queries = _queries(call.version, request)
+    else:
+        queries = await asyncio.to_thread(_queries, call.version, request)
     serve_part = partial(_serve_part, call, request, create)
-    if len(parts) == 1:
+    if len(queries) <= PART and len(parts := list(_parts(call.broker.metadata, queries))) == 1:
         return await serve_part(parts[0])
-    answers = await call.broker.slices.each(parts, serve_part)
-    if queries is None:
+    answers = await call.broker.slices.each(_parts(call.broker.metadata, queries), serve_part)
+    if is_all:
         answers = [_without_gone(answer) for answer in answers]
-    return (await asyncio.to_thread(lambda: write(join(answers, ("topics",)))),)
+    return (await asyncio.to_thread(lambda: write(join(answers, PARTITIONS.tells))),)
 
 
-def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> list[list[TopicQuery]]:
-    """Split the topics into parts of about `PART` partitions. Duplicate topics are dropped, as in Kafka."""
+def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery]) -> Iterator[list[TopicQuery]]:
+    """Split the topics into at least one part, of at most `PART` partitions. A larger topic is split, too."""
 
-    def weigh(query: TopicQuery) -> int:
-        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id or UUID(int=0))
+    def count(query: TopicQuery) -> int:
+        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id)
         return len(topic.partitions) if topic else 1
 
-    if queries is None:
-        queries = [TopicQuery(name=topic.name) for topic in metadata]
-    return in_parts(dict.fromkeys(queries), weigh, PART)
+    def weigh(query: TopicQuery) -> int:
+        return min(PART, count(query))
+
+    for some in of_many(queries, PART) if queries else [()]:
+        pieces = [piece for query in some for piece in _pieces(query, count(query))]
+        yield from in_parts(pieces, weigh, PART)
+
+
+def _pieces(query: TopicQuery, partitions: int) -> Sequence[TopicQuery]:
+    if partitions <= PART:
+        return (query,)
+    return [dataclasses.replace(query, first=first, count=PART) for first in range(0, partitions, PART)]
 
 
 async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
@@ -87,14 +100,12 @@ def _without_gone(answer: Message) -> Message:
     return dataclasses.replace(answer, topics=tuple(topic for topic in answer.topics if topic.error_code != gone))
 
 
-def _queries(version: int, request: Message) -> list[TopicQuery] | None:
-    """Return the requested topics; None for all. Raises InvalidRequest if the version does not support ids."""
-    if request.topics is None or (version < FIRST_WITH_NONE_FOR_ALL and not request.topics):
-        return None
+def _queries(version: int, request: Message) -> list[TopicQuery]:
+    """Return the requested topics, each once, as in Kafka. Raises InvalidRequest if the version has no ids."""
     queries = [TopicQuery(name=topic.name, topic_id=getattr(topic, "topic_id", None)) for topic in request.topics]
     if version < FIRST_WITH_TOPIC_IDS and any(query.name is None or query.topic_id for query in queries):
         raise InvalidRequest(f"version {version} of Metadata finds topics by their names only")
-    return [TopicQuery(topic_id=query.topic_id) if query.topic_id else query for query in queries]
+    return list(dict.fromkeys(TopicQuery(topic_id=query.topic_id) if query.topic_id else query for query in queries))
 
 
 def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
