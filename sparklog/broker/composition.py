@@ -19,7 +19,7 @@ from sparklog.base.listeners import protocols_of
 from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
-from sparklog.broker.fetch_sessions import FetchSessions
+from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
@@ -115,7 +115,9 @@ def compose(given: Dependencies) -> Services:
         replacements=Replacements(replicas, clock, given.metrics, lambda: given.new_id().hex),
         producer_ids=producer_ids,
         metrics=given.metrics,
-        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, given.new_session_id),
+        fetch_sessions=FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, given.new_session_id, MAX_PARTITIONS
+        ),
         follower_fetches=follower_fetches,
         slices=given.slices,
         waiting=given.waiting,

@@ -20,6 +20,10 @@ When all slots are taken, a new session evicts the least recently used one if th
 ago. Otherwise it evicts the smallest session created more than `EVICTION_MS` ago, if the new one is larger. Otherwise
 the client gets no session and continues with full fetches.
 
+All sessions together also have a limited number of partitions, as each takes some hundred bytes. A new session that
+needs more evicts others by the same rules, or is not opened. A session that grows beyond the limit evicts others too,
+or is closed: the client gets FETCH_SESSION_ID_NOT_FOUND and begins with a full fetch.
+
 Pure: the caller provides the time with each call, and a function for new ids.
 """
 
@@ -28,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import inf
 from uuid import UUID
 
 from sparklog.base.errors import (
@@ -42,6 +47,8 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
+MAX_PARTITIONS = 100_000
+"""Of all consumers' sessions: some 40 MB."""
 _LAST_EPOCH = 2**31 - 1
 Key = tuple[UUID | str | None, int]
 """A partition in a session: the topic's id, or its name in a session that uses names, and the partition number."""
@@ -198,8 +205,11 @@ class FetchContext:
 class FetchSessions:
     """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
 
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots: int, new_id: Callable[[], int], max_partitions: float = inf) -> None:
         """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken."""
+        self._max_partitions = max_partitions
+        self._partitions = 0
+        """Of all sessions."""
         self._slots = slots
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -222,14 +232,16 @@ class FetchSessions:
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._close(session_id)
             return FetchContext(asked=asked, opens_session=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids)
         session = self._find(session_id, epoch, uses_topic_ids)
+        self._close(session_id)
         session.update(asked, forgotten)
-        del self._sessions[session_id]
         if not session.partitions:
             return FetchContext(asked=asked)
-        self._sessions[session_id] = session
+        if not self._make_room(len(session.partitions), now_ms):
+            raise FetchSessionIdNotFound(f"fetch session {session_id} has become too large for this broker")
+        self._add(session)
         session.last_used_ms = now_ms
         session.epoch = _next_epoch(epoch)
         return FetchContext(session=session, epoch_after=session.epoch)
@@ -245,7 +257,7 @@ class FetchSessions:
             if context.session.epoch != context.epoch_after:
                 raise InvalidFetchSessionEpoch(f"fetch session {context.session.session_id} went on meanwhile")
             return context.session.session_id, context.session.select(found)
-        if context.opens_session and (len(self._sessions) < self._slots or self._evict(len(found), now_ms)):
+        if context.opens_session and self._make_room(len(found), now_ms):
             return self._open(context, found, now_ms), found
         return NO_SESSION, found
 
@@ -263,23 +275,42 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        self._sessions[session_id] = FetchSession(
-            session_id=session_id,
-            uses_topic_ids=context.uses_topic_ids,
-            created_ms=now_ms,
-            last_used_ms=now_ms,
-            epoch=_next_epoch(INITIAL_EPOCH),
-            partitions={
-                asked.key: Cached(
-                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
-                )
-                for asked, part in zip(context.asked, found, strict=True)
-            },
+        self._add(
+            FetchSession(
+                session_id=session_id,
+                uses_topic_ids=context.uses_topic_ids,
+                created_ms=now_ms,
+                last_used_ms=now_ms,
+                epoch=_next_epoch(INITIAL_EPOCH),
+                partitions={
+                    asked.key: Cached(
+                        asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
+                    )
+                    for asked, part in zip(context.asked, found, strict=True)
+                },
+            )
         )
         return session_id
 
+    def _add(self, session: FetchSession) -> None:
+        self._sessions[session.session_id] = session
+        self._partitions += len(session.partitions)
+
+    def _close(self, session_id: int) -> None:
+        if session := self._sessions.pop(session_id, None):
+            self._partitions -= len(session.partitions)
+
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        """Return whether there is room for a session of `size` partitions, if need be instead of others."""
+        if size > self._max_partitions:
+            return False
+        while len(self._sessions) >= self._slots or self._partitions + size > self._max_partitions:
+            if not self._evict(size, now_ms):
+                return False
+        return True
+
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Evict a session for a new one of `size` partitions. Return whether there is a free slot now."""
+        """Evict a session for a new one of `size` partitions. Return whether there was one."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -288,7 +319,7 @@ class FetchSessions:
             oldest = min(old, key=lambda each: len(each.partitions), default=None)
             if oldest is None or len(oldest.partitions) >= size:
                 return False
-        del self._sessions[oldest.session_id]
+        self._close(oldest.session_id)
         return True
 
 

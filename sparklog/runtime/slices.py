@@ -42,6 +42,8 @@ class Slices:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._thread = asyncio.Lock()
+        self._slice_ends: float | None = None
+        """Of the requests that have begun in this turn of the event loop."""
         self.few = asyncio.Semaphore(FEW)
         """Hold it while a large request with many names is in memory. Such a request takes many times its bytes there,
         and serving more of them at once makes none faster."""
@@ -50,6 +52,20 @@ class Slices:
         """Return what `do` returns in a thread, one at a time: the event loop waits for every thread that computes."""
         async with self._thread:
             return await asyncio.to_thread(do)
+
+    async def begin(self) -> None:
+        """Begin a slice of a request that gives way seldom or never, but not if this turn's slice is over by now.
+
+        A hundred such requests may arrive in one turn of the event loop.
+        """
+        if self._slice_ends is None:
+            self._slice_ends = monotonic() + SLICE_S
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        elif monotonic() >= self._slice_ends:
+            await self.give_way()
+
+    def _end_turn(self) -> None:
+        self._slice_ends = None
 
     async def give_way(self) -> None:
         """Let other tasks run, first those that gave way earlier."""

@@ -34,9 +34,9 @@ def found(partition: int, high_watermark: int = 0, log_start: int = 0, size: int
 class Client:
     """Fetches against a cache of sessions, with whatever answers a test gives."""
 
-    def __init__(self, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10, **limits: int) -> None:
         numbers = itertools.count(1)
-        self.sessions = FetchSessions(slots, lambda: next(numbers))
+        self.sessions = FetchSessions(slots, lambda: next(numbers), **limits)
 
     def fetch(self, session_id, epoch, partitions=(), forget=(), answers=(), now=NOW, by_id=False):
         """-> what was read, the session's id, and what the client was told."""
@@ -188,6 +188,36 @@ def test_a_small_old_session_gives_way_to_a_larger_one_only() -> None:
     assert client.fetch(large, 2, now=later)[1] == large
     with pytest.raises(FetchSessionIdNotFound):
         client.fetch(small, 2, now=later)
+
+
+def test_all_sessions_together_have_a_limited_number_of_partitions() -> None:
+    client = Client(max_partitions=5)
+    assert client.fetch(0, FULL, [asked(number) for number in range(6)])[1] == 0
+    _, first, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
+    assert client.fetch(0, FULL, [asked(number) for number in range(3)])[1] == 0
+    _, second, _ = client.fetch(0, FULL, [asked(0), asked(1)])
+    assert client.fetch(first, 1)[1] == first
+    client.fetch(second, LAST)
+    _, third, _ = client.fetch(0, FULL, [asked(0)])
+    assert client.fetch(third, 1, [asked(1)], forget=[0])[1] == third
+    client.fetch(first, 2, forget=[0, 1])
+    later = NOW + EVICTION_MS + 1
+    client.fetch(third, 2, now=later)
+    assert client.fetch(0, FULL, [asked(number) for number in range(4)], now=later)[1] != 0
+    assert client.fetch(third, 3, now=later)[1] == third
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(first, 3, now=later)
+
+
+def test_a_session_that_becomes_too_large_for_all_is_closed() -> None:
+    client = Client(max_partitions=5)
+    _, first, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
+    _, second, _ = client.fetch(0, FULL, [asked(0)])
+    assert client.fetch(second, 1, [asked(1)])[1] == second
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(second, 2, [asked(2)])
+    assert client.fetch(first, 1)[1] == first
+    assert client.fetch(0, FULL, [asked(0), asked(1)])[1] != 0
 
 
 def test_without_slots_nobody_gets_a_session() -> None:

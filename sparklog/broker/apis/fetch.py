@@ -70,7 +70,7 @@ from sparklog.runtime.slices import Slices, of_many
 TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
-"""In larger requests: partitions between two looks at the clock."""
+"""In larger requests: partitions between two looks at the clock. Few smaller ones fill a turn of the event loop."""
 Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
@@ -133,6 +133,8 @@ class Fetch:
             now_ms=self.clock.monotonic_ms(),
         )
 
+        if context.size > PART:
+            await self.slices.begin()
         found = await self._read_once_enough(request, context, self._limit(request))
         session_id, told = sessions.end(context, found, self.clock.monotonic_ms())
         for part in told:
@@ -156,6 +158,7 @@ class Fetch:
         so_far.add(found)
         if so_far.is_enough:
             return found
+        del found  # results take much more than their numbers
         await self._wait(request, context, limit, so_far)
         return await self._read_all(request, context, limit)
 
@@ -171,6 +174,7 @@ class Fetch:
             if first.is_enough or (change.done() and not change.result()):
                 return found
             so_far.add(part for part in found if part.key not in so_far.changed)
+            del found  # results take much more than their numbers
             if not so_far.is_enough:
                 await change
         finally:
@@ -316,7 +320,7 @@ class Fetch:
             partition=part.partition,
             fetch_offset=part.fetch_offset,
             next_offset=part.fetch_offset,
-            error=error,
+            error=error.with_traceback(None),  # the frames take kilobytes for each of thousands
             leader_epoch=leader_epoch,
         )
 

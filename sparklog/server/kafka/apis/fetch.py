@@ -14,10 +14,10 @@ Flexible from version 12 on. If a request is refused as a whole, the error is at
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from itertools import groupby
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, TypeVar
 
 from sparklog.base.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from sparklog.broker.apis import fetch
@@ -37,6 +37,7 @@ FIRST_WITH_TOPIC_IDS = 13
 FIRST_WITH_LEADERS = 16
 READ_COMMITTED = 1
 MILLISECOND = timedelta(milliseconds=1)
+Item = TypeVar("Item")
 NO_ID = bytes(16)
 DIVERGING_EPOCH_TAG, CURRENT_LEADER_TAG = 0, 1
 _INT32 = struct.Struct(">i")
@@ -47,11 +48,13 @@ _DIVERGING_EPOCH = struct.Struct(">iq")
 
 
 async def serve(call: KafkaCall, request: Message) -> Pieces:
+    is_large = sum(len(topic.partitions) for topic in request.topics) > fetch.TOGETHER
+    asked = _asked(call, request)
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
-        partitions=_asked(call, request),
+        partitions=await _in_slices(call, asked) if is_large else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
         forgotten=_forgotten(call.version, request),
@@ -60,29 +63,41 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         waits_beside_missing=True,
     )
     response = await call.broker.serve(fetch.API, wanted)
-    return _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
+    packed = _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
+    return _join(await _in_slices(call, packed) if len(response.partitions) > fetch.TOGETHER else packed)
+
+
+async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
+    """Return the items, made while others have their turn."""
+    made: list[Item] = []
+
+    async def make(some: list[Item]) -> None:
+        made.extend(some)
+
+    await call.broker.slices.each(iter(lambda: list(islice(items, fetch.PART)), []), make)
+    return made
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
     """Return the answer to a request that was refused as a whole."""
     if call.version >= FIRST_WITH_SESSIONS:
-        return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
+        return _join(_pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error))
     failed = [
         PartitionFetched(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
         for part in _asked(call, request)
     ]
-    return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
+    return _join(_pack(call, FetchResponse(partitions=failed), is_read_committed=False))
 
 
-def _asked(call: KafkaCall, request: Message) -> list[PartitionFetch]:
+def _asked(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
-        return [_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions]
+        return (_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions)
     names = call.broker.metadata
-    return [
+    return (
         _partition(part, names.find_name(topic.topic_id), topic.topic_id)
         for topic in request.topics
         for part in topic.partitions
-    ]
+    )
 
 
 def _partition(part: Message, name: str | None, topic_id: Any) -> PartitionFetch:
@@ -112,26 +127,37 @@ def _forgotten(version: int, request: Message) -> list[Key]:
 
 def _pack(
     call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
-) -> Pieces:
+) -> Iterator[bytes | LogSlice]:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     end = packing.NO_TAGS if flexible else b""
-    topics = [(key, list(parts)) for key, parts in groupby(response.partitions, _topic_of)]
-    head = [_INT32.pack(0)]
+    topics = [list(parts) for _, parts in groupby(response.partitions, _topic_of)]
+    yield _INT32.pack(0)
     if version >= FIRST_WITH_SESSIONS:
-        head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
-    head.append(packing.array(len(topics), flexible=flexible))
-    pieces: list[bytes | LogSlice] = []
-    for _, parts in topics:
-        head += (_topic_key(version, parts[0]), packing.array(len(parts), flexible=flexible))
+        yield _ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id)
+    yield packing.array(len(topics), flexible=flexible)
+    for parts in topics:
+        yield _topic_key(version, parts[0]) + packing.array(len(parts), flexible=flexible)
         for part in parts:
-            head.append(_pack_partition(version, part, is_read_committed=is_read_committed))
+            yield _pack_partition(version, part, is_read_committed=is_read_committed)
             if part.slice:
-                pieces += (b"".join(head), part.slice)
-                head = []
-            head.append(_partition_tags(call, part) if flexible else b"")
-        head.append(end)
-    head.append(_response_tags(call, response.partitions) if flexible else b"")
+                yield part.slice
+            if flexible:
+                yield _partition_tags(call, part)
+        yield end
+    yield _response_tags(call, response.partitions) if flexible else b""
+
+
+def _join(packed: Iterable[bytes | LogSlice]) -> Pieces:
+    """Return the answer with as few pieces as it has slices."""
+    pieces: list[bytes | LogSlice] = []
+    head: list[bytes] = []
+    for each in packed:
+        if isinstance(each, LogSlice):
+            pieces += (b"".join(head), each)
+            head = []
+        else:
+            head.append(each)
     pieces.append(b"".join(head))
     return pieces
 
