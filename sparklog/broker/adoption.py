@@ -22,10 +22,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import BadVersion
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
@@ -143,8 +145,12 @@ def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPart
 
 
 def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
-    """Restore configurations and raise leader epochs in a store that has lost changes. Blocks."""
+    """Restore configurations and raise leader epochs in a store that has lost changes. Blocks.
+
+    The assignments may be outdated: no broker deletes a replica because of them any more (apis/update_metadata.py).
+    """
     for name in topics.names():
+        topics.set_unsure(name)
         kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
         if kept is not None and kept != (stored := topics.load_overrides(name)):
             logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
@@ -185,9 +191,18 @@ def _leap(logs: LogManager, store: Store) -> None:
             of_topic[log.partition.partition] = max(log.latest_epoch, states[log.partition].leader_epoch)
     for (topic, topic_id), epochs in latest.items():
         for number, epoch in _leapt(logs, topic, topic_id, epochs).items():
-            state = states[TopicPartition(topic, number)]
+            _raise_epoch(store, TopicPartition(topic, number), epoch)
+
+
+def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
+    """Raise a partition's leader epoch in the store, also while a controller or a leader changes its state."""
+    for state in iter(lambda: read_states(store, [name]).get(name), None):
+        if state.leader_epoch >= epoch:
+            return
+        with suppress(BadVersion):
             raised = dataclasses.replace(state, leader_epoch=epoch)
-            store.set(state_path(topic, number), encode_state(raised), state.version)
+            store.set(state_path(*name), encode_state(raised), state.version)
+            return
 
 
 def _leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -88,6 +88,10 @@ class Topics:
     async def settled(self) -> None:
         """Wait until no write is under way."""
         await self._writes.settled()
+
+    async def find_unsure(self, names: Collection[str]) -> set[str]:
+        """Return those of the topics whose assignment may not be the newest. Raises StoreError."""
+        return await asyncio.to_thread(lambda: {name for name in names if self._store.is_unsure(name)})
 
     async def create(
         self,

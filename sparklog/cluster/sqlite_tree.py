@@ -87,7 +87,7 @@ class SqliteTree:
                 self._db.close()
                 time.sleep(OPEN_RETRY_S)
             except (sqlite3.Error, OSError) as error:
-                raise StoreError(f"{path}: {error}") from None
+                raise StoreError(f"{path}: {error}{_what_to_do(path, error)}") from None
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
@@ -141,7 +141,7 @@ class SqliteTree:
         except sqlite3.OperationalError as error:
             raise ConnectionLoss(str(error)) from error
         except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
+            raise StoreError(f"{self._path}: {error}{_what_to_do(self._path, error)}") from error
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has written."""
@@ -247,6 +247,17 @@ class SqliteTree:
         """End the session and delete its ephemeral nodes."""
         self.apply([Delete(path) for path in self.owned_by(session_id)], session_id)
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
+
+
+def _what_to_do(path: str, error: Exception) -> str:
+    """Return advice, if the file is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without its details
+    if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return ""
+    return (
+        f"; stop all brokers that use it, move {path}, {path}-wal and {path}-shm away together, and start them again: "
+        "topics come back from the log directories"
+    )
 
 
 def _keep_private(path: str) -> None:

@@ -5,6 +5,8 @@
                                            partition, and those that a reassignment adds and removes
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
+    /brokers/topics/T/unsure               the store had lost this topic, or changes of it: it is not known whether a
+                                           replica that is not in the assignment was moved
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}; every topic has one
     /config/brokers/N, …/<default>         the same for one broker, and for all
     /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: this configuration has changed
@@ -153,15 +155,26 @@ class TopicStore:
     def create(
         self, name: str, topic_id: UUID, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]
     ) -> None:
-        """Add a topic that is older than the store, with the states of its partitions. Raises NodeExists."""
+        """Add a topic that is older than the store, with the states of its partitions. Raises NodeExists.
+
+        Its assignment is unsure.
+        """
         self._store.multi(
             (
                 Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
+                Create(_unsure(name)),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_states(name, partitions),
                 Create(f"{CONFIGS}/{name}", _config_data(overrides)),
             )
         )
+
+    def set_unsure(self, name: str) -> None:
+        """Record that the store has lost changes, so that the topic's assignment may not be its newest."""
+        ensure_path(self._store, _unsure(name))
+
+    def is_unsure(self, name: str) -> bool:
+        return self._store.exists(_unsure(name))
 
     def mark_deleted(self, name: str) -> None:
         """Request the topic's deletion."""
@@ -224,6 +237,10 @@ class TopicStore:
 def state_path(name: str, number: int) -> str:
     """Return the path of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{number}/state"
+
+
+def _unsure(name: str) -> str:
+    return f"{TOPICS}/{name}/unsure"
 
 
 def without_leader(assignment: ReplicaAssignment) -> PartitionInfo:

@@ -425,7 +425,8 @@ class GroupCoordinator:
 
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
-        for host in self._hosts():
+        hosts, failed = await self._committed()
+        for host in hosts:
 
             async def list_some(some: Sequence[Group], shard: Shard = host.shard) -> None:
                 groups.extend(shard.list(request, some).groups)
@@ -433,7 +434,22 @@ class GroupCoordinator:
             await self._slices.each(of_many(tuple(host.shard.groups.values()), PART), list_some)
         is_loading = any(place.host is None and place.failed is None for place in self._places.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
-        return ListGroupsResponse(error=error, groups=groups)
+        return ListGroupsResponse(error=error or failed, groups=groups)
+
+    async def _committed(self) -> tuple[Sequence[CoordinatorRuntime], KafkaError | None]:
+        """Return the runtimes whose groups are committed, and an error if those of others are not and may be lost."""
+
+        async def wait(host: CoordinatorRuntime) -> KafkaError | None:
+            try:
+                await host.committed()
+            except KafkaError as error:
+                return error
+            return None
+
+        hosts = self._hosts()
+        errors = await asyncio.gather(*map(wait, hosts))
+        committed = [host for host, error in zip(hosts, errors, strict=True) if error is None]
+        return committed, next((error for error in errors if error is not None), None)
 
     async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
         groups: list[DescribedGroup] = []

@@ -177,8 +177,8 @@ class Offsets:
         """Delete up to MOST_REMOVED offsets of each group for deleted topics. `ids` maps names to the ids they had."""
 
         def is_gone(partition: TopicPartition, value: OffsetValue) -> bool:
-            if value.topic_id == ZERO_ID:
-                return partition.topic in ids and self.topics.find(partition.topic) is None
+            if value.topic_id == ZERO_ID:  # this broker writes ids, so it is not of a successor
+                return partition.topic in ids
             return value.topic_id == ids.get(partition.topic)
 
         self._delete_where(is_gone, group_ids, work, MOST_REMOVED)

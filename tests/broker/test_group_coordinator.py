@@ -12,6 +12,7 @@ import pytest
 
 from sparklog.base.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     CorruptRecord,
     InvalidGroupId,
     InvalidTopic,
@@ -23,6 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_topics
 from sparklog.group import coordinator as module
 from sparklog.group.coordinator import OFFSETS_TOPIC
+from sparklog.group.coordinator_runtime import CoordinatorRuntime
 from sparklog.group.requests import (
     DescribeGroups,
     JoinGroup,
@@ -296,3 +298,31 @@ async def test_clients_cannot_write_into_the_offsets_topic(started: World, batch
 
 async def test_an_id_that_is_too_long_for_kafka_is_refused(started: World) -> None:
     assert isinstance(await commit(started, 1, "g" * 40_000), InvalidGroupId)
+
+
+async def test_a_group_is_listed_once_it_is_committed(started: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its first record may be lost, and nobody knows the group any more."""
+    await commit(started, 5)
+    is_committed = asyncio.Event()
+    monkeypatch.setattr(CoordinatorRuntime, "committed", lambda _: is_committed.wait())
+    listing = asyncio.ensure_future(started.broker.services.groups.list(ListGroups()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not listing.done()
+    is_committed.set()
+    listed = await listing
+    assert (listed.error, [group.group_id for group in listed.groups]) == (None, ["g"])
+
+
+async def test_groups_that_do_not_become_committed_are_not_listed(
+    started: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(started, 5)
+
+    async def fail(_: CoordinatorRuntime) -> None:
+        raise CoordinatorNotAvailable("not committed in time")
+
+    monkeypatch.setattr(CoordinatorRuntime, "committed", fail)
+    listed = await started.broker.services.groups.list(ListGroups())
+    assert isinstance(listed.error, CoordinatorNotAvailable)
+    assert not listed.groups

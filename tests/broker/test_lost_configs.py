@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from uuid import UUID
+
 import pytest
 
 from sparklog.base.errors import InvalidConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.broker import adoption
 from sparklog.broker.internal_topics import overrides_of
-from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.store import Delete, Store, subtree
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content, rewrite
@@ -339,3 +345,77 @@ async def test_the_broker_with_the_copy_restores_a_missing_configuration_though_
     metadata = one.brokers[2].services.metadata
     assert await metadata.wait_until(lambda: metadata.get("t").overrides == CONFIGS, PATIENCE_MS)
     assert one.brokers[2].services.logs.get(T0).config.retention_ms == 12345
+
+
+@pytest.fixture
+async def three():
+    made = BrokersOnOneLoop(default_replication_factor="1", offsets_topic_replication_factor="1")
+    await made.start(1, 2, 3)
+    yield made
+    await made.stop_all()
+
+
+async def test_no_broker_deletes_its_replica_because_another_adopted_the_topic(
+    three: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three.create("t", [[1], [2], [3], [1]])
+    for number, leader in enumerate((1, 2, 3, 1)):
+        await three.until_led(TopicPartition("t", number), leader)
+        assert (await three.produce(leader, TopicPartition("t", number), batch([b"a"]))).error is None
+    for broker_id in (3, 2, 1):
+        await three.stop(broker_id)
+    three.lose_store()
+    for _ in range(2):
+        await three.start(1, 2, 3)
+        for broker_id in (2, 3):
+            assert f"t-{broker_id - 1}" in three.folders(broker_id)
+            log = three.brokers[broker_id].services.logs.get(TopicPartition("t", broker_id - 1))
+            assert log is not None
+            assert log.log_end_offset == 1
+        for broker_id in (3, 2, 1):
+            await three.stop(broker_id)
+    assert "t-1: its replica here stays" in caplog.text
+    await three.start(1)
+    await three.brokers[1].services.topics.delete("t")
+    assert "t" not in three.brokers[1].services.metadata
+
+
+async def test_no_broker_deletes_its_replica_because_the_store_is_an_older_one(three: BrokersOnOneLoop, batch) -> None:
+    await three.create("t", [[1]])
+    await three.until_led(T0, 1)
+    before = contents(MemoryStore(three.tree))
+    for broker_id in (3, 2, 1):
+        await three.stop(broker_id)
+    moved = stored(three)
+    assignment = moved.load_assignment("t")
+    moved.set_assignment("t", dataclasses.replace(assignment, partitions=(ReplicaAssignment(replicas=(2,)),)))
+    info = json.loads(MemoryStore(three.tree).get(state_path("t", 0)).data) | {"leader": 2, "isr": [2]}
+    MemoryStore(three.tree).set(state_path("t", 0), json.dumps(info).encode())
+    await three.start(2, 1)
+    assert (await three.produce(2, T0, batch([b"a"]))).error is None
+    for broker_id in (1, 2):
+        await three.stop(broker_id)
+    give_back(three, before)
+    await three.start(1, 2)
+    assert str(T0) in three.folders(2)
+    assert three.brokers[2].services.logs.get(T0).log_end_offset == 1
+
+
+async def test_a_leader_epoch_leaps_though_the_state_is_changed_meanwhile() -> None:
+    tree = MemoryTree()
+    store = MemoryStore(tree)
+    topics = TopicStore(store, TopicConfig())
+    topics.make_paths()
+    info = PartitionInfo(leader=1, leader_epoch=7, replicas=(1,), in_sync_replicas=(1,))
+    topics.create("t", UUID(int=5), [info], {})
+    path = state_path("t", 0)
+
+    class Racing(MemoryStore):
+        def set(self, path: str, data: bytes, version: int = -1) -> int:
+            if version == 0:
+                store.set(path, store.get(path).data.replace(b'"isr":[1]', b'"isr":[1,2]'))
+            return super().set(path, data, version)
+
+    adoption._raise_epoch(Racing(tree), T0, 100)
+    found = json.loads(store.get(path).data)
+    assert (found["leader_epoch"], found["isr"]) == (100, [1, 2])

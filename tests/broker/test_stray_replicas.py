@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
 from sparklog.cluster.messages import TopicState, UpdateMetadata
@@ -31,13 +33,20 @@ def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = Tru
     )
 
 
-async def stops_of(request: UpdateMetadata, *logs: TopicPartition) -> list[StopPartition]:
+async def stops_of(
+    request: UpdateMetadata, *logs: TopicPartition, unsure: Collection[str] | StoreError = ()
+) -> list[StopPartition]:
     """What broker 1 stops when it is told that, with these logs of the topic of ID."""
     stopped: list[StopPartition] = []
 
     async def stop(request: StopReplica) -> None:
         assert (request.controller_epoch, request.broker_epoch) == (3, 7)
         stopped.extend(request.partitions)
+
+    async def find_unsure(names: Collection[str]) -> set[str]:
+        if isinstance(unsure, StoreError):
+            raise unsure
+        return {*names} & {*unsure}
 
     services: Any = SimpleNamespace(
         registration=SimpleNamespace(epoch=7),
@@ -46,6 +55,7 @@ async def stops_of(request: UpdateMetadata, *logs: TopicPartition) -> list[StopP
         groups=SimpleNamespace(forget_topics=lambda _: None),
         info=SimpleNamespace(broker_id=1),
         logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],
+        topics=SimpleNamespace(find_unsure=find_unsure),
     )
     await update_metadata.API.bind(services)(request)
     return stopped
@@ -69,3 +79,11 @@ async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_kn
 )
 async def test_anything_else_stays(request_: UpdateMetadata, log: TopicPartition) -> None:
     assert await stops_of(request_, log) == []
+
+
+@pytest.mark.parametrize("unsure", [["t"], StoreError("not there")], ids=["unsure", "not known"])
+async def test_a_replica_stays_unless_its_topics_assignment_is_known_to_be_sure(
+    unsure: Collection[str] | StoreError, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await stops_of(told((2, 3), (2,)), T0, unsure=unsure) == []
+    assert "stay" in caplog.text

@@ -238,3 +238,22 @@ def test_nobody_but_the_owner_reads_what_a_killed_process_has_left(tmp_path: Pat
         each.chmod(0o644)
     assert open_store().get("/a")
     assert {stat.S_IMODE(each.stat().st_mode) for each in left} == {0o600}
+
+
+@pytest.mark.parametrize(("kept", "error"), [(0, "file is not a database"), (4096, "disk image is malformed")])
+def test_a_garbled_file_is_named_with_what_to_do(path: str, kept: int, error: str) -> None:
+    store = SqliteStore(path)
+    for number in range(200):
+        store.create(f"/{number}", bytes(100))
+    store.close()
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[:kept] + bytes(byte ^ 0x55 for byte in content[kept:]))
+
+    def read_all() -> None:
+        with contextlib.closing(SqliteStore(path)) as garbled:
+            for number in range(200):
+                garbled.get(f"/{number}")
+
+    with pytest.raises(StoreError, match=error) as raised:
+        read_all()
+    assert f"move {path}, {path}-wal and {path}-shm away" in str(raised.value)

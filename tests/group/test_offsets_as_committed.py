@@ -133,11 +133,13 @@ async def test_the_end_of_a_topic_leaves_what_was_committed_for_its_successor(wo
     assert fetch(world) == {}
 
 
-async def test_a_commit_from_before_there_were_ids_goes_with_its_topic(
-    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_successor", [True, False])
+async def test_a_commit_without_an_id_goes_with_its_topic(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch, *, has_successor: bool
 ) -> None:
     monkeypatch.setitem(world.topics, "orders", SimTopic("orders", range(8), ZERO_ID))
     await begin_commit(world, 3)
-    monkeypatch.setattr(type(world.topics), "find", lambda *_: None)
+    successor = SimTopic("orders", range(8), UUID(int=10)) if has_successor else None
+    monkeypatch.setattr(type(world.topics), "find", lambda *_: successor)
     await world.host.do(world.host.shard.delete_topics({"orders": UUID(int=9)}))
     assert dict(world.host.shard.offsets.of("g")) == {}

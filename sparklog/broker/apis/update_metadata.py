@@ -4,7 +4,8 @@
   before its restart.
 - Stray logs are those of partitions that moved to other brokers while this broker was down, or while the controller
   that was to inform it failed. A full update deletes them, as in Apache Kafka since 3.6. A stray must be of a known
-  partition and of a topic that is known by its id, and this broker must know of no later leader epoch.
+  partition and of a topic that is known by its id, and this broker must know of no later leader epoch. The topic's
+  assignment must be sure: a store that had lost it, or changes of it, does not tell whether a replica was moved.
 - For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs.
 """
 
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import logging
 
-from sparklog.base.errors import StaleBrokerEpoch
+from sparklog.base.errors import StaleBrokerEpoch, StoreError
 from sparklog.broker.api import Api
 from sparklog.broker.registration import Registration
+from sparklog.broker.topics import Topics
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
@@ -35,6 +37,7 @@ async def handle(
     metadata: MetadataCache,
     registration: Registration,
     state_changes: StateChanges,
+    topics: Topics,
 ) -> UpdateMetadataResponse:
     """Apply the update. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     epoch = registration.epoch
@@ -47,7 +50,7 @@ async def handle(
         await state_changes.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
         groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
-    if request.is_full and (strays := _strays(info.broker_id, logs, metadata)):
+    if request.is_full and (strays := await _only_sure(_strays(info.broker_id, logs, metadata), topics)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
         await state_changes.stop(
             StopReplica(
@@ -72,6 +75,25 @@ def _strays(here: int, logs: LogManager, metadata: MetadataCache) -> tuple[StopP
         if here not in (*info.replicas, *info.in_sync_replicas):
             found.append(StopPartition(name=log.partition, leader_epoch=info.leader_epoch, delete=True))
     return tuple(found)
+
+
+async def _only_sure(strays: tuple[StopPartition, ...], topics: Topics) -> tuple[StopPartition, ...]:
+    """Return the strays of topics with a sure assignment; warn of the others."""
+    if not strays:
+        return strays
+    try:
+        unsure = await topics.find_unsure({stop.name.topic for stop in strays})
+    except StoreError as error:
+        logger.warning("stray replicas stay until the cluster store tells whether they were moved: %s", error)
+        return ()
+    for stop in strays:
+        if stop.name.topic in unsure:
+            logger.warning(
+                "%s: its replica here stays, though it is not in the topic's assignment: the cluster store had lost "
+                "the topic, or changes of it. Copy its folder before you move the partition here or delete the topic; "
+                "remove it while this broker is stopped, if nobody wants it", stop.name,
+            )  # fmt: skip
+    return tuple(stop for stop in strays if stop.name.topic not in unsure)
 
 
 API = Api(name="UpdateMetadata", handle=handle)
