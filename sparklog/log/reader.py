@@ -172,7 +172,7 @@ class LogReader:
     def _is_replaced(self, base_offset: int) -> bool:
         """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
         before = max((base for base in self._bases() if base < base_offset), default=None)
-        return before is not None and _walk_to_end(self._open(before)) > base_offset
+        return before is not None and _end_of(self._open(before)) > base_offset
 
     def _cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
         bases = self._bases()
