@@ -26,5 +26,8 @@ async def answer_in_parts(
     async def answer_part(part: Sequence[Item]) -> Message:
         return answer(part)
 
-    answers = await call.broker.slices.each(of_many(items, PART), answer_part)
-    return (await asyncio.to_thread(lambda: write(join(answers, (name,)))),)
+    slices = call.broker.slices
+    async with slices.few:
+        await slices.give_way()
+        answers = await slices.each(of_many(items, PART), answer_part)
+        return (await asyncio.to_thread(lambda: write(join(answers, (name,)))),)
