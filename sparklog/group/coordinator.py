@@ -402,11 +402,11 @@ class GroupCoordinator:
 
         async def remove_some(group_ids: Sequence[str]) -> None:
             while True:
+                await self._slices.give_way()  # the partitions of the offsets topic take turns
                 decision = decide(host.shard, group_ids)
                 await host.do(decision)
                 if len(decision.records) < MOST_REMOVED:
                     return
-                await self._slices.give_way()
 
         def weigh(group_id: str) -> int:
             return 1 + len(host.shard.offsets.of(group_id))
@@ -426,12 +426,16 @@ class GroupCoordinator:
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
         hosts, failed = await self._committed()
-        for host in hosts:
+        shards = [host.shard for host in hosts]
+        parts = ((shard, some) for shard in shards for some in of_many(tuple(shard.groups.values()), PART))
 
-            async def list_some(some: Sequence[Group], shard: Shard = host.shard) -> None:
-                groups.extend(shard.list(request, some).groups)
+        async def list_some(part: tuple[Shard, Sequence[Group]]) -> None:
+            shard, some = part
+            groups.extend(shard.list(request, some).groups)
 
-            await self._slices.each(of_many(tuple(host.shard.groups.values()), PART), list_some)
+        if sum(len(shard.groups) for shard in shards) > PART:
+            await self._slices.give_way()  # others that list all groups have their turn, too
+        await self._slices.each(parts, list_some)
         is_loading = any(place.host is None and place.failed is None for place in self._places.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
         return ListGroupsResponse(error=error or failed, groups=groups)

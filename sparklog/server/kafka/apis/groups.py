@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from sparklog.base.errors import GroupIdNotFound, KafkaError
@@ -26,6 +27,8 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
+MANY_GROUPS = 1_000
+"""Only a few lists of more groups are in memory at once."""
 DESCRIBED = Wide(("groups",), ("groups", "members"), once=True)
 
 
@@ -79,7 +82,9 @@ async def _list(call: KafkaCall, request: Message) -> Message:
     def make(parts: list[tuple[ListedGroup, list[None]]]) -> Message:
         return call.answer(error_code=response.error, groups=[_listed(group) for group, _ in parts])
 
-    return await answer_in_parts(call, response.groups, lambda _: (), make, ("groups",))
+    slices = call.broker.slices
+    async with slices.few if len(response.groups) > MANY_GROUPS else nullcontext():
+        return await answer_in_parts(call, response.groups, lambda _: (), make, ("groups",))
 
 
 def _listed(group: ListedGroup) -> dict[str, str]:
