@@ -9,27 +9,48 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from support.brokers.grown_messages import element_of, small
-from support.fuzzing.shapes import EACH, LONGEST_ARRAY, LONGEST_TEXT, Growth, Path, Shape, long_bytes, long_text, name
+from support.fuzzing.shapes import (
+    EACH,
+    LONGEST_ARRAY,
+    LONGEST_TAGS,
+    LONGEST_TEXT,
+    SAME,
+    TAGS,
+    Growth,
+    Path,
+    Shape,
+    large_number,
+    long_bytes,
+    long_text,
+    name,
+    number_of,
+)
 
 KINDS = 20
 DEPTH = 4
 TEXT = FieldDescriptor.CPPTYPE_STRING
 NUMBERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
+UNKNOWN_FIELD = b"\xfa\x7f\0"
+"""Empty bytes under the number 2047, which no message has."""
 
 
 def build(shape: Shape, descriptor: Any) -> bytes:
     """The message's bytes."""
     random = Random(shape.seed)
     message = small(random, descriptor)
+    unknown = b""
     for growth in shape.growths:
-        _grow(random, message, growth.path, growth)
+        if growth.path == (TAGS,):
+            unknown = UNKNOWN_FIELD * growth.count
+        else:
+            _grow(random, message, growth.path, growth)
     data: bytes = message.SerializeToString()
-    return data
+    return data + unknown
 
 
 def longest(descriptor: Any) -> Mapping[Path, int]:
     """How long what can grow may be: repeated fields, strings and bytes, those in messages within too."""
-    return dict(_longest(descriptor, DEPTH))
+    return {(TAGS,): LONGEST_TAGS} | dict(_longest(descriptor, DEPTH))
 
 
 def _longest(descriptor: Any, depth: int) -> Iterator[tuple[Path, int]]:
@@ -40,6 +61,8 @@ def _longest(descriptor: Any, depth: int) -> Iterator[tuple[Path, int]]:
                 yield (field.name, EACH), LONGEST_TEXT
         elif field.cpp_type == TEXT:
             yield (field.name,), LONGEST_TEXT
+        elif field.cpp_type in NUMBERS and (most := large_number(field.name)):
+            yield (field.name,), most
         if field.message_type and not _is_map(field):
             yield from (((field.name, *path), most) for path, most in _longest(field.message_type, depth - 1))
 
@@ -68,6 +91,8 @@ def _grow(random: Random, message: Any, path: Path, growth: Growth) -> None:
         held = getattr(message, first)
         for number in range(growth.count):
             held[name(number, growth.kind)] = "1"
+    elif not field.is_repeated and field.cpp_type in NUMBERS:
+        setattr(message, first, -growth.count if growth.kind == SAME else growth.count)
     elif not field.is_repeated:
         is_bytes = field.type == FieldDescriptor.TYPE_BYTES
         grown = (
@@ -90,7 +115,7 @@ def _numbered(field: Any, element: Any, number: int, kind: str) -> Any:
         if field.cpp_type == TEXT:
             text = name(number, kind)
             return text.encode() if isinstance(element, bytes) else text
-        return int(name(number, kind)) if field.cpp_type in NUMBERS else element
+        return number_of(number, kind) if field.cpp_type in NUMBERS else element
     has_text = False
     for each in field.message_type.fields:
         if each.is_repeated:
@@ -99,5 +124,5 @@ def _numbered(field: Any, element: Any, number: int, kind: str) -> Any:
             setattr(element, each.name, name(number, kind))
             has_text = True
         elif "partition" in each.name and each.cpp_type in NUMBERS:
-            setattr(element, each.name, int(name(number, kind)))
+            setattr(element, each.name, number_of(number, kind))
     return element

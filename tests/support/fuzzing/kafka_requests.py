@@ -5,46 +5,84 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cache
 from random import Random
 from typing import Any, get_args, get_type_hints
 
 from kio.index import load_request_schema
 
+from sparklog.server.kafka.messages import write
 from support.fuzzing.shapes import (
     EACH,
+    HEADER,
     KNOWN,
     LONGEST_ARRAY,
     LONGEST_STRING,
+    LONGEST_TAGS,
     LONGEST_TEXT,
+    SAME,
+    TAGS,
     Growth,
     Path,
     Shape,
+    large_number,
     long_bytes,
     long_text,
     name,
     number_like,
+    number_of,
+    tags,
 )
+from support.kafka.connection import message_frame
 from support.kafka.grown_requests import KINDS, element_of, small
 from support.kafka.random_requests import make_request
 
 
-def build(shape: Shape, key: int, topic_ids: Sequence[uuid.UUID]) -> Any:
-    """kio's value; the ids are those of the topics that the broker has."""
+def build(shape: Shape, key: int, topic_ids: Sequence[uuid.UUID]) -> bytes:
+    """The request with its header; the ids are those of the topics that the broker has, the largest one the last."""
     random = Random(shape.seed)
     request = make_request(random, key, shape.version)
+    tagged = [growth for growth in shape.growths if growth.path[-1] == TAGS]
     for growth in shape.growths:
-        request = _grown(random, request, growth.path, growth, topic_ids)
-    return request
+        if growth not in tagged:
+            request = _grown(random, request, growth.path, growth, topic_ids)
+    body, frame = write(request), message_frame(request)
+    header = frame[: len(frame) - len(body)]
+    if request.__flexible__:
+        for growth in sorted(tagged, key=lambda growth: -len(growth.path)):  # what ends the request stays its end
+            if growth.path[0] == HEADER:
+                header = _tagged(header, growth)
+            else:
+                body = _with_tags(body, request, growth)
+    return header + body
+
+
+def _with_tags(body: bytes, request: Any, growth: Growth) -> bytes:
+    elements: tuple[Any, ...] = (request,)
+    for field in growth.path[:-1]:
+        elements = next((found for each in elements if (found := getattr(each, field, None))), ())
+    written = [write(each) for each in elements]
+    if not written:
+        return body
+    return body.replace(b"".join(written), b"".join(_tagged(each, growth) for each in written))
+
+
+def _tagged(data: bytes, growth: Growth) -> bytes:
+    """The bytes of a structure, which end with the number of its tags, with others."""
+    return data[:-1] + tags(growth.count, growth.kind) if data.endswith(b"\0") else data
 
 
 @cache
 def longest(key: int, version: int) -> Mapping[Path, int]:
     """How long what can grow may be: arrays, strings and bytes, those in the elements of arrays too."""
-    return dict(_longest(load_request_schema(key, version)))
+    cls = load_request_schema(key, version)
+    return ({(HEADER, TAGS): LONGEST_TAGS} if cls.__flexible__ else {}) | dict(_longest(cls))
 
 
 def _longest(cls: Any) -> Iterator[tuple[Path, int]]:
+    if cls.__flexible__:
+        yield (TAGS,), LONGEST_TAGS
     for field, kind in get_type_hints(cls).items():
         if field.startswith("__"):
             continue
@@ -57,6 +95,8 @@ def _longest(cls: Any) -> Iterator[tuple[Path, int]]:
             yield (field,), LONGEST_TEXT
         elif _has(kind, str):
             yield (field,), LONGEST_STRING
+        elif _is_number(kind) and (most := large_number(field)):
+            yield (field,), most
         if dataclasses.is_dataclass(element):
             yield from (((field, *path), most) for path, most in _longest(element))
 
@@ -64,6 +104,10 @@ def _longest(cls: Any) -> Iterator[tuple[Path, int]]:
 def _has(kind: Any, wanted: type) -> bool:
     """Whether a value of the kind may be one of those."""
     return any(isinstance(each, type) and issubclass(each, wanted) for each in (kind, *get_args(kind)))
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, int) and kind is not bool and not issubclass(kind, Enum)
 
 
 def _grown(random: Random, value: Any, path: Path, growth: Growth, topic_ids: Sequence[uuid.UUID]) -> Any:
@@ -96,6 +140,8 @@ def _grown(random: Random, value: Any, path: Path, growth: Growth, topic_ids: Se
 
 
 def _long(value: Any, kind: Any, growth: Growth) -> Any:
+    if _is_number(kind):
+        return number_like(value, growth.count if growth.kind != SAME else -growth.count)
     if _has(kind, bytes):
         return long_bytes(growth.count, growth.kind)
     made = long_text(value or "", growth.count, growth.kind)
@@ -106,9 +152,11 @@ def _numbered(value: Any, number: int, kind: str, topic_ids: Sequence[uuid.UUID]
     if isinstance(value, str):
         return type(value)(name(number, kind))
     if isinstance(value, uuid.UUID):
+        if kind == SAME and topic_ids:
+            return topic_ids[-1]
         return topic_ids[number % len(topic_ids)] if kind == KNOWN and topic_ids else uuid.UUID(int=number + 2)
     if isinstance(value, int) and not isinstance(value, bool):
-        return number_like(value, int(name(number, kind)))
+        return number_like(value, number_of(number, kind))
     if not dataclasses.is_dataclass(value):
         return value
     changed: dict[str, Any] = {}
@@ -120,5 +168,5 @@ def _numbered(value: Any, number: int, kind: str, topic_ids: Sequence[uuid.UUID]
         elif isinstance(each, uuid.UUID):
             changed[field] = _numbered(each, number, kind, topic_ids)
         elif "partition" in field and isinstance(each, int):
-            changed[field] = number_like(each, int(name(number, kind)))
+            changed[field] = number_like(each, number_of(number, kind))
     return dataclasses.replace(value, **changed)

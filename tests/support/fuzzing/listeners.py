@@ -6,7 +6,7 @@ import socket
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,9 @@ from sparklog.v1 import (
     replication_pb2,
 )
 from support.fuzzing import grpc_messages, kafka_requests
-from support.fuzzing.shapes import KNOWN_NAMES, Path, Shape
-from support.kafka.connection import Wire, message_frame, request_frame
+from support.fuzzing.shapes import KNOWN_NAMES, LARGE, Path, Shape
+from support.fuzzing.state import fill_up
+from support.kafka.connection import Wire, request_frame
 from support.patience import PATIENCE_S
 
 METADATA, JOIN_GROUP, SYNC_GROUP, API_VERSIONS, CONSUMER_GROUP_HEARTBEAT = 3, 11, 14, 18, 68
@@ -59,8 +60,11 @@ class Subject:
 
 
 @contextmanager
-def fuzzed_broker() -> Iterator[Fuzzed]:
-    """A broker with topics and groups, each named by a number, and with groups that have members."""
+def fuzzed_broker(*, is_full: bool = False) -> Iterator[Fuzzed]:
+    """A broker with topics and groups, each named by a number, and with groups that have members.
+
+    is_full: also with thousands of groups, producers and offsets, and with fetches that wait.
+    """
     with (
         start_broker(
             kafka=True,
@@ -71,13 +75,20 @@ def fuzzed_broker() -> Iterator[Fuzzed]:
             num_partitions=2,
         ) as broker,
         grpc.insecure_channel(broker.bootstrap, options=UNLIMITED) as channel,
+        ExitStack() as stack,
     ):
         _fill(broker, channel)
+        if is_full:
+            fill_up(_address(broker), channel, stack)
         with Wire(_address(broker)) as wire:
             topics = wire.send(
                 METADATA, 12, topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
             ).topics
-        yield Fuzzed(broker=broker, channel=channel, topic_ids=[topic.topic_id for topic in topics])
+        yield Fuzzed(
+            broker=broker,
+            channel=channel,
+            topic_ids=[topic.topic_id for topic in sorted(topics, key=lambda topic: topic.name == LARGE)],
+        )
 
 
 def subjects() -> dict[str, Subject]:
@@ -89,7 +100,7 @@ def subjects() -> dict[str, Subject]:
 
 def _kafka_subject(api: Any) -> Subject:
     def build(shape: Shape, fuzzed: Fuzzed) -> bytes:
-        return message_frame(kafka_requests.build(shape, api.key, fuzzed.topic_ids))
+        return kafka_requests.build(shape, api.key, fuzzed.topic_ids)
 
     return Subject(
         name=api.name,

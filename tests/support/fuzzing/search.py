@@ -31,26 +31,44 @@ from kio.serial.errors import SerialError
 from support.brokers.most_calls import Most, most_calls
 from support.fuzzing.listeners import Fuzzed, Subject, fuzzed_broker, subjects
 from support.fuzzing.meter import Cost, measure
-from support.fuzzing.shapes import KINDS, LONGEST_ARRAY, LONGEST_STRING, LONGEST_TEXT, Growth, Shape, mutate
+from support.fuzzing.shapes import (
+    KINDS,
+    LARGEST,
+    LONGEST_ARRAY,
+    LONGEST_STRING,
+    LONGEST_TAGS,
+    LONGEST_TEXT,
+    MOST_PARTITIONS,
+    Growth,
+    Shape,
+    mutate,
+)
 from support.patience import PATIENCE_S
 
 LARGE_BYTES = 10_000
 """A smaller request counts as one of this size: what each costs, whatever is in it, is no cost of its bytes."""
-FIRST_COUNTS = {LONGEST_ARRAY: 500, LONGEST_STRING: 30_000, LONGEST_TEXT: 200_000}
+FIRST_COUNTS = {
+    LONGEST_ARRAY: 500,
+    LONGEST_STRING: 30_000,
+    LONGEST_TEXT: 200_000,
+    LONGEST_TAGS: 20_000,
+    MOST_PARTITIONS: 500,
+    LARGEST: 1_000_000,
+}
 CONFIRMED_ON = 2
 DOUBTED_ON = 6
 """What seems too dear is measured on more brokers: other processes make processor time a multiple now and then."""
 HUNG_S = 2 * PATIENCE_S
 LONG_S = 1.0
 """What costs more is not made longer."""
-MEASURED_PER_BROKER = 40
+MEASURED_PER_BROKER, MEASURED_PER_FULL_BROKER = 40, 400
 """A broker that has been asked so often may have many more topics or groups than at first."""
 MOST_US_PER_BYTE = 30
 """Several times the worst that was found, but where topics are made."""
 MAKES_TOPICS = {"CreateTopics", "Admin.CreateTopics", "CreatePartitions", "Admin.CreatePartitions"}
 """Each takes folders, files, a node in the store and a round of the controller, and stays in memory: that is no cost of
 a request's bytes."""
-MOST_TURN_S = 0.2
+MOST_TURN_S = 0.1
 MOST_MEMORY_PER_BYTE = 600
 """A partition's number of four bytes is answered with an error of several hundred."""
 WORST_BY: MappingProxyType[str, Callable[[Cost], float]] = MappingProxyType(
@@ -92,7 +110,9 @@ class Found(NamedTuple):
 class Brokers:
     """One at a time, a new one when the last has had enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_full: bool = False) -> None:
+        """is_full: with the state of a broker that has been in use, which takes seconds to make."""
+        self._is_full = is_full
         self._stack = ExitStack()
         self._fuzzed: Fuzzed | None = None
         self._measured = 0
@@ -109,7 +129,8 @@ class Brokers:
         cost = measure(fuzzed.broker, request, lambda data: subject.ask(fuzzed, data))
         hung.cancel()
         self._measured += 1
-        if self._measured >= MEASURED_PER_BROKER or cost.cpu_s > LONG_S:
+        most = MEASURED_PER_FULL_BROKER if self._is_full else MEASURED_PER_BROKER
+        if self._measured >= most or (cost.cpu_s > LONG_S and not self._is_full):
             self.renew()
         return cost
 
@@ -124,8 +145,13 @@ class Brokers:
     def renew(self) -> Fuzzed:
         self.close()
         self._measured = 0
-        self._fuzzed = self._stack.enter_context(fuzzed_broker())
+        self._fuzzed = self._stack.enter_context(fuzzed_broker(is_full=self._is_full))
         return self._fuzzed
+
+    def renew_if_cheap(self) -> None:
+        """A full broker takes longer to make than all that is confirmed on it."""
+        if not self._is_full:
+            self.renew()
 
     def close(self) -> None:
         self._fuzzed = None
@@ -188,10 +214,10 @@ def _least(costs: list[Cost]) -> Cost:
 
 
 def confirm(subject: Subject, brokers: Brokers, shape: Shape, worst_by: str = "") -> Found:
-    """What the request costs new brokers."""
+    """What the request costs new brokers, or a full one again."""
     costs: list[Cost] = []
     while True:
-        brokers.renew()
+        brokers.renew_if_cheap()
         brokers.measure(subject, Shape(shape.version, shape.seed))
         cost = brokers.measure(subject, shape)
         assert cost, f"{subject.name} has no request '{shape}'"
@@ -248,9 +274,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--apis", nargs="+", metavar="API", help="instead of all, such as Fetch or Log.Fetch")
     parser.add_argument("--again", nargs=2, metavar=("API", "SHAPE"), help="measure one request, and what its turn was")
+    parser.add_argument("--empty", dest="is_empty", action="store_true", help="brokers that have hardly any state")
     parser.add_argument("--json", action="store_true", help="a line for each")
     options = parser.parse_args()
-    known, brokers = subjects(), Brokers()
+    known, brokers = subjects(), Brokers(is_full=not options.is_empty)
     try:
         if options.again:
             name, text = options.again

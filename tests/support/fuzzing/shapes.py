@@ -1,4 +1,5 @@
-"""What a fuzzed request looks like: a small random one, some of whose arrays, strings and bytes are long.
+"""What a fuzzed request looks like: a small random one, some of whose arrays, strings, bytes and tags are long, and
+some of whose numbers are large.
 
 As text, `v5 s17 topics*300known topics/partitions*20numbered`: the version of the API, the seed of the small request,
 then what is long, by its path. The same text makes the same request again.
@@ -15,22 +16,35 @@ from typing import Any
 
 from sparklog.base.consumer_protocol import Subscription, write_subscription
 from sparklog.records.records import Record, write_records
+from sparklog.server.protobuf import varint
 
 Path = tuple[str, ...]
-ALIKE, NUMBERED, KNOWN = KINDS = ("alike", "numbered", "known")
-"""The elements of a long array: a few ones again and again, all different, or what the broker has.
+ALIKE, NUMBERED, KNOWN, SAME = KINDS = ("alike", "numbered", "known", "same")
+"""The elements of a long array: a few ones again and again, all different, what the broker has, or again and again the
+one that takes the broker most.
 
 A long string is of one letter, of alternatives, or of brackets in brackets, as a pattern might be; long bytes are one
-byte again and again, a consumer's subscription to that many topics, or that many batches of one record.
+byte again and again, a consumer's subscription to that many topics, or that many batches of one record. Tags are so
+many empty ones, one of so many bytes, or the first one again and again. A large number is that, or that below zero.
 """
 LONGEST_ARRAY = 60_000
 LONGEST_STRING = 30_000
 """About what a string of Kafka's protocol may have at most."""
 LONGEST_TEXT = 4_000_000
+LONGEST_TAGS = 300_000
+MOST_PARTITIONS = 3_000
+"""Of a topic that a request makes: more would take the broker minutes to remove again."""
+LARGEST = 2**31 - 1
 EACH = "each"
 """The last part of a path: the strings of an array."""
+HEADER, TAGS = "header", "tags"
+"""The first and the last part of a path: the tags of the header, of the request, or of an array's elements."""
 KNOWN_NAMES = 30
 """The broker has topics and groups of these numbers for names."""
+LARGE = "large"
+"""The topic and the group that have most."""
+FIRST_TAG = 1_000
+"""Far from those with a meaning."""
 BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"")]))
 
 
@@ -115,6 +129,8 @@ def mutate(random: Random, shape: Shape, paths: Sequence[Path], versions: tuple[
 
 def name(number: int, kind: str) -> str:
     """That of an element; a known one is a topic's and a group's."""
+    if kind == SAME:
+        return LARGE
     return str(number % KNOWN_NAMES) if kind == KNOWN else str(number)
 
 
@@ -136,6 +152,26 @@ def long_bytes(count: int, kind: str) -> bytes:
             return write_subscription(Subscription(topics=[str(number) for number in range(count)]))
         case _:
             return BATCH * count
+
+
+def number_of(number: int, kind: str) -> int:
+    """That of an element; the same one is the first."""
+    return 0 if kind == SAME else int(name(number, kind))
+
+
+def large_number(field: str) -> int:
+    """How large a number may be, by its name; 0: it has no meaning that grows with it."""
+    if field.endswith(("_ms", "_wait")):
+        return 0  # the broker would wait for so long
+    return MOST_PARTITIONS if field in ("num_partitions", "partitions", "count") else LARGEST
+
+
+def tags(count: int, kind: str) -> bytes:
+    """Tagged fields as they stand in Kafka's protocol."""
+    if kind == NUMBERED:
+        return varint(1) + varint(FIRST_TAG) + varint(count) + bytes(count)
+    first, step = (FIRST_TAG, 1) if kind == ALIKE else (0, 0)
+    return varint(count) + b"".join(varint(first + step * number) + varint(0) for number in range(count))
 
 
 def number_like(value: Any, number: int) -> Any:
