@@ -34,9 +34,7 @@ from sparklog.v1 import log_pb2
 
 READ_AT_ONCE = 1 << 20
 Outcome = TypeVar("Outcome")
-
-
-MAX_DECODED_ANSWER = 4 << 20
+MAX_DECODED_ANSWER = 8 << 20
 """Of the decoded records of one answer."""
 CONVERTED_AT_ONCE = 2
 
@@ -69,7 +67,7 @@ async def first_messages(
 
     Stored batches are not limited here, because the fetch has already limited them.
     """
-    left = max_bytes if form == log_pb2.BATCHES else min(max_bytes, MAX_DECODED_ANSWER)
+    most = left = max_bytes if form == log_pb2.BATCHES else min(max_bytes, MAX_DECODED_ANSWER)
 
     async def first_message(part: PartitionFetched) -> FetchedMessage:
         nonlocal left
@@ -80,7 +78,7 @@ async def first_messages(
         else:
             async with aclosing(_decoded(part, part.slice, form, left, converting, together=1)) as messages:
                 message = await anext(messages)
-            if len(message.payload) > left < max_bytes:  # one record that is too large beside those before it
+            if len(message.payload) > left < most:  # one record that is too large beside those before it
                 message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
         left -= len(message.payload)
         return message

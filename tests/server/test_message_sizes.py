@@ -130,19 +130,21 @@ def test_who_asks_for_more_gets_it(broker: RunningBroker) -> None:
     assert answer.ByteSize() > 4 << 20
 
 
-def test_one_record_that_is_larger_than_a_message_comes_alone(broker: RunningBroker) -> None:
+@pytest.mark.parametrize("max_bytes", [0, 50 << 20])
+def test_one_record_that_is_larger_than_a_message_comes_alone(broker: RunningBroker, max_bytes: int) -> None:
+    topic = f"large-{max_bytes}"
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
-        admin.create_topic("large", configs={"max.message.bytes": str(16 << 20)})
+        admin.create_topic(topic, configs={"max.message.bytes": str(16 << 20)})
     with Producer(bootstrap_servers=broker.bootstrap, max_request_size=32 << 20) as producer:
-        for size in (100, 5 << 20, 100):
-            producer.send("large", bytes(size), partition=0).result(PATIENCE_S)
+        for size in (100, 9 << 20, 100):
+            producer.send(topic, bytes(size), partition=0).result(PATIENCE_S)
     options = [("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(broker.bootstrap, options=options) as channel:
         sizes, offset = [], 0
         while offset < 3:
-            part = log_pb2.PartitionFetch(topic="large", fetch_offset=offset, partition_max_bytes=64 << 20)
-            request = log_pb2.FetchRequest(partitions=[part], format=log_pb2.RECORDS)
+            part = log_pb2.PartitionFetch(topic=topic, fetch_offset=offset, partition_max_bytes=64 << 20)
+            request = log_pb2.FetchRequest(partitions=[part], format=log_pb2.RECORDS, max_bytes=max_bytes)
             [found] = LogStub(channel).Fetch(request, timeout=PATIENCE_S).partitions
             sizes.append([len(record.value) for record in found.records.records])
             offset = found.next_offset
-    assert sizes == [[100], [5 << 20], [100]]
+    assert sizes == [[100], [9 << 20], [100]]
