@@ -8,7 +8,7 @@
                    the segment that holds the recovery point: check the batches above it (CRC, length, offsets that
                    increase and fit the segment), truncate the file at the first bad byte and drop the segments after
                    it, rebuild indexes. Batches below the recovery point are trusted and not rewritten, because they
-                were flushed. Producer state is replayed on the way, from the last snapshot before that point. A log
+                   were flushed. Producer state is replayed on the way, from the last snapshot before that point. A log
                    that ends below the checkpointed recovery point is not opened, and not truncated.
     4  the rest    drop all segments if the log start offset lies above the log's end; truncate the leader epochs to
                    the log; remove the snapshots of producer state that belong to no segment and, after an unclean stop,

@@ -228,7 +228,7 @@ def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gap below the recovery point is always taken for compaction's."""
     monkeypatch.setattr(recovery, "check_missing", lambda *_, **__: None)
-    monkeypatch.setattr(recovery, "check_emptied", lambda *_: None)
+    monkeypatch.setattr(recovery, "check_closed", lambda *_: None)
 
 
 def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
