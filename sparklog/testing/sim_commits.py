@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from uuid import UUID
 
-from sparklog.base.errors import KafkaError, error_for
+from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_cluster import SimCluster
-from sparklog.testing.sim_kafka import SimKafka
+from sparklog.testing.sim_kafka import SimKafka, raise_for
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 8, 9, 10, 19, 20
 GROUP = "by-name"
@@ -93,7 +93,7 @@ class NamedCommits:
     async def _delete(self, name: str) -> None:
         with suppress(KafkaError):
             answer = await self._client.ask(self._anyone(), DELETE_TOPICS, 5, topic_names=[name], timeout=TIMEOUT_MS)
-            _raise(answer.responses[0].error_code)
+            raise_for(answer.responses[0].error_code)
             self._deleted.add(name)
 
     async def _commit(self, partition: TopicPartition, topic_id: UUID) -> None:
@@ -108,7 +108,7 @@ class NamedCommits:
                 await self._coordinator(), OFFSET_COMMIT, 8, group_id=GROUP, generation_id_or_member_epoch=-1,
                 member_id="", group_instance_id=None, topics=[{"name": partition.topic, "partitions": [part]}],
             )  # fmt: skip
-            _raise(answer.topics[0].partitions[0].error_code)
+            raise_for(answer.topics[0].partitions[0].error_code)
         except KafkaError:
             return
         if self._agreed_id(partition) == topic_id:
@@ -122,9 +122,9 @@ class NamedCommits:
                 answer = await self._client.ask(
                     await self._coordinator(), OFFSET_FETCH, 7, group_id=GROUP, topics=topics, require_stable=False
                 )
-                _raise(answer.error_code)
+                raise_for(answer.error_code)
                 found = answer.topics[0].partitions[0]
-                _raise(found.error_code)
+                raise_for(found.error_code)
             except KafkaError:
                 await asyncio.sleep(0.1)
             else:
@@ -134,13 +134,8 @@ class NamedCommits:
     async def _coordinator(self) -> str:
         """Return the coordinator's address. Raises KafkaError."""
         found = await self._client.ask(self._anyone(), FIND_COORDINATOR, 3, key=GROUP, key_type=0)
-        _raise(found.error_code)
+        raise_for(found.error_code)
         return f"{found.host}:{found.port}"
 
     def _anyone(self) -> str:
         return self._client.chance.choice([node.name for node in self._cluster.nodes.values()])
-
-
-def _raise(error_code: int) -> None:
-    if error_code:
-        raise error_for(int(error_code), "")

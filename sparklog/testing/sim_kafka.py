@@ -19,7 +19,7 @@ from typing import Any
 from kio.index import load_request_schema
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import KafkaError, LeaderNotAvailable, NetworkException
+from sparklog.base.errors import KafkaError, LeaderNotAvailable, NetworkException, error_for
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.node import Broker
 from sparklog.log.slice import LogSlice
@@ -178,3 +178,9 @@ class _Outgoing:
             self.is_closed = True
             raise
         return read_response(key, version, response, number) if response else None
+
+
+def raise_for(error_code: Any) -> None:
+    """Raise the error of a response, if it has one."""
+    if error_code:
+        raise error_for(int(error_code), "")

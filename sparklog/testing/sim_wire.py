@@ -34,7 +34,7 @@ from sparklog.testing.sim_history import (
     Polled,
     Send,
 )
-from sparklog.testing.sim_kafka import SimKafka
+from sparklog.testing.sim_kafka import SimKafka, raise_for
 from sparklog.testing.sim_workload import Report, batches_of
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 0, 1, 2, 22
@@ -145,7 +145,7 @@ class WireProducer:
                 address, INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=0, producer_id=-1,
                 producer_epoch=-1,
             )  # fmt: skip
-            _raise(given.error_code)
+            raise_for(given.error_code)
         except KafkaError:
             self._client.forget_leader(partition)
             return
@@ -296,7 +296,7 @@ class WireConsumer:
                 forgotten_topics_data=self._forgotten(session.forget(wanted)), rack_id="", cluster_id=None,
                 replica_id=-1,
             )  # fmt: skip
-            _raise(answer.error_code)
+            raise_for(answer.error_code)
         except KafkaError as error:
             del self._sessions[address]
             for operation in polls.values():
@@ -407,7 +407,7 @@ class WireConsumer:
                 topics=[{"name": name.topic, "partitions": [part]}],
             )  # fmt: skip
             found = answer.topics[0].partitions[0]
-            _raise(found.error_code)
+            raise_for(found.error_code)
         except KafkaError:
             self._client.forget_leader(name)
             raise
@@ -433,8 +433,3 @@ class _Session:
         self._known = dict(wanted)
         self.epoch = self.epoch + 1 if session_id else 0
         self.id = session_id
-
-
-def _raise(error_code: Any) -> None:
-    if error_code:
-        raise error_for(int(error_code), "")
