@@ -120,7 +120,9 @@ class LogWriter:
             checked = self._producers.check(prepared.numbered, now_ms)
             if isinstance(checked, Duplicate):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
-                return checked.answer(append_time_ms, leader_epoch, must_flush=state.must_flush)
+                return checked.answer(
+                    append_time_ms, leader_epoch, log_start_offset=state.start_offset, must_flush=state.must_flush
+                )
             appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)
             self._producers.apply(checked)
             return appended
@@ -136,6 +138,7 @@ class LogWriter:
         rolls: bool = True,
     ) -> Appended:
         """Write checked batches. The caller holds the lock. rolls: roll to a new segment if one is due."""
+        state = self._state
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
@@ -147,10 +150,10 @@ class LogWriter:
         except OSError as error:
             self._room.check(error, "records")
             raise
-        self._state.note_append(leader_epoch, first_offset, last_offset + 1)
+        must_flush = state.note_append(leader_epoch, first_offset, last_offset + 1)
         return Appended(
             first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size,
-            self._state.must_flush,
+            state.start_offset, must_flush,
         )  # fmt: skip
 
     # Segments; the caller holds the lock

@@ -21,6 +21,7 @@ class Appended(NamedTuple):
     """-1 if the timestamps are the producer's."""
     leader_epoch: int
     size_bytes: int
+    log_start_offset: int = 0
     must_flush: bool = False
     """flush.messages records are unflushed: the caller must flush."""
     is_duplicate: bool = False

@@ -122,11 +122,12 @@ class LogState:
         """Whether flush.messages records are unflushed."""
         return self._end_offset - self._recovery_point >= self.config.flush_messages
 
-    def note_append(self, epoch: int, first_offset: int, next_offset: int) -> None:
-        """Record batches of `epoch`, which begins with them if it is newer than the latest epoch."""
+    def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
+        """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""
         if epoch > self._epochs.latest:
             self.assign_epoch(epoch, first_offset)
         self._end_offset = next_offset
+        return next_offset - self._recovery_point >= self.config.flush_messages
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`, unless it is not newer than the latest epoch."""

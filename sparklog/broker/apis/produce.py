@@ -172,7 +172,7 @@ class Produce:
             base_offset=appended.first_offset,
             last_offset=last_offset,
             log_append_time_ms=appended.log_append_time_ms,
-            log_start_offset=replica.log.log_start_offset,
+            log_start_offset=appended.log_start_offset,
         )
 
     async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:

@@ -184,11 +184,11 @@ class Duplicate(NamedTuple):
     timestamp_ms: int
     """The timestamp of the last batch."""
 
-    def answer(self, append_time_ms: int, leader_epoch: int, *, must_flush: bool) -> Appended:
+    def answer(self, append_time_ms: int, leader_epoch: int, *, log_start_offset: int, must_flush: bool) -> Appended:
         """Return the result of an append of these batches."""
         return Appended(
             self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
-            size_bytes=0, must_flush=must_flush, is_duplicate=True,
+            size_bytes=0, log_start_offset=log_start_offset, must_flush=must_flush, is_duplicate=True,
         )  # fmt: skip
 
 

@@ -102,7 +102,11 @@ async def answer(request: Request) -> Frame:
         found = await _respond_to_large(translation, call, message)
     else:
         found = await _respond(translation, call, message)
-    frame = _join(call, await _written(call, found))
+    if found is None:
+        return NO_RESPONSE
+    if not isinstance(found, tuple | list):
+        found = (await _written(call, found),)
+    frame = _join(call, found)
     if len(frame) > 1:
         await bring_in(frame)
     return frame
@@ -168,17 +172,13 @@ def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
     )
 
 
-async def _written(call: KafkaCall, found: Answer) -> Pieces | None:
-    """Return the bytes of the response body. A thread writes large messages."""
-    if found is None or isinstance(found, tuple | list):
-        return found
-    return (await call.broker.slices.in_thread(partial(write, found)) if is_large(found) else write(found),)
+async def _written(call: KafkaCall, message: Message) -> bytes:
+    """Return the bytes of a response body. A thread writes large messages."""
+    return await call.broker.slices.in_thread(partial(write, message)) if is_large(message) else write(message)
 
 
-def _join(call: KafkaCall, found: Pieces | None) -> Frame:
+def _join(call: KafkaCall, found: Pieces) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
-    if found is None:
-        return NO_RESPONSE
     tags = _form(call.key, call.version).response_tags
     size = 4 + len(tags)
     for part in found:

@@ -10,7 +10,8 @@ A request of 1 MiB, the maximum that producers send by default, has room for 15,
 than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
 decoded here. Tagged fields of topics and partitions count as partitions.
 
-Most requests have one topic and one partition. So lengths of one byte are read in place, without a call.
+Most requests have one topic and one partition. So lengths of one byte are read in place, without a call. A slice stops
+at the end of the request without an error, so the end of the last field is compared with the request's size.
 """
 
 from __future__ import annotations
@@ -62,106 +63,108 @@ class WireProduceRequest(NamedTuple):
 def read_produce_request(version: int, data: memoryview) -> WireProduceRequest:
     """Decode a Produce request. Raises InvalidRequest if `data` is not a complete request of this version."""
     try:
-        return _read_flexible(version, data) if version >= FIRST_FLEXIBLE else _read(data)
+        request, end = _read_flexible(version, data) if version >= FIRST_FLEXIBLE else _read(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"not a Produce request of version {version}: {error}") from None
+    if end > len(data):
+        raise InvalidRequest(f"not a Produce request of version {version}: {len(data)} bytes, not {end}")
+    return request
 
 
-def _read(data: memoryview) -> WireProduceRequest:
+def _read(data: memoryview) -> tuple[WireProduceRequest, int]:
+    """Decode an original version. Return the request and its end."""
     transactional_id, at = _text(data, 0)
     acks, timeout_ms, count = _ACKS_TIMEOUT_AND_COUNT.unpack_from(data, at)
     at += _ACKS_TIMEOUT_AND_COUNT.size
     topics = []
-    left = _after(count, MAX_PARTITIONS)
+    left = MAX_PARTITIONS - max(0, count)
+    if left < 0:
+        raise TooManyElements(MAX_PARTITIONS)
     for _ in range(count):
         began = at
         name, at = _text(data, at)
         key = bytes(data[began:at])
         (count,) = _INT32.unpack_from(data, at)
         at += 4
-        left = _after(count, left)
+        left -= max(0, count)
+        if left < 0:
+            raise TooManyElements(MAX_PARTITIONS)
         partitions = []
         for _ in range(count):
             partition, size = _PARTITION.unpack_from(data, at)
             at += _PARTITION.size
             records = None
             if size >= 0:
-                records, at = _take(data, at, size)
+                records = data[at : at + size]
+                at += size
             partitions.append(Produced(partition, records))
-        topics.append(TopicProduced(key=key, name=name or "", topic_id=None, partitions=partitions))
-    return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
+        topics.append(TopicProduced(key, name or "", None, partitions))
+    return WireProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
-def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
-    """Decode a flexible version. The tagged fields after the topics are not defined yet and are ignored."""
+def _read_flexible(version: int, data: memoryview) -> tuple[WireProduceRequest, int]:
+    """Decode a flexible version. Return the request and its end, which is that of its topics.
+
+    The tagged fields after the topics are not defined yet and are ignored.
+    """
     transactional_id, at = _compact_text(data, 0) if data[0] else (None, 1)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
     at += _ACKS_AND_TIMEOUT.size
     count, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
     topics = []
-    left = _after(count - 1, MAX_PARTITIONS)
+    left = MAX_PARTITIONS - max(0, count - 1)
+    if left < 0:
+        raise TooManyElements(MAX_PARTITIONS)
     for _ in range(count - 1):
         began, name, topic_id = at, "", None
         if version >= FIRST_WITH_TOPIC_IDS:
-            found, at = _take(data, at, ID_SIZE)
-            topic_id = _topic_id(bytes(found))
+            at += ID_SIZE
+            topic_id = _topic_id(bytes(data[began:at]))
         else:
             text, at = _compact_text(data, at)
             name = text or ""
         key = bytes(data[began:at])
         count, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
-        left = _after(count - 1, left)
+        left -= max(0, count - 1)
+        if left < 0:
+            raise TooManyElements(MAX_PARTITIONS)
         partitions = []
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(data, at)
-            size, at = read_varint(data, at + 4)
+            at += 4
+            size, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
             records = None
             if size:
-                records, at = _take(data, at, size - 1)
+                records = data[at : at + size - 1]
+                at += size - 1
             at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
             partitions.append(Produced(partition, records))
         at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
-        topics.append(TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions))
-    return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
+        topics.append(TopicProduced(key, name, topic_id, partitions))
+    return WireProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
 @lru_cache(1024)
 def _topic_id(data: bytes) -> UUID:
+    if len(data) < ID_SIZE:
+        raise IndexError(f"a topic id of {len(data)} bytes")
     return UUID(bytes=data)
-
-
-def _after(count: int, left: int) -> int:
-    """Return how many elements may follow these. Raises TooManyElements if they are too many already."""
-    left -= max(0, count)
-    if left < 0:
-        raise TooManyElements(MAX_PARTITIONS)
-    return left
 
 
 def _skip_tags(data: memoryview, at: int, left: int) -> tuple[int, int]:
     """Return the end of the tagged fields at `at`, and how many elements may follow them."""
     count, _ = read_varint(data, at)
-    return skip_tags(data, at), _after(count, left)
-
-
-def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
-    end = at + size
-    if end > len(data):
-        raise IndexError(f"{size} bytes at position {at}, of {len(data)} in all")
-    return data[at:end], end
+    if count > left:
+        raise TooManyElements(MAX_PARTITIONS)
+    return skip_tags(data, at), left - count
 
 
 def _text(data: memoryview, at: int) -> tuple[str | None, int]:
     (size,) = _INT16.unpack_from(data, at)
-    if size < 0:
-        return None, at + 2
-    found, at = _take(data, at + 2, size)
-    return str(found, "utf-8"), at
+    at += 2
+    return (None, at) if size < 0 else (str(data[at : at + size], "utf-8"), at + size)
 
 
 def _compact_text(data: memoryview, at: int) -> tuple[str | None, int]:
-    size, at = read_varint(data, at)
-    if size == 0:
-        return None, at
-    found, at = _take(data, at, size - 1)
-    return str(found, "utf-8"), at
+    size, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
+    return (None, at) if size == 0 else (str(data[at : at + size - 1], "utf-8"), at + size - 1)
