@@ -28,7 +28,7 @@ def open_store(config: BrokerConfig) -> Store:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
         )
-    return SqliteStore(store_file(config), session_timeout_ms=config.cluster_store_session_timeout_ms)
+    return SqliteStore.open(store_file(config), session_timeout_ms=config.cluster_store_session_timeout_ms)
 
 
 def session_timeout_ms(config: BrokerConfig) -> int:

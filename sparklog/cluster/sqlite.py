@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Self
 
 from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
 from sparklog.cluster.sqlite_tree import SessionRow, SqliteTree
@@ -55,14 +56,14 @@ Work = Callable[[], None]
 
 
 class SqliteStore:
-    """Implements Store. Calls of several threads take turns."""
+    """Implements Store. Calls of several threads take turns. Call `open` to get one."""
 
-    def __init__(self, path: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
+    def __init__(self, path: str, tree: SqliteTree, *, session_timeout_ms: int) -> None:
         self._path = path
         self._timeout_ms = session_timeout_ms
-        self._patience_s = session_timeout_ms / 2000
+        self._patience_s = _patience_s(session_timeout_ms)
         self._lock = threading.RLock()
-        self._tree = SqliteTree(path, busy_timeout_s=self._patience_s)
+        self._tree = tree
         self._is_closed = False
         self._session_id = NO_OWNER
         self._state = SessionState.CONNECTED
@@ -75,6 +76,12 @@ class SqliteStore:
         self._listeners: list[SessionListener] = []
         self._due: SimpleQueue[Work] = SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, path: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Self:
+        """Open the file, or create it. The session begins when it is first needed. Raises StoreError."""
+        tree = SqliteTree.open(path, busy_timeout_s=_patience_s(session_timeout_ms))
+        return cls(path, tree, session_timeout_ms=session_timeout_ms)
 
     @property
     def session_id(self) -> int:
@@ -335,3 +342,8 @@ def _carry_out(work: Work) -> None:
 
 def _nothing() -> None:
     return None
+
+
+def _patience_s(session_timeout_ms: int) -> float:
+    """Return how long to wait for another process's transaction."""
+    return session_timeout_ms / 2000

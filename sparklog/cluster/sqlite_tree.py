@@ -18,8 +18,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple, Self
 
 from sparklog.base.errors import (
     BadVersion,
@@ -68,39 +68,26 @@ class SqliteTree:
     Every method raises ConnectionLoss if the file cannot be read or written at the moment.
     """
 
-    def __init__(self, path: str, *, busy_timeout_s: float) -> None:
+    def __init__(self, path: str, db: sqlite3.Connection, wal_fd: int) -> None:
         self._path = path
-        self._wal_fd = NOT_OPEN
+        self._db = db
+        self._wal_fd = wal_fd
+
+    @classmethod
+    def open(cls, path: str, *, busy_timeout_s: float) -> Self:
+        """Open the file, or create it with its tables. Raises StoreError."""
         deadline = time.monotonic() + busy_timeout_s
         while True:
             try:
                 _keep_private(path)
-                self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
-                self._prepare()
-                if path != IN_MEMORY:
-                    self._wal_fd = os.open(f"{path}-wal", os.O_RDONLY)
-                return
+                return cls(path, *_connect(path, busy_timeout_s))
             except sqlite3.OperationalError as error:
                 # two processes create the file at once: SQLite does not wait when it sets the journal mode
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise StoreError(f"{path}: {error}") from None
-                self._db.close()
                 time.sleep(OPEN_RETRY_S)
             except (sqlite3.Error, OSError) as error:
                 raise StoreError(f"{path}: {error}{_what_to_do(path, error)}") from None
-
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        if self._schema_version() < SCHEMA_VERSION:
-            self._db.execute("BEGIN IMMEDIATE")
-            if self._schema_version() < SCHEMA_VERSION:  # no other process has done it meanwhile
-                for statement in (*_FIRST_SCHEMA, *_SESSIONS_SCHEMA):
-                    self._db.execute(statement)
-            self._db.execute("COMMIT")
-
-    def _schema_version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def close(self) -> None:
         self._db.close()
@@ -247,6 +234,28 @@ class SqliteTree:
         """End the session and delete its ephemeral nodes."""
         self.apply([Delete(path) for path in self.owned_by(session_id)], session_id)
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
+
+
+def _connect(path: str, busy_timeout_s: float) -> tuple[sqlite3.Connection, int]:
+    """Return a connection to the file with its tables, and a descriptor of the -wal file or NOT_OPEN."""
+    with ExitStack() as opened:
+        db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+        opened.callback(db.close)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        if _schema_version(db) < SCHEMA_VERSION:
+            db.execute("BEGIN IMMEDIATE")
+            if _schema_version(db) < SCHEMA_VERSION:  # no other process has done it meanwhile
+                for statement in (*_FIRST_SCHEMA, *_SESSIONS_SCHEMA):
+                    db.execute(statement)
+            db.execute("COMMIT")
+        wal_fd = NOT_OPEN if path == IN_MEMORY else os.open(f"{path}-wal", os.O_RDONLY)
+        opened.pop_all()
+    return db, wal_fd
+
+
+def _schema_version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _what_to_do(path: str, error: Exception) -> str:

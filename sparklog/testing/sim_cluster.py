@@ -399,7 +399,7 @@ class SimCluster:
         self.loop = loop
         self.seed = seed
         self.trace = Trace(loop.time)
-        self.tree = ObservedTree(SqliteNodes() if has_sqlite else MemoryNodes(), self._log_end)
+        self.tree = ObservedTree(SqliteNodes.create() if has_sqlite else MemoryNodes(), self._log_end)
         self.empty_store = self.tree.nodes.copy()
         self.context = SimProcess("world").context()
         self.context.run(PROCESS.set, None)

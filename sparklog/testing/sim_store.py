@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from sparklog.cluster.sqlite_tree import IN_MEMORY, SqliteTree
 from sparklog.cluster.store import Operation
@@ -12,8 +13,10 @@ from sparklog.cluster.watches import Change
 class SqliteNodes(SqliteTree):
     """An implementation of Nodes: the embedded store's SQL on a database in memory."""
 
-    def __init__(self) -> None:
-        super().__init__(IN_MEMORY, busy_timeout_s=1)
+    @classmethod
+    def create(cls) -> Self:
+        """Return an empty tree."""
+        return cls.open(IN_MEMORY, busy_timeout_s=1)
 
     def copy(self) -> bytes:
         """Return the database as the bytes of its file."""

@@ -19,34 +19,34 @@ async def take(ids: ProducerIds, count: int) -> list[int]:
 
 
 def test_ids_go_on_over_blocks_and_a_restart_begins_a_new_block() -> None:
-    store = SqliteStore(":memory:")
+    store = SqliteStore.open(":memory:")
     first = asyncio.run(take(ProducerIds(store, 1), BLOCK_SIZE + 1))
     assert first == list(range(BLOCK_SIZE + 1))
     assert asyncio.run(take(ProducerIds(store, 1), 1)) == [2 * BLOCK_SIZE]
 
 
 def test_the_block_stands_in_the_store_as_kafka_writes_it() -> None:
-    store = SqliteStore(":memory:")
+    store = SqliteStore.open(":memory:")
     claim_block(store, 7)
     assert json.loads(store.get(BLOCK).data) == {"version": 1, "broker": 7, "block_start": "0", "block_end": "999"}
 
 
 def test_brokers_that_claim_at_the_same_moment_get_different_blocks(tmp_path: Path) -> None:
     def claim(broker_id: int) -> list[range]:
-        store = SqliteStore(str(tmp_path / "cluster.sqlite"))
+        store = SqliteStore.open(str(tmp_path / "cluster.sqlite"))
         try:
             return [claim_block(store, broker_id) for _ in range(5)]
         finally:
             store.close()
 
-    SqliteStore(str(tmp_path / "cluster.sqlite")).close()
+    SqliteStore.open(str(tmp_path / "cluster.sqlite")).close()
     with ThreadPoolExecutor(3) as pool:
         blocks = [block for found in pool.map(claim, range(3)) for block in found]
     assert sorted(block[0] for block in blocks) == [number * BLOCK_SIZE for number in range(15)]
 
 
 def test_ids_that_stand_in_logs_already_are_not_given_again() -> None:
-    store = SqliteStore(":memory:")
+    store = SqliteStore.open(":memory:")
     assert claim_block(store, 1, above=41) == range(42, 42 + BLOCK_SIZE)
     assert claim_block(store, 1, above=41)[0] == 42 + BLOCK_SIZE
 
@@ -59,7 +59,7 @@ class Contested(SqliteStore):
 
 
 def test_a_store_that_cannot_be_written_makes_clients_try_again() -> None:
-    store = Contested(":memory:")
+    store = Contested.open(":memory:")
     claim_block(store, 1)
     with pytest.raises(CoordinatorLoadInProgress):
         asyncio.run(ProducerIds(store, 1).next())

@@ -34,7 +34,7 @@ def open_store(path: str) -> Iterator[Open]:
     opened: list[SqliteStore] = []
 
     def open_store(session_timeout_ms: int = 60_000) -> SqliteStore:
-        opened.append(SqliteStore(path, session_timeout_ms=session_timeout_ms))
+        opened.append(SqliteStore.open(path, session_timeout_ms=session_timeout_ms))
         return opened[-1]
 
     yield open_store
@@ -193,7 +193,7 @@ def test_a_callback_that_fails_is_not_the_end_of_the_others(open_store: Open) ->
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
-        SqliteStore(str(tmp_path / "nowhere" / "cluster.sqlite"), session_timeout_ms=100)
+        SqliteStore.open(str(tmp_path / "nowhere" / "cluster.sqlite"), session_timeout_ms=100)
 
 
 def test_a_session_is_overdue_when_it_has_stood_still_for_its_timeout() -> None:
@@ -221,9 +221,9 @@ def test_nobody_but_the_owner_reads_the_file(tmp_path: Path, is_there: bool) -> 
     """Users' SCRAM verifiers are in it."""
     path = tmp_path / "cluster.sqlite"
     if is_there:
-        SqliteStore(str(path)).close()
+        SqliteStore.open(str(path)).close()
         path.chmod(0o644)
-    store = SqliteStore(str(path))
+    store = SqliteStore.open(str(path))
     store.create("/a")
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
     store.close()
@@ -242,7 +242,7 @@ def test_nobody_but_the_owner_reads_what_a_killed_process_has_left(tmp_path: Pat
 
 @pytest.mark.parametrize(("kept", "error"), [(0, "file is not a database"), (4096, "disk image is malformed")])
 def test_a_garbled_file_is_named_with_what_to_do(path: str, kept: int, error: str) -> None:
-    store = SqliteStore(path)
+    store = SqliteStore.open(path)
     for number in range(200):
         store.create(f"/{number}", bytes(100))
     store.close()
@@ -250,7 +250,7 @@ def test_a_garbled_file_is_named_with_what_to_do(path: str, kept: int, error: st
     Path(path).write_bytes(content[:kept] + bytes(byte ^ 0x55 for byte in content[kept:]))
 
     def read_all() -> None:
-        with contextlib.closing(SqliteStore(path)) as garbled:
+        with contextlib.closing(SqliteStore.open(path)) as garbled:
             for number in range(200):
                 garbled.get(f"/{number}")
 

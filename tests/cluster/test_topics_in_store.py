@@ -18,7 +18,7 @@ LED = PartitionInfo(leader=1, leader_epoch=0, replicas=(1, 2), in_sync_replicas=
 
 @pytest.fixture
 def store() -> Iterator[SqliteStore]:
-    opened = SqliteStore(":memory:")
+    opened = SqliteStore.open(":memory:")
     yield opened
     opened.close()
 

@@ -16,7 +16,7 @@ SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 
 @pytest.fixture
 def store() -> Iterator[SqliteStore]:
-    made = SqliteStore(":memory:")
+    made = SqliteStore.open(":memory:")
     yield made
     made.close()
 

@@ -144,7 +144,7 @@ def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: in
     leader = cluster.nodes[cluster.leader_of(topic)].broker.services
 
     wait_until(lambda: leader.replicas.get(name).partition.high_watermark == 1200, f"{broker} is out of the ISR")
-    store = SqliteStore(str(cluster.data_dir / CLUSTER_STORE))
+    store = SqliteStore.open(str(cluster.data_dir / CLUSTER_STORE))
     state = read_states(store, [name])[name]
     assert broker not in state.isr
     store.set(state_path(*name), encode_state(dataclasses.replace(state, isr=(*state.isr, broker))), state.version)

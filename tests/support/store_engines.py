@@ -84,11 +84,11 @@ class SqliteEngine:
         self._opened: list[SqliteStore] = []
 
     def open(self) -> SqliteStore:
-        self._opened.append(SqliteStore(self._path, session_timeout_ms=SESSION_TIMEOUT_MS))
+        self._opened.append(SqliteStore.open(self._path, session_timeout_ms=SESSION_TIMEOUT_MS))
         return self._opened[-1]
 
     def expire(self, store: Store) -> None:
-        other = SqliteStore(self._path)
+        other = SqliteStore.open(self._path)
         other.end_session(store.session_id)
         other.close()
 
