@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sparklog.base.errors import (
@@ -18,15 +20,17 @@ from sparklog.base.errors import (
     InvalidRequiredAcks,
     KafkaError,
 )
+from sparklog.broker.api import Handler
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
-from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch
 from sparklog.broker.apis.init_producer_id import InitProducerIdRequest
 from sparklog.broker.apis.list_offsets import PartitionOffsetQuery
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import Converting, all_messages, first_messages, serialize
+from sparklog.server.answer_room import AnswerRoom, Held
+from sparklog.server.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names
 from sparklog.server.grpc_values import read_topic_id
@@ -53,10 +57,11 @@ _POSITIONS = {
 class LogServicer:
     """Translation of the service's messages for one broker."""
 
-    def __init__(self, broker: Broker, queue: RequestQueue | None = None) -> None:
-        """queue: the request queue, as in `service_handler`."""
+    def __init__(self, broker: Broker, queue: RequestQueue | None = None, answers: AnswerRoom | None = None) -> None:
+        """queue, answers: as in `service_handler`"""
         self.broker = broker
         self._queue = queue or RequestQueue()
+        self._answers = answers or AnswerRoom()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
         self._decoding = Converting()
@@ -95,22 +100,34 @@ class LogServicer:
             partitions=_partitions(request.partitions),
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
-        response = await self.broker.serve(fetch.API, wanted)
-        slices = self.broker.slices
-        found = await first_messages(response.partitions, request.format, wanted.max_bytes, slices, self._decoding)
-        return serialize(found)
+        with self._answers.hold() as held:
+            read = partial(self.broker.serve, fetch.API)
+            response, max_bytes = await _read_within(held, read, wanted, request.format)
+            slices = self.broker.slices
+            found = await first_messages(response.partitions, request.format, max_bytes, slices, self._decoding)
+            return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         services = self.broker.services
         wanted = SubscribeRequest(
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
         )
-        async for response in subscribe.stream(wanted, fetch=services.handlers[fetch.API], waiting=services.waiting):
-            for part in response.partitions:
-                async for message in all_messages(part, request.format, wanted.max_bytes, self._decoding):
-                    yield serialize([message])
-                    if message.head.HasField("error"):
-                        return
+        max_bytes = wanted.max_bytes
+        with self._answers.hold() as held:
+
+            async def read(asked: FetchRequest) -> FetchResponse:
+                nonlocal max_bytes
+                response, max_bytes = await _read_within(held, services.handlers[fetch.API], asked, request.format)
+                return response
+
+            async for response in subscribe.stream(wanted, fetch=read, waiting=services.waiting):
+                for part in response.partitions:
+                    async for message in all_messages(part, request.format, max_bytes, self._decoding):
+                        is_last, data = message.head.HasField("error"), serialize([message])
+                        del message  # its bytes, while the client takes its time
+                        yield data
+                        if is_last:
+                            return
         if self.broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
 
@@ -189,6 +206,21 @@ class LogServicer:
             PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))
             for partition, data in encoded
         ]
+
+
+async def _read_within(
+    held: Held, read: Handler[FetchRequest, FetchResponse], wanted: FetchRequest, form: int
+) -> tuple[FetchResponse, int]:
+    """Return a response that there is room for, and the limit of its answer. The room is held."""
+    held.release()
+    response = await read(wanted)
+    size = answer_bytes(response, form, wanted.max_bytes)
+    if (room := held.take_up_to(size)) >= size:
+        return response, wanted.max_bytes
+    max_bytes = max(1, room if form == log_pb2.BATCHES else room // 2)
+    response = await read(replace(wanted, max_wait_ms=0, max_bytes=max_bytes))
+    held.take(answer_bytes(response, form, max_bytes))
+    return response, max_bytes
 
 
 async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb2.ProduceResponse:

@@ -13,6 +13,8 @@ A message of two bytes takes about 90 bytes in memory, so a request of 100 MB co
 and Arrow, which are single fields, may be large. The rest of a request is limited to `MAX_FIELDS_BYTES`. A request that
 is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
 
+What a client does not take in time would fill the memory too: large answers have limited room (`answer_room.py`).
+
 A request that names many topics, partitions, groups or members is served in parts, like many small requests, and the
 answers are merged. Other requests are served between two parts.
 """
@@ -35,6 +37,7 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
 from sparklog.server import grpc_values
+from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.grpc_values import to_message, to_value
 from sparklog.server.kafka.quotas import RequestQueue
@@ -75,18 +78,26 @@ _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for na
 
 
 def service_handler(
-    service: Any, servicer: Any, slices: Slices, queue: RequestQueue | None = None
+    service: Any,
+    servicer: Any,
+    slices: Slices,
+    queue: RequestQueue | None = None,
+    answers: AnswerRoom | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a service.
 
     service: the service's descriptor
     servicer: an object with a method for each method of the service
     queue: counts the requests in progress of all services; None: they are not counted
+    answers: the room for the answers of all services; None: this service has its own
     """
-    queue = queue or RequestQueue()
+    queue, answers = queue or RequestQueue(), answers or AnswerRoom()
     return grpc.method_handlers_generic_handler(
         service.full_name,
-        {method.name: _handler(method, getattr(servicer, method.name), slices, queue) for method in service.methods},
+        {
+            method.name: _handler(method, getattr(servicer, method.name), slices, queue, answers)
+            for method in service.methods
+        },
     )
 
 
@@ -164,7 +175,9 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
     return _fields_bytes(data) if message_class is log_pb2.ProduceRequest else len(data)
 
 
-def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue) -> grpc.RpcMethodHandler:
+def _handler(
+    method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue, answers: AnswerRoom
+) -> grpc.RpcMethodHandler:
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_refusing(serve))
@@ -173,11 +186,15 @@ def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: Requ
     if name := WIDE.get(method.name):
         serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
     few = slices.few if name else nullcontext()
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue))
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue, answers))
 
 
 def _unary(
-    serve: Callable[..., Any], request_class: Any, few: AbstractAsyncContextManager[None], queue: RequestQueue
+    serve: Callable[..., Any],
+    request_class: Any,
+    few: AbstractAsyncContextManager[None],
+    queue: RequestQueue,
+    answers: AnswerRoom,
 ) -> Callable[[bytes, Any], Any]:
     """Return the handler of a unary method.
 
@@ -200,11 +217,13 @@ def _unary(
             else:
                 async with few:
                     found = await answer(data, context)
+            told: bytes = found if isinstance(found, bytes) else found.SerializeToString()
+            answers.keep(len(told), context)
         except KafkaError as error:
             await refuse(context, error)
         finally:
             queue.leave(size, 0)
-        return found if isinstance(found, bytes) else found.SerializeToString()
+        return told
 
     return call
 
