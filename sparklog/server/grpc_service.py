@@ -26,7 +26,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import grpc
@@ -46,7 +46,7 @@ from sparklog.v1 import log_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
 MAX_FIELDS = 200_000
-MAX_FIELDS_PRODUCED = 1_000_000
+MAX_FIELDS_PRODUCED = 400_000
 """Limit for requests with plain records, which are encoded in a thread."""
 SMALL_BYTES = 64 << 10
 """Requests up to this size are parsed on the event loop, whatever they contain."""
@@ -73,6 +73,8 @@ MAX_TOGETHER = 10_000
 """Maximum number of elements of a field of any other method: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
 """`PART` for methods that take longer per element."""
+PARSED_BY_SERVICER = {"Produce"}
+"""Methods that take the bytes of their requests, and parse them when they can be served."""
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
 
@@ -135,9 +137,14 @@ def _is_large(response: Any) -> bool:
 
 async def read_message(message_class: Any, data: bytes) -> Any:
     """Parse as `parse` does, in a thread if it may take long."""
-    if len(data) <= SMALL_BYTES or _checked_bytes(message_class, data) <= SMALL_BYTES:
-        return parse(message_class, data)
-    return await asyncio.to_thread(parse, message_class, data)
+    if has_large_fields(message_class, data):
+        return await asyncio.to_thread(parse, message_class, data)
+    return parse(message_class, data)
+
+
+def has_large_fields(message_class: Any, data: bytes) -> bool:
+    """Return whether a message may take long to parse: it is not small, not even without batches and Arrow."""
+    return len(data) > SMALL_BYTES and _checked_bytes(message_class, data) > SMALL_BYTES
 
 
 def parse(message_class: Any, data: bytes) -> Any:
@@ -186,24 +193,26 @@ def _handler(
     if name := WIDE.get(method.name):
         serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
     few = slices.few if name else nullcontext()
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue, answers))
+    read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, answers))
 
 
 def _unary(
     serve: Callable[..., Any],
-    request_class: Any,
+    read: Callable[[bytes], Awaitable[Any]] | None,
     few: AbstractAsyncContextManager[None],
     queue: RequestQueue,
     answers: AnswerRoom,
 ) -> Callable[[bytes, Any], Any]:
     """Return the handler of a unary method.
 
+    read: parses the request; None: the method does
     few: held while a request larger than `SMALL_BYTES` is served
     """
     wants_context = len(inspect.signature(serve).parameters) > 1
 
     async def answer(data: bytes, context: Any) -> Any:
-        request = await read_message(request_class, data)
+        request = await read(data) if read else data
         return await (serve(request, context) if wants_context else serve(request))
 
     async def call(data: bytes, context: Any) -> bytes:

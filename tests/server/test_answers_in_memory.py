@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from sparklog.base.errors import ThrottlingQuotaExceeded
+from sparklog.base.errors import InvalidRecord, ThrottlingQuotaExceeded
+from sparklog.server import grpc_log, grpc_service
 from sparklog.server.answer_room import AnswerRoom
+from sparklog.server.fetched import Converting
+from sparklog.server.grpc_log import FEW_SMALL
+from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.patience import wait_until
 from support.processes.broker import BrokerProcess
@@ -93,3 +98,46 @@ def fetch_one(channel: grpc.Channel) -> bytes:
     if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return b""
     return b"read" if call.result().partitions[0].batches else b"nothing"
+
+
+def test_few_requests_are_in_memory_while_they_wait_to_be_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = (produce([{}] * count).SerializeToString() for count in (100_000, 100))
+    parsed: list[int] = []
+
+    async def read_message(message_class: Any, data: bytes) -> Any:
+        parsed.append(len(data))
+        return await grpc_service.read_message(message_class, data)
+
+    with start_broker() as broker, grpc.insecure_channel(broker.bootstrap) as channel:
+        may_go_on = broker.run(new_event())
+
+        async def wait(*_: object, **__: object) -> Any:
+            await may_go_on.wait()
+            raise InvalidRecord("enough")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(grpc_log, "read_message", read_message)
+            patched.setattr(Converting, "run", wait)
+            call, stream = (
+                channel.unary_unary("/sparklog.v1.Log/Produce"),
+                channel.stream_stream("/sparklog.v1.Log/ProduceStream"),
+            )
+            calls = [call.future(data) for data in (*[large] * 6, *[small] * 12)]
+            streams = [stream(iter((large, small))) for _ in range(3)]
+            queue = broker.node._grpc.queue
+            wait_until(lambda: queue.bytes == 9 * len(large) + 12 * len(small), "all have arrived")
+            wait_until(lambda: len(parsed) == 1 + FEW_SMALL, "some are parsed")
+            assert sorted(set(parsed)) == [len(small), len(large)]
+            broker.run(set_event(may_go_on))
+            for each in (*(call.result() for call in calls), *(answer for stream in streams for answer in stream)):
+                assert log_pb2.ProduceResponse.FromString(each).partitions[0].error.name == "INVALID_RECORD"
+        assert parsed.count(len(large)) == 9
+        assert queue.bytes == 0
+
+
+async def new_event() -> asyncio.Event:
+    return asyncio.Event()
+
+
+async def set_event(event: asyncio.Event) -> None:
+    event.set()
