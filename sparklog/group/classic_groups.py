@@ -334,14 +334,12 @@ class ClassicGroups:
             self._groups[key.group_id] = group
         group.restore(value)
 
-    def loaded(self, now_ms: int, work: Work) -> None:
-        """Start the sessions of all members, now that all groups are read from the log."""
-        for group in list(self._groups.values()):
-            if isinstance(group, ClassicGroup):
-                for member in group.members.values():
-                    self._phases.heard_of(group, member, work)
-                if len(group.members) > self._config.group_max_size:
-                    self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
+    def loaded(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """Start the sessions of a group's members, now that all groups are read from the log."""
+        for member in group.members.values():
+            self._phases.heard_of(group, member, work)
+        if len(group.members) > self._config.group_max_size:
+            self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
 
     def take_over(
         self, group_id: str, protocols: Mapping[str, Sequence[tuple[str, bytes]]], now_ms: int, work: Work

@@ -37,6 +37,9 @@ class Group(Protocol):
         ...
 
     @property
+    def members(self) -> Sized: ...
+
+    @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
         ...
