@@ -7,6 +7,7 @@ batch, so that its reader makes progress. Beyond `reserve`, large answers are re
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,12 +38,12 @@ class AnswerRoom:
         finally:
             held.release()
 
-    def keep(self, size: int, context: Any) -> None:
-        """Count an answer until its call has ended. Raises ThrottlingQuotaExceeded if there is no room."""
+    def keep(self, size: int, call: asyncio.Future[Any]) -> None:
+        """Count an answer until its call's task has ended. Raises ThrottlingQuotaExceeded if there is no room."""
         if size > SMALL_BYTES:
             self.check()
             self.bytes += size
-            context.add_done_callback(lambda _: self.give_back(size))
+            call.add_done_callback(lambda _: self.give_back(size))
 
     def check(self) -> None:
         """Raise ThrottlingQuotaExceeded if even the reserve is taken."""

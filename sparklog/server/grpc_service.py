@@ -227,7 +227,9 @@ def _unary(
                 async with few:
                     found = await answer(data, context)
             told: bytes = found if isinstance(found, bytes) else found.SerializeToString()
-            answers.keep(len(told), context)
+            task = asyncio.current_task()  # gRPC's own; a callback of the context would tie it to itself
+            assert task
+            answers.keep(len(told), task)
         except KafkaError as error:
             await refuse(context, error)
         finally:

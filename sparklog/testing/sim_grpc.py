@@ -68,9 +68,6 @@ class _Context:
     def peer(self) -> str:
         return f"sim:{self._call.source}"
 
-    def add_done_callback(self, callback: Callable[[_Context], object]) -> None:
-        callback(self)  # the network takes every answer at once
-
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         raise _Ended(Refused(code.value[0], details, tuple(trailing_metadata)))
 

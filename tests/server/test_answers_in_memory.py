@@ -27,27 +27,21 @@ RECORDS = 20
 ANY_SIZE = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
-class Context:
-    """A call that ends when it is told to."""
-
-    def add_done_callback(self, callback: Any) -> None:
-        self.end = lambda: callback(self)
-
-
-def test_a_fetch_gets_what_room_there_is_and_others_are_refused_beyond_the_reserve() -> None:
-    room, call = AnswerRoom(100_000, 50_000), Context()
+async def test_a_fetch_gets_what_room_there_is_and_others_are_refused_beyond_the_reserve() -> None:
+    room, call = AnswerRoom(100_000, 50_000), asyncio.Future()
     with room.hold() as first, room.hold() as second:
         assert (first.take_up_to(80_000), second.take_up_to(80_000)) == (80_000, 20_000)
         assert (second.take_up_to(10_000), room.left) == (10_000, 10_000)
         room.keep(60_000, call)
-        room.keep(4_000, Context())  # small ones are not counted
+        room.keep(4_000, asyncio.Future())  # small ones are not counted
         assert (room.bytes, room.left, first.take_up_to(50_000)) == (150_000, 0, 30_000)
-        room.keep(60_000, Context())
-        for ask in (lambda: room.keep(5_000, Context()), lambda: second.take_up_to(5_000)):
+        room.keep(60_000, asyncio.Future())
+        for ask in (lambda: room.keep(5_000, asyncio.Future()), lambda: second.take_up_to(5_000)):
             with pytest.raises(ThrottlingQuotaExceeded):
                 ask()
-        room.keep(4_000, Context())
-        call.end()
+        room.keep(4_000, asyncio.Future())
+        call.set_result(None)
+        await asyncio.sleep(0)
         assert second.take_up_to(50_000) == 10_000
         second.take(50_000)
         assert room.bytes == 140_000
