@@ -43,7 +43,7 @@ from sparklog.base.errors import (
     UnknownMemberId,
 )
 from sparklog.group.classic_group import ClassicGroup, ClassicMember
-from sparklog.group.group import Group, Work
+from sparklog.group.group import MOST_METADATA, Group, Work
 from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
 from sparklog.group.requests import (
     NO_MEMBER,
@@ -63,8 +63,6 @@ from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupVal
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
-MOST_METADATA = 16
-"""How many times the size of a message the metadata of a group's members may have in all."""
 
 
 class GroupCreated(NamedTuple):
