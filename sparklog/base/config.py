@@ -87,10 +87,12 @@ class BrokerConfig:
         "Maximum requests in progress; the broker reads further ones later. Long polls do not count.",
     )
     queued_max_request_bytes: int = key(
-        512 << 20,
+        128 << 20,
         integer(-1),
         "Maximum bytes of requests in progress; the broker reads further ones later. A unary gRPC call of more than "
-        "64 KiB is refused instead. The Kafka listeners count together, the gRPC listener on its own. -1: no limit.",
+        "64 KiB is refused instead. The Kafka listeners count together, the gRPC listener on its own. Also the maximum "
+        "of requests that are still arriving over Kafka's protocol; above it, the connection with the largest is "
+        "closed. -1: no limit.",
     )
     cluster_store: str = key(
         "",

@@ -8,7 +8,6 @@ configuration is wrong.
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import logging
 import os
@@ -25,6 +24,7 @@ from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.cli import reason
 from sparklog.log.directory.open_files import LEAST
+from sparklog.server.garbage import freeze_what_stays
 from sparklog.server.node import BrokerNode
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
@@ -132,8 +132,7 @@ async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
         loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
     node = BrokerNode(config)
     await node.start()
-    gc.collect()
-    gc.freeze()  # objects made at start-up stay: scanning them at each collection would delay answers
+    freeze_what_stays()
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
     await stop.wait()

@@ -43,7 +43,7 @@ from sparklog.base.errors import (
     UnknownMemberId,
 )
 from sparklog.group.classic_group import ClassicGroup, ClassicMember
-from sparklog.group.group import Group, Work
+from sparklog.group.group import MOST_METADATA, Group, Work
 from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
 from sparklog.group.requests import (
     NO_MEMBER,
@@ -63,8 +63,6 @@ from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupVal
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
-MOST_METADATA = 16
-"""How many times the size of a message the metadata of a group's members may have in all."""
 
 
 class GroupCreated(NamedTuple):
@@ -334,14 +332,12 @@ class ClassicGroups:
             self._groups[key.group_id] = group
         group.restore(value)
 
-    def loaded(self, now_ms: int, work: Work) -> None:
-        """Start the sessions of all members, now that all groups are read from the log."""
-        for group in list(self._groups.values()):
-            if isinstance(group, ClassicGroup):
-                for member in group.members.values():
-                    self._phases.heard_of(group, member, work)
-                if len(group.members) > self._config.group_max_size:
-                    self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
+    def loaded(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """Start the sessions of a group's members, now that all groups are read from the log."""
+        for member in group.members.values():
+            self._phases.heard_of(group, member, work)
+        if len(group.members) > self._config.group_max_size:
+            self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
 
     def take_over(
         self, group_id: str, protocols: Mapping[str, Sequence[tuple[str, bytes]]], now_ms: int, work: Work

@@ -82,6 +82,8 @@ class ConsumerGroup:
         self._regex_counts: Counter[str] = Counter()
         """How many members are subscribed to each topic name and regular expression; counted anew, thousands of joins
         would take a time that is quadratic in the members."""
+        self.names_bytes = 0
+        """Of all names of topics to which members are subscribed, once for each member."""
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}
@@ -103,6 +105,7 @@ class ConsumerGroup:
         other.target_epoch, other.assigned_at_ms = self.target_epoch, self.assigned_at_ms
         other.members, other.static_members = self.members.copy(), self.static_members.copy()
         other._name_counts, other._regex_counts = self._name_counts.copy(), self._regex_counts.copy()
+        other.names_bytes = self.names_bytes
         other.target, other.owners, other.regexes = self.target.copy(), self.owners.copy(), self.regexes.copy()
         other.rejoining, other.compared_with = self.rejoining, self.compared_with
         other.matched_with = self.matched_with.copy()
@@ -308,6 +311,7 @@ class ConsumerGroup:
     def _count(self, member: ConsumerMember, by: int) -> None:
         """Count a member's subscription, or no longer (`by` -1)."""
         names, regex = member.subscribed_topic_names, member.subscribed_topic_regex
+        self.names_bytes += by * sum(map(len, names))
         for counts, keys in ((self._name_counts, names), (self._regex_counts, (regex,) if regex else ())):
             for key in keys:
                 counts[key] += by

@@ -210,13 +210,11 @@ class ConsumerGroups:
         else:
             group.replay(record)
 
-    def loaded(self, work: Work) -> None:
-        """Start the sessions of all members, now that all groups are read from the log."""
-        for group in self._groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.matched_with.clear()  # the versions in the log are those of another broker's topics
-                for member in group.members.values():
-                    self._watch(group, member, work)
+    def loaded(self, group: ConsumerGroup, work: Work) -> None:
+        """Start the sessions of a group's members, now that all groups are read from the log."""
+        group.matched_with.clear()  # the versions in the log are those of another broker's topics
+        for member in group.members.values():
+            self._watch(group, member, work)
 
     def _watch(self, group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:
         session_ms = self._config.group_consumer_session_timeout_ms

@@ -22,9 +22,10 @@ Regular expressions are matched with the topics before a heartbeat is decided, i
 that were matched with the same topics are not matched again.
 
 Differs from Kafka: regular expressions are resolved before the answer to the heartbeat that sends them, not after it;
-one that does not fit into 64 KiB is refused (INVALID_REGULAR_EXPRESSION). Topics are compared in the first heartbeat
-after any of them has changed. A static member that joins twice with the same member id, because the first answer was
-lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
+one that does not fit into 64 KiB is refused (INVALID_REGULAR_EXPRESSION). The names of topics to which the members of a
+group subscribe may have at most 16 times message.max.bytes in all, as in classic groups. Topics are compared in the
+first heartbeat after any of them has changed. A static member that joins twice with the same member id, because the
+first answer was lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from sparklog.group.consumer_member import (
     flatten,
     to_target_value,
 )
-from sparklog.group.group import TopicsView
+from sparklog.group.group import MOST_METADATA, TopicsView
 from sparklog.group.reconciliation import Reconciliation
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.group.topic_pattern import UNMATCHED, Matches, compile_pattern
@@ -264,6 +265,7 @@ class ConsumerHeartbeats:
         if is_new or before != member:
             key = ConsumerMemberKey(group_id=edit.group.group_id, member_id=member.member_id)
             edit.write(key, member.to_member_value())
+            self._check_names(edit)
         changed = regex_changed or before.subscribed_topic_names != member.subscribed_topic_names
         version = self._topics.version
         if is_new or changed or edit.base.compared_with != version:
@@ -276,6 +278,14 @@ class ConsumerHeartbeats:
             elif all(edit.group.matched_with.get(text) == version for text in edit.group.regex_counts()):
                 edit.base.compared_with = version
         return changed
+
+    def _check_names(self, edit: GroupEdit) -> None:
+        """Raise GroupMaxSizeReached if the members' subscriptions have become larger than a group's may be."""
+        most = MOST_METADATA * self._config.topic_defaults.max_message_bytes
+        if edit.group.names_bytes > max(most, edit.base.names_bytes):
+            raise GroupMaxSizeReached(
+                f"the members of group {edit.group.group_id!r} subscribe to more than {most} bytes of topic names"
+            )
 
     @staticmethod
     def _drop_regexes(edit: GroupEdit) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -221,7 +221,16 @@ class GroupCoordinator:
         if is_wanted():
             took_ms = self._clock.monotonic_ms() - started_ms
             logger.info("read %s of %s-%d in %d ms", done, OFFSETS_TOPIC, partition, took_ms)
-            self._serve(place, shard, replica)
+            await self._begin(self._serve(place, shard, replica))
+
+    async def _begin(self, host: CoordinatorRuntime) -> None:
+        async def begin_some(group_ids: Sequence[str]) -> None:
+            host.begin(group_ids)
+
+        def weigh(group_id: str) -> int:
+            return 1 + len(host.shard.groups[group_id].members) + len(host.shard.offsets.of(group_id))
+
+        await self._slices.each(in_parts(tuple(host.shard.groups), weigh, MOST_REMOVED), begin_some)
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
         """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
@@ -233,7 +242,7 @@ class GroupCoordinator:
             if await self._waiting.wait([replica.partition.name], attempt, LOOK_AGAIN_MS):
                 return
 
-    def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:
+    def _serve(self, place: _Place, shard: Shard, replica: Replica) -> CoordinatorRuntime:
         log = PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
         call_later = self._call_later or asyncio.get_running_loop().call_later
 
@@ -241,8 +250,8 @@ class GroupCoordinator:
             for begun in generations(records, shard.groups):
                 self._on_generation(begun)
 
-        place.host = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
-        place.host.begin()
+        place.host = host = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
+        return host
 
     @property
     def waiting(self) -> int:
@@ -480,10 +489,17 @@ class GroupCoordinator:
 
     async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
         errors: dict[str, KafkaError | None] = {}
-        for group_id in request.group_ids:
+
+        async def delete_some(group_id: str) -> None:
             alone = DeleteGroups(group_ids=[group_id])
-            done = await self._decide(group_id, alone, lambda shard, *_, alone=alone: shard.delete(alone))
-            errors |= done.errors
+            errors.update((await self._decide(group_id, alone, lambda shard, *_: shard.delete(alone))).errors)
+
+        def until_deleted() -> Iterator[str]:
+            for group_id in request.group_ids:
+                while group_id not in errors:
+                    yield group_id
+
+        await self._slices.each(until_deleted(), delete_some)
         return DeleteGroupsResponse(errors=errors)
 
 

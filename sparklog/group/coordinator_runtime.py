@@ -113,9 +113,11 @@ class CoordinatorRuntime:
         """Number of requests not answered yet."""
         return len(self._waiting)
 
-    def begin(self) -> None:
-        """Start the timers of the shard, which has been loaded."""
-        self._decide_more(self.shard.loaded(self._clock.time_ms()))
+    def begin(self, group_ids: Sequence[str] | None = None) -> None:
+        """Start all or some groups of the shard, which has been loaded. Without effect once it is closed."""
+        if self._closed is None:
+            self._decide_more(self.shard.loaded(self._clock.time_ms(), group_ids))
+            self._decide_more(self.shard.delete_of_others(group_ids))
 
     async def ask(self, decide: Callable[[Hashable, int], Decision[CoordinatorRecord, Response]]) -> Response:
         """Decide a request by `decide(ticket, now_ms)` and return its answer.

@@ -12,6 +12,8 @@ from sparklog.runtime.state_machine import Draft
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+MOST_METADATA = 16
+"""How many times the size of a message the metadata or the subscriptions of a group's members may have in all."""
 Work = Draft[CoordinatorRecord]
 """A decision about a group, under construction."""
 
@@ -35,6 +37,9 @@ class Group(Protocol):
     def protocol_type(self) -> str | None:
         """`consumer` if the members are consumers; None if the group has never had members."""
         ...
+
+    @property
+    def members(self) -> Sized: ...
 
     @property
     def is_empty(self) -> bool:

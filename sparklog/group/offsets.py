@@ -57,7 +57,7 @@ from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, Offs
 from sparklog.offsets_topic.schemas import ZERO_ID
 
 MOST_REMOVED = 200
-"""Number of a group's offsets that a decision removes because they have expired or their topic was deleted."""
+"""Number of a group's offsets that a decision removes: with their group or topic, or because they have expired."""
 Committed = Mapping[TopicPartition, OffsetValue]
 
 
@@ -169,9 +169,11 @@ class Offsets:
                 work.records.append(CoordinatorRecord(_key(request.group_id, partition)))
         return OffsetDeleteResponse(errors=errors)
 
-    def delete_all(self, group_id: str, work: Work) -> None:
-        """Delete all offsets of a group that is being deleted."""
-        work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in self.of(group_id)]
+    def delete_some(self, group_id: str, work: Work) -> bool:
+        """Delete up to MOST_REMOVED offsets of a group that is being deleted; return whether it has none left."""
+        committed = self.of(group_id)
+        self._delete_where(lambda *_: True, [group_id], work)
+        return len(committed) <= MOST_REMOVED
 
     def delete_topics(self, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
         """Delete up to MOST_REMOVED offsets of each group for deleted topics. `ids` maps names to the ids they had."""
@@ -181,22 +183,21 @@ class Offsets:
                 return partition.topic in ids
             return value.topic_id == ids.get(partition.topic)
 
-        self._delete_where(is_gone, group_ids, work, MOST_REMOVED)
+        self._delete_where(is_gone, group_ids, work)
 
-    def delete_of_others(self, work: Work) -> None:
-        """Delete the offsets of all groups that were committed for an earlier topic of the same name."""
-        self._delete_where(self._is_of_another, self._groups, work)
+    def delete_of_others(self, group_ids: Iterable[str], work: Work) -> None:
+        """Delete up to MOST_REMOVED offsets of each group that were committed for an earlier topic of the same name."""
+        self._delete_where(self._is_of_another, group_ids, work)
 
     def _delete_where(
         self,
         is_gone: Callable[[TopicPartition, OffsetValue], bool],
         group_ids: Iterable[str],
         work: Work,
-        most: int | None = None,
     ) -> None:
         for group_id in group_ids:
             gone = (partition for partition, value in self.of(group_id).items() if is_gone(partition, value))
-            work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, most)]
+            work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, MOST_REMOVED)]
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
         """Delete up to MOST_REMOVED expired offsets of a group; return whether it has none left after that."""

@@ -16,6 +16,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from sparklog.group.classic_groups import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
+from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
 from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.migration import Downgraded
@@ -128,17 +129,19 @@ class Shard:
         return work.decide(self.offsets.delete(request, group, work))
 
     def delete(self, request: DeleteGroups) -> Decision[CoordinatorRecord, DeleteGroupsResponse]:
+        """Delete groups. One with many offsets loses some of them, and is not in the response: ask again."""
         work = Work()
         errors: dict[str, KafkaError | None] = {}
         for group_id in request.group_ids:
-            errors[group_id] = None
             try:
                 group = self._get(group_id)
                 group.check_delete()
             except KafkaError as error:
                 errors[group_id] = error
             else:
-                self._delete(group, work)
+                if self.offsets.delete_some(group_id, work):
+                    work.records += group.tombstones()
+                    errors[group_id] = None
         return work.decide(DeleteGroupsResponse(errors=errors))
 
     def list(self, request: ListGroups, among: Sequence[Group] | None = None) -> ListGroupsResponse:
@@ -209,12 +212,20 @@ class Shard:
         else:
             self.consumers.replay(record)
 
-    def loaded(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Start the groups' timers after the whole log is replayed, and delete offsets of topics recreated since."""
+    def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
+        """Start the timers of all or some groups after the whole log is replayed."""
         work = Work()
-        self.classic.loaded(now_ms, work)
-        self.consumers.loaded(work)
-        self.offsets.delete_of_others(work)
+        for group in list(map(self.groups.get, self.groups if group_ids is None else group_ids)):
+            if isinstance(group, ClassicGroup):
+                self.classic.loaded(group, now_ms, work)
+            elif isinstance(group, ConsumerGroup):
+                self.consumers.loaded(group, work)
+        return work.decide()
+
+    def delete_of_others(self, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
+        """Delete offsets of topics that have been created again, of all or some groups."""
+        work = Work()
+        self.offsets.delete_of_others(self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:
@@ -232,10 +243,6 @@ class Shard:
         elif isinstance(event, Downgraded):
             self.classic.take_over(event.group_id, event.protocols, now_ms, work)
         return work.decide()
-
-    def _delete(self, group: Group, work: Work) -> None:
-        self.offsets.delete_all(group.group_id, work)
-        work.records += group.tombstones()
 
     def _get(self, group_id: str) -> Group:
         if group_id is None:

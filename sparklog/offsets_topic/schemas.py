@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from sparklog.base.config_keys import MAX_INT
+from sparklog.base.errors import InvalidRequest
+
 ALWAYS = 1 << 15
 _NUMBERS = {
     "int8": struct.Struct(">b"),
@@ -319,6 +322,9 @@ class _Reader:
         return self._data[self._at - size : self._at]
 
 
+_MAX_LENGTHS = {"int16": (1 << 15) - 1, "int32": MAX_INT}
+
+
 class _Writer:
     """Writer of values in Kafka's protocol encoding, the counterpart of `_Reader`."""
 
@@ -376,6 +382,8 @@ class _Writer:
         """Write a length; -1 means null."""
         if flexible:
             self._varint(length + 1)
+        elif length > _MAX_LENGTHS[kind]:
+            raise InvalidRequest(f"a text of {length} bytes: at most {_MAX_LENGTHS[kind]} can be stored")
         else:
             self.number(kind, length)
 

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
-from sparklog.broker.apis.fetch import PartitionFetched
+from sparklog.broker.apis.fetch import FetchResponse, PartitionFetched
 from sparklog.log.log import LogSlice
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc_errors import error_message
@@ -58,6 +58,12 @@ class FetchedMessage(NamedTuple):
     head: log_pb2.PartitionFetched
     tag: bytes = b""
     payload: bytes = b""
+
+
+def answer_bytes(response: FetchResponse, form: int, max_bytes: int) -> int:
+    """Return what the answer takes in memory at most: the bytes that are read, and those that are made of them."""
+    read = response.size_bytes
+    return read + min(max_bytes, MAX_DECODED_ANSWER) if read and form != log_pb2.BATCHES else read
 
 
 async def first_messages(

@@ -9,10 +9,12 @@ UNAVAILABLE, long polls and subscriptions end, and requests in flight may finish
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any
 
 import grpc
+from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -20,6 +22,7 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server import tls
+from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
@@ -35,6 +38,7 @@ ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
 MAINTENANCE = maintenance_pb2.DESCRIPTOR.services_by_name["Maintenance"]
 HEALTH_S = 1
+GRPC_LOGGER = logging.getLogger("grpc._cython.cygrpc")
 SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name, REPLICATION)
 
 
@@ -43,10 +47,13 @@ class GrpcServer:
 
     def __init__(self, broker: Broker) -> None:
         """Prepare the services without accepting connections. Needs a running event loop."""
+        GRPC_LOGGER.addFilter(_is_worth_logging)
         self._config = broker.config
         self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
         """The requests in progress of all services except `Replication`."""
-        self._log = LogServicer(broker, queue)
+        self.answers = answers = AnswerRoom()
+        """Of the same services."""
+        self._log = LogServicer(broker, queue, answers)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)
         self._health = _Health()
@@ -64,10 +71,10 @@ class GrpcServer:
         )
         self._server.add_generic_rpc_handlers(
             (
-                service_handler(LOG, self._log, broker.slices, queue),
-                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue),
-                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue),
-                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue),
+                service_handler(LOG, self._log, broker.slices, queue, answers),
+                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue, answers),
+                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, answers),
+                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, answers),
                 self._replication.handler(),
             )
         )
@@ -125,6 +132,11 @@ class GrpcServer:
             await self._server.start()  # a gRPC server that was never started keeps its port until the process ends
         await self._server.stop(grace_ms / 1000)
         await self._replication.settled()
+
+
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Whether it is no call that its client has reset: gRPC logs an error if an answer was being written."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ExecuteBatchError))
 
 
 def _try_to_listen(listener: Address) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 from sparklog.base.errors import (
     BrokerNotAvailable,
@@ -18,17 +20,19 @@ from sparklog.base.errors import (
     InvalidRequiredAcks,
     KafkaError,
 )
+from sparklog.broker.api import Handler
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
-from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch
 from sparklog.broker.apis.init_producer_id import InitProducerIdRequest
 from sparklog.broker.apis.list_offsets import PartitionOffsetQuery
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import Converting, all_messages, first_messages, serialize
+from sparklog.server.answer_room import AnswerRoom, Held
+from sparklog.server.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
-from sparklog.server.grpc_service import by_names
+from sparklog.server.grpc_service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
 from sparklog.server.grpc_values import read_topic_id
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.load_payloads import load_payloads
@@ -42,6 +46,8 @@ HEADS_BYTES = 1 << 18
 HEAD_BYTES = 60
 """The size of a partition's head, without the name of its topic."""
 DEFAULT_PARTITION_MAX_BYTES = 1 << 20
+FEW_SMALL = 4
+"""Requests that are decoded and encoded at a time, beside one that is not small."""
 _ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
 _POSITIONS = {
     "earliest": list_offsets.EARLIEST,
@@ -50,17 +56,28 @@ _POSITIONS = {
 }
 
 
+class Translated(NamedTuple):
+    """A request as a value, and the results of partitions whose payload is invalid."""
+
+    correlation_id: int
+    request: ProduceRequest
+    refused: list[PartitionProduced]
+
+
 class LogServicer:
     """Translation of the service's messages for one broker."""
 
-    def __init__(self, broker: Broker, queue: RequestQueue | None = None) -> None:
-        """queue: the request queue, as in `service_handler`."""
+    def __init__(self, broker: Broker, queue: RequestQueue | None = None, answers: AnswerRoom | None = None) -> None:
+        """queue, answers: as in `service_handler`"""
         self.broker = broker
         self._queue = queue or RequestQueue()
+        self._answers = answers or AnswerRoom()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
         self._decoding = Converting()
         self._encoding = Converting()
+        self._few_small = asyncio.Semaphore(FEW_SMALL)
+        self._large = asyncio.Lock()
 
     ListOffsets = by_names(
         list_offsets.API,
@@ -74,8 +91,8 @@ class LogServicer:
         for stream in self._streams:
             stream.stop()
 
-    async def Produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
-        return await (await self._begin(request))
+    async def Produce(self, data: bytes) -> log_pb2.ProduceResponse:
+        return await (await self._begin(data))
 
     async def ProduceStream(self, context: Any) -> None:
         stream = ProduceStream(context, self._begin, self.broker.config.max_outstanding_produces, self._queue)
@@ -95,22 +112,34 @@ class LogServicer:
             partitions=_partitions(request.partitions),
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
-        response = await self.broker.serve(fetch.API, wanted)
-        slices = self.broker.slices
-        found = await first_messages(response.partitions, request.format, wanted.max_bytes, slices, self._decoding)
-        return serialize(found)
+        with self._answers.hold() as held:
+            read = partial(self.broker.serve, fetch.API)
+            response, max_bytes = await _read_within(held, read, wanted, request.format)
+            slices = self.broker.slices
+            found = await first_messages(response.partitions, request.format, max_bytes, slices, self._decoding)
+            return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         services = self.broker.services
         wanted = SubscribeRequest(
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
         )
-        async for response in subscribe.stream(wanted, fetch=services.handlers[fetch.API], waiting=services.waiting):
-            for part in response.partitions:
-                async for message in all_messages(part, request.format, wanted.max_bytes, self._decoding):
-                    yield serialize([message])
-                    if message.head.HasField("error"):
-                        return
+        max_bytes = wanted.max_bytes
+        with self._answers.hold() as held:
+
+            async def read(asked: FetchRequest) -> FetchResponse:
+                nonlocal max_bytes
+                response, max_bytes = await _read_within(held, services.handlers[fetch.API], asked, request.format)
+                return response
+
+            async for response in subscribe.stream(wanted, fetch=read, waiting=services.waiting):
+                for part in response.partitions:
+                    async for message in all_messages(part, request.format, max_bytes, self._decoding):
+                        is_last, data = message.head.HasField("error"), serialize([message])
+                        del message  # its bytes, while the client takes its time
+                        yield data
+                        if is_last:
+                            return
         if self.broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
 
@@ -121,16 +150,16 @@ class LogServicer:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
-    async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
+    async def _begin(self, data: bytes) -> Answering:
         """Do everything that may wait before the append.
 
         The returned coroutine appends in its first step; with more than `produce.TOGETHER` partitions, the append is
         already done.
         """
         services = self.broker.services
-        translated, refused = await self._translate(request)
+        correlation_id, translated, refused = await self._translate(data)
         await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
-        answering = self._produce(request, translated, refused)
+        answering = self._produce(correlation_id, translated, refused)
         if len(translated.partitions) <= produce.TOGETHER:
             return answering
         answer = start(answering)
@@ -138,15 +167,28 @@ class LogServicer:
         return _outcome_of(answer)
 
     async def _produce(
-        self, request: log_pb2.ProduceRequest, translated: ProduceRequest, refused: list[PartitionProduced]
+        self, correlation_id: int, translated: ProduceRequest, refused: list[PartitionProduced]
     ) -> log_pb2.ProduceResponse:
         response = await self.broker.serve(produce.API, translated)
         if translated.acks == produce.ACKS_NONE:
-            return log_pb2.ProduceResponse(correlation_id=request.correlation_id)
-        return _produced(response, refused, request.correlation_id)
+            return log_pb2.ProduceResponse(correlation_id=correlation_id)
+        return _produced(response, refused, correlation_id)
 
-    async def _translate(self, request: log_pb2.ProduceRequest) -> tuple[ProduceRequest, list[PartitionProduced]]:
-        """Return the request as a value, and the results of partitions whose payload is invalid."""
+    async def _translate(self, data: bytes) -> Translated:
+        """Parse and translate a request.
+
+        One with plain records or Arrow takes many times its bytes until it is encoded. So few are parsed at a time.
+        """
+        is_small = len(data) <= SMALL_BYTES
+        if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
+            request = parse(log_pb2.ProduceRequest, data)
+            if not any(map(_is_encoded_here, request.partitions)):
+                return await self._translate_parsed(request)
+            del request
+        async with self._few_small if is_small else self._large:
+            return await self._translate_parsed(await read_message(log_pb2.ProduceRequest, data))
+
+    async def _translate_parsed(self, request: log_pb2.ProduceRequest) -> Translated:
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
@@ -163,11 +205,12 @@ class LogServicer:
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
 
         await self.broker.slices.each_if_many(request.partitions, translate)
-        return ProduceRequest(
+        translated = ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
             partitions=partitions,
-        ), refused
+        )
+        return Translated(request.correlation_id, translated, refused)
 
     async def _encode(self, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
         """Encode plain records or Arrow as batches, one result per partition."""
@@ -189,6 +232,25 @@ class LogServicer:
             PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))
             for partition, data in encoded
         ]
+
+
+async def _read_within(
+    held: Held, read: Handler[FetchRequest, FetchResponse], wanted: FetchRequest, form: int
+) -> tuple[FetchResponse, int]:
+    """Return a response that there is room for, and the limit of its answer. The room is held."""
+    held.release()
+    response = await read(wanted)
+    size = answer_bytes(response, form, wanted.max_bytes)
+    if (room := held.take_up_to(size)) >= size:
+        return response, wanted.max_bytes
+    max_bytes = max(1, room if form == log_pb2.BATCHES else room // 2)
+    response = await read(replace(wanted, max_wait_ms=0, max_bytes=max_bytes))
+    held.take(answer_bytes(response, form, max_bytes))
+    return response, max_bytes
+
+
+def _is_encoded_here(part: log_pb2.PartitionProduce) -> bool:
+    return part.WhichOneof("payload") in ("records", "arrow")
 
 
 async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb2.ProduceResponse:

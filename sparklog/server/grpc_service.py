@@ -13,6 +13,8 @@ A message of two bytes takes about 90 bytes in memory, so a request of 100 MB co
 and Arrow, which are single fields, may be large. The rest of a request is limited to `MAX_FIELDS_BYTES`. A request that
 is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
 
+What a client does not take in time would fill the memory too: large answers have limited room (`answer_room.py`).
+
 A request that names many topics, partitions, groups or members is served in parts, like many small requests, and the
 answers are merged. Other requests are served between two parts.
 """
@@ -24,7 +26,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import grpc
@@ -35,6 +37,7 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
 from sparklog.server import grpc_values
+from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.grpc_values import to_message, to_value
 from sparklog.server.kafka.quotas import RequestQueue
@@ -43,7 +46,7 @@ from sparklog.v1 import log_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
 MAX_FIELDS = 200_000
-MAX_FIELDS_PRODUCED = 1_000_000
+MAX_FIELDS_PRODUCED = 400_000
 """Limit for requests with plain records, which are encoded in a thread."""
 SMALL_BYTES = 64 << 10
 """Requests up to this size are parsed on the event loop, whatever they contain."""
@@ -70,23 +73,33 @@ MAX_TOGETHER = 10_000
 """Maximum number of elements of a field of any other method: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
 """`PART` for methods that take longer per element."""
+PARSED_BY_SERVICER = {"Produce"}
+"""Methods that take the bytes of their requests, and parse them when they can be served."""
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
 
 
 def service_handler(
-    service: Any, servicer: Any, slices: Slices, queue: RequestQueue | None = None
+    service: Any,
+    servicer: Any,
+    slices: Slices,
+    queue: RequestQueue | None = None,
+    answers: AnswerRoom | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a service.
 
     service: the service's descriptor
     servicer: an object with a method for each method of the service
     queue: counts the requests in progress of all services; None: they are not counted
+    answers: the room for the answers of all services; None: this service has its own
     """
-    queue = queue or RequestQueue()
+    queue, answers = queue or RequestQueue(), answers or AnswerRoom()
     return grpc.method_handlers_generic_handler(
         service.full_name,
-        {method.name: _handler(method, getattr(servicer, method.name), slices, queue) for method in service.methods},
+        {
+            method.name: _handler(method, getattr(servicer, method.name), slices, queue, answers)
+            for method in service.methods
+        },
     )
 
 
@@ -124,9 +137,14 @@ def _is_large(response: Any) -> bool:
 
 async def read_message(message_class: Any, data: bytes) -> Any:
     """Parse as `parse` does, in a thread if it may take long."""
-    if len(data) <= SMALL_BYTES or _checked_bytes(message_class, data) <= SMALL_BYTES:
-        return parse(message_class, data)
-    return await asyncio.to_thread(parse, message_class, data)
+    if has_large_fields(message_class, data):
+        return await asyncio.to_thread(parse, message_class, data)
+    return parse(message_class, data)
+
+
+def has_large_fields(message_class: Any, data: bytes) -> bool:
+    """Return whether a message may take long to parse: it is not small, not even without batches and Arrow."""
+    return len(data) > SMALL_BYTES and _checked_bytes(message_class, data) > SMALL_BYTES
 
 
 def parse(message_class: Any, data: bytes) -> Any:
@@ -164,7 +182,9 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
     return _fields_bytes(data) if message_class is log_pb2.ProduceRequest else len(data)
 
 
-def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue) -> grpc.RpcMethodHandler:
+def _handler(
+    method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue, answers: AnswerRoom
+) -> grpc.RpcMethodHandler:
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_refusing(serve))
@@ -173,20 +193,26 @@ def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: Requ
     if name := WIDE.get(method.name):
         serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
     few = slices.few if name else nullcontext()
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue))
+    read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, answers))
 
 
 def _unary(
-    serve: Callable[..., Any], request_class: Any, few: AbstractAsyncContextManager[None], queue: RequestQueue
+    serve: Callable[..., Any],
+    read: Callable[[bytes], Awaitable[Any]] | None,
+    few: AbstractAsyncContextManager[None],
+    queue: RequestQueue,
+    answers: AnswerRoom,
 ) -> Callable[[bytes, Any], Any]:
     """Return the handler of a unary method.
 
+    read: parses the request; None: the method does
     few: held while a request larger than `SMALL_BYTES` is served
     """
     wants_context = len(inspect.signature(serve).parameters) > 1
 
     async def answer(data: bytes, context: Any) -> Any:
-        request = await read_message(request_class, data)
+        request = await read(data) if read else data
         return await (serve(request, context) if wants_context else serve(request))
 
     async def call(data: bytes, context: Any) -> bytes:
@@ -200,11 +226,15 @@ def _unary(
             else:
                 async with few:
                     found = await answer(data, context)
+            told: bytes = found if isinstance(found, bytes) else found.SerializeToString()
+            task = asyncio.current_task()  # gRPC's own; a callback of the context would tie it to itself
+            assert task
+            answers.keep(len(told), task)
         except KafkaError as error:
             await refuse(context, error)
         finally:
             queue.leave(size, 0)
-        return found if isinstance(found, bytes) else found.SerializeToString()
+        return told
 
     return call
 

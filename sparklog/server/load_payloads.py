@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
 from typing import Any
 
 _PAYLOADS = "sparklog.server.payloads"
+_loaded: list[Any] = []
+"""The module, once its import has ended; `sys.modules` has it as soon as that begins."""
 
 
 async def load_payloads() -> Any:
     """Return the module. It is imported in a thread, so that other requests do not wait."""
-    return sys.modules.get(_PAYLOADS) or await asyncio.to_thread(importlib.import_module, _PAYLOADS)
+    return _loaded[0] if _loaded else await asyncio.to_thread(_load)
+
+
+def _load() -> Any:
+    module = importlib.import_module(_PAYLOADS)
+    _loaded[:] = [module]
+    return module

@@ -1,6 +1,6 @@
 """One ProduceStream call: requests are appended and answered in the order in which they arrive.
 
-    read a request → begin it (translate) → continue (append, in the first step) → answer
+    read a request → begin it (parse, translate) → continue (append, in the first step) → answer
 
 For a request with very many partitions, the append is part of the beginning. It yields to other requests meanwhile,
 and the next request of the stream must not overtake it.
@@ -25,7 +25,6 @@ import grpc
 
 from sparklog.base.errors import KafkaError
 from sparklog.runtime.eager import start
-from sparklog.server.grpc_service import read_message
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
 
@@ -38,7 +37,7 @@ class ProduceStream:
     def __init__(
         self,
         context: Any,
-        begin: Callable[[log_pb2.ProduceRequest], Awaitable[Answering]],
+        begin: Callable[[bytes], Awaitable[Answering]],
         max_outstanding: int,
         queue: RequestQueue,
     ) -> None:
@@ -78,7 +77,7 @@ class ProduceStream:
         size = len(request)
         self._queue.reserve(size)
         try:
-            answer = start(await self._begin(await read_message(log_pb2.ProduceRequest, request)))
+            answer = start(await self._begin(request))
         except BaseException:
             self._queue.leave(size, 0)
             raise

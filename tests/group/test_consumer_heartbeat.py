@@ -194,6 +194,26 @@ def test_a_group_has_a_largest_size():
         Client(world, "b", "orders").join()
 
 
+def test_the_names_that_members_subscribe_to_have_a_largest_size():
+    topics = BrokerConfig().topic_defaults
+    names = [f"{number:0200}" for number in range(topics.max_message_bytes // 200)]
+    world = World(FakeTopics(orders=1))
+    members = [Client(world, f"m{number}", *names) for number in range(16)]
+    for member in members:
+        member.join()
+    with pytest.raises(GroupMaxSizeReached, match="bytes of topic names"):
+        Client(world, "one more", *names).join()
+    with pytest.raises(GroupMaxSizeReached):
+        world.ask(members[0].request(subscribed_topic_names=[*names, "x" * 5_000]))
+    assert len(world.group.members) == 16
+    assert world.group.names_bytes == world.reloaded().names_bytes
+    world.ask(members[0].request(subscribed_topic_names=["orders"]))
+    Client(world, "one more", *names[1:]).join()
+    for member_id in list(world.group.members):
+        world.put_out(member_id)
+    assert world.group.names_bytes == 0
+
+
 def test_members_that_come_together_are_assigned_together():
     world = World(FakeTopics(orders=4), BrokerConfig(group_consumer_assignment_interval_ms=1_000))
     clients = [Client(world, name, "orders") for name in "abcd"]

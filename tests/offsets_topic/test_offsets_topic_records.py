@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import CorruptRecord
+from sparklog.base.errors import CorruptRecord, InvalidRequest
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
@@ -237,3 +237,9 @@ def test_an_old_version_of_a_value_is_read() -> None:
         GroupKey(group_id="g"),
         GroupValue(protocol_type="consumer", generation=3, protocol=None, leader=None, members=()),
     )
+
+
+def test_a_text_that_a_key_cannot_hold_is_the_clients_fault() -> None:
+    assert encode(CoordinatorRecord(GroupKey(group_id="g" * 32_767)))
+    with pytest.raises(InvalidRequest, match="a text of 32768 bytes: at most 32767 can be stored"):
+        encode(CoordinatorRecord(GroupKey(group_id="g" * 32_768)))

@@ -43,7 +43,8 @@ class Appending:
         self.appended: list[int] = []
         self.may_answer: dict[int, asyncio.Event] = {}
 
-    async def begin(self, request: log_pb2.ProduceRequest):
+    async def begin(self, data: bytes):
+        request = log_pb2.ProduceRequest.FromString(data)
         if request.acks == 9:
             raise InvalidRequiredAcks("9")
         return self._go_on(request.correlation_id)

@@ -11,7 +11,7 @@ buffer.
 
     idle        no part of a request has arrived; closed after connections.max.idle.ms
     arriving    a part has arrived; the rest must arrive within a minute (or connections.max.idle.ms if that is shorter)
-                and one more second for each MiB
+                and one more second for each MiB; closed if the requests that arrive take too much memory together
     in progress no limit except those of the API
     sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
                 processes records, for five minutes by its own default (max.poll.interval.ms)
@@ -126,7 +126,9 @@ class KafkaConnection:
         if self._frame is not None:
             self._filled += size
             if not self._is_size:
-                self._reserve(size)
+                self._queue.arrive(self, size)
+                if self._is_lost:
+                    return
             if self._filled == len(self._frame):
                 self._arrived(self._frame)
         elif self._is_busy or self._waits_for_turn:
@@ -179,13 +181,17 @@ class KafkaConnection:
         self._filled = len(start)
         self._is_size = is_size
         if not is_size:
-            self._reserve(len(start))
+            self._queue.arrive(self, len(start))
+            if self._is_lost:
+                return
         allowed = min(ARRIVAL_S, self._host.idle_s) + size / ARRIVAL_BYTES_PER_S
         self.deadline = monotonic() + allowed
 
     def _arrived(self, frame: memoryview) -> None:
         self._frame = None
         if not self._is_size:
+            self._queue.end_arrival(self)
+            self._reserve(len(frame))
             if self._turns.is_over:
                 self._whole = frame
                 self._pause()
@@ -351,6 +357,10 @@ class KafkaConnection:
         if self.is_idle:
             self.channel.close()
 
+    def give_up(self) -> None:
+        """Close the connection because its request, which is still arriving, is the largest of too many bytes."""
+        self._refuse("queued.max.request.bytes are arriving, and its request is the largest")
+
     def cut_off(self) -> None:
         """Close the connection at once and cancel its request."""
         if self._task:
@@ -359,6 +369,7 @@ class KafkaConnection:
 
     def lost(self) -> None:
         self._is_lost = True
+        self._queue.end_arrival(self)
         self._held = bytearray()
         self._frame = self._whole = None
         self.deadline = NEVER

@@ -5,9 +5,12 @@ Kafka makes connections beyond max.connections wait instead; a client that is re
 Connections beyond `max.connection.creation.rate` wait to be accepted.
 
 While the requests in progress reach `queued.max.requests` or `queued.max.request.bytes`, no connection starts another
-one. Waiting connections continue in the order of their arrival. Of a request that is still arriving, only the received
-bytes count (in Apache Kafka all of it), so a client cannot block others by announcing bytes that never arrive. Requests
-that wait for others are not in progress, so any number of consumers may wait for records.
+one. Waiting connections continue in the order of their arrival. Requests that wait for others are not in progress, so
+any number of consumers may wait for records.
+
+A request that is still arriving is not in progress either: it may take as long as its client likes, and would keep all
+others waiting. Of all arriving requests, only the received bytes count (in Apache Kafka all that are announced). Once
+they exceed `queued.max.request.bytes`, the connection with the largest of them is closed; of several, the oldest.
 
 A turn is one iteration of the event loop. Once requests of all connections together have been served for 10 ms in one
 turn, what else has arrived waits for the next one, in the order of its arrival. Otherwise, a hundred connections that
@@ -20,6 +23,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from typing import Protocol
 
 from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ConfigError
@@ -87,16 +91,27 @@ class CreationRate:
         return max(0.0, (1 - self._saved) / self._per_second)
 
 
+class Sender(Protocol):
+    """The connection of an arriving request."""
+
+    def give_up(self) -> None:
+        """Close the connection. The queue has forgotten its request."""
+        ...
+
+
 class RequestQueue:
-    """The requests in progress, and the connections that wait for room."""
+    """The requests in progress, those that are arriving, and the connections that wait for room."""
 
     def __init__(self, max_requests: int = MAX_INT, max_bytes: int = NO_LIMIT) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_waking = False
+        self._arriving: dict[Sender, int] = {}
         self.requests = 0
         self.bytes = 0
+        """Of the requests in progress."""
+        self.arriving_bytes = 0
 
     @property
     def is_full(self) -> bool:
@@ -106,8 +121,22 @@ class RequestQueue:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    def arrive(self, sender: Sender, size: int) -> None:
+        """Count received bytes of an arriving request. Closes connections if all such requests are too large now."""
+        arriving = self._arriving
+        arriving[sender] = arriving.get(sender, 0) + size
+        self.arriving_bytes += size
+        while self.arriving_bytes > self._max_bytes != NO_LIMIT and len(arriving) > 1:
+            largest = max(arriving, key=arriving.__getitem__)
+            self.end_arrival(largest)
+            largest.give_up()
+
+    def end_arrival(self, sender: Sender) -> None:
+        """Forget the sender's arriving request, if it has one: it is complete, or will never be."""
+        self.arriving_bytes -= self._arriving.pop(sender, 0)
+
     def reserve(self, size: int) -> None:
-        """Count received bytes of a request."""
+        """Count the bytes of a request that is complete."""
         self.bytes += size
 
     def enter(self) -> None:

@@ -10,6 +10,7 @@ import struct
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -365,13 +366,35 @@ def test_a_request_that_was_announced_and_never_sent_takes_no_memory_and_keeps_n
     for wire in wires:
         wire.socket.sendall(struct.pack(">i", 90 * MEBIBYTE) + bytes(1000))
     until(lambda: open_connections(kafka_broker) >= connections + 50)
-    until(lambda: kafka_broker.node._kafka.queue.bytes == 50 * 1000)
+    until(lambda: kafka_broker.node._kafka.queue.arriving_bytes == 50 * 1000)
     assert resident_bytes() - before < 20 * MEBIBYTE
     with Wire(address) as another:
         api_versions(another)
     for wire in wires:
         wire.close()
-    until(lambda: kafka_broker.node._kafka.queue.bytes == 0)
+    until(lambda: kafka_broker.node._kafka.queue.arriving_bytes == 0)
+
+
+def test_requests_that_arrive_and_do_not_end_fill_no_memory_and_keep_nobody_out(kafka_broker: RunningBroker) -> None:
+    address, queue = kafka_broker.node.kafka_addresses["PLAINTEXT"], kafka_broker.node._kafka.queue
+    most = kafka_broker.node.broker.config.queued_max_request_bytes
+    before, connections = resident_bytes(), open_connections(kafka_broker)
+    slow = Wire(address)
+    slow.socket.sendall(struct.pack(">i", MEBIBYTE) + bytes(MEBIBYTE // 2))
+    wires = [Wire(address) for _ in range(10)]
+    for wire in wires:
+        with suppress(ConnectionError):
+            wire.socket.sendall(struct.pack(">i", 90 * MEBIBYTE) + bytes(60 * MEBIBYTE))
+        assert queue.arriving_bytes <= most
+        assert resident_bytes() - before < most + 20 * MEBIBYTE
+        with Wire(address) as another:
+            api_versions(another)
+    until(lambda: open_connections(kafka_broker) < connections + 10)
+    slow.socket.sendall(bytes(MEBIBYTE // 4))  # a smaller one may go on
+    until(lambda: queue.arriving_bytes % MEBIBYTE == 3 * MEBIBYTE // 4)
+    for wire in (slow, *wires):
+        wire.close()
+    until(lambda: queue.arriving_bytes == 0)
 
 
 def resident_bytes() -> int:

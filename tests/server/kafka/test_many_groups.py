@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 import pytest
 
 from sparklog.group.classic_group import ClassicGroup
-from sparklog.offsets_topic.records import CoordinatorRecord, OffsetKey, OffsetValue
+from sparklog.group.coordinator import GroupCoordinator
+from sparklog.group.coordinator_runtime import CoordinatorRuntime
+from sparklog.offsets_topic.records import (
+    CoordinatorRecord,
+    GroupKey,
+    GroupValue,
+    MemberMetadata,
+    OffsetKey,
+    OffsetValue,
+)
+from sparklog.runtime.state_machine import Decision
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import groups_pb2
 from sparklog.v1.groups_pb2_grpc import GroupsStub
@@ -16,7 +27,7 @@ from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.kafka.connection import Wire
 from support.patience import PATIENCE_S, wait_until
 
-LIST_GROUPS, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 16, 10, 19, 20
+LIST_GROUPS, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS = 16, 10, 19, 20, 42
 MANY = 20_000
 
 
@@ -83,3 +94,67 @@ async def _commit(broker: RunningBroker, topic: str) -> None:
 def offsets_left(broker: RunningBroker) -> int:
     """How many groups have offsets."""
     return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups._hosts())
+
+
+def test_others_have_their_turn_while_a_group_with_many_offsets_is_deleted(broker: RunningBroker) -> None:
+    """Its offsets are more than a batch may have: topics have long names."""
+    broker.run(_replay(broker, _many_offsets("deleted", 10_000)))
+    with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire, most_calls(broker) as most:
+        results = wire.send(DELETE_GROUPS, 1, groups_names=["deleted", "missing"]).results
+    assert [(each.group_id, each.error_code) for each in results] == [("deleted", 0), ("missing", 69)]
+    [host] = {broker.run(broker.node.broker.services.groups._host("deleted"))}
+    assert not host.shard.offsets.of("deleted")
+    assert "deleted" not in host.shard.groups
+    assert most.calls < MOST_CALLS / 3, most
+
+
+def test_others_have_their_turn_while_a_partition_of_many_members_is_loaded() -> None:
+    member = MemberMetadata(
+        member_id="m", group_instance_id=None, client_id="c", client_host="h", rebalance_timeout_ms=60_000,
+        session_timeout_ms=60_000, subscription=b"", assignment=b"",
+    )  # fmt: skip
+    members = tuple(replace(member, member_id=f"m{number}") for number in range(10))
+    value = GroupValue(
+        protocol_type="consumer", generation=1, protocol="range", leader="m0", current_state_timestamp_ms=0,
+        members=members,
+    )  # fmt: skip
+    records = [CoordinatorRecord(GroupKey(group_id=f"g{number}"), value) for number in range(2_000)]
+    with start_broker(kafka=True, offsets_topic_num_partitions=1) as broker:
+        with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
+            wire.send(FIND_COORDINATOR, 1, key="g", key_type=0)
+        groups = broker.node.broker.services.groups
+        before = broker.run(_replay(broker, records, is_written=True))
+        with most_calls(broker) as most:
+            broker.run(_load_again(groups))
+        [host] = groups._hosts()
+        assert host is not before
+        assert len(host.shard.groups) == 2_000
+        assert len(host._timers) == 20_000
+        assert most.calls < MOST_CALLS / 3, most
+
+
+def _many_offsets(group_id: str, number: int) -> list[CoordinatorRecord]:
+    value = OffsetValue(offset=1, commit_timestamp_ms=0)
+    keys = (OffsetKey(group_id=group_id, topic="t" * 200, partition=partition) for partition in range(number))
+    return [CoordinatorRecord(key, value) for key in keys]
+
+
+async def _replay(
+    broker: RunningBroker, records: list[CoordinatorRecord], *, is_written: bool = False
+) -> CoordinatorRuntime:
+    """Into the shard of the first record's group."""
+    host = await broker.node.broker.services.groups._host(records[0].key.group_id)
+    if is_written:
+        for record in records:
+            await host.do(Decision(records=[record]))
+    else:
+        for record in records:
+            host.shard.replay(record)
+    return host
+
+
+async def _load_again(groups: GroupCoordinator) -> None:
+    epoch = groups._places[0].leader_epoch
+    groups.unload(0)
+    groups.load(0, epoch)
+    await groups.loaded()

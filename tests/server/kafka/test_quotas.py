@@ -80,3 +80,32 @@ def test_bytes_in_work_are_limited_where_they_are() -> None:
 def test_what_sets_the_most_connections_is_named() -> None:
     quotas = ConnectionQuotas(0, 2, {}, limit="what the system allows")
     assert quotas.take("a") == "there are 0 connections, which is what the system allows"
+
+
+def test_the_largest_arriving_request_is_given_up_where_all_are_too_much() -> None:
+    queue = RequestQueue(max_bytes=100)
+    gave_up: list[str] = []
+
+    class Sender:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def give_up(self) -> None:
+            gave_up.append(self._name)
+
+    one, first, second = map(Sender, ("one", "first", "second"))
+    queue.arrive(one, 150)  # by itself, each may be as large as a request
+    assert not gave_up
+    queue.arrive(first, 10)
+    assert (gave_up, queue.arriving_bytes) == (["one"], 10)
+    queue.arrive(second, 45)
+    queue.arrive(first, 35)
+    queue.arrive(one, 20)
+    assert (gave_up, queue.arriving_bytes) == (["one", "first"], 65)
+    for sender in (one, first, second):
+        queue.end_arrival(sender)
+    assert (queue.arriving_bytes, queue.bytes, queue.is_full) == (0, 0, False)
+    free = RequestQueue(max_bytes=-1)
+    free.arrive(one, 1 << 40)
+    free.arrive(first, 1 << 40)
+    assert gave_up == ["one", "first"]
