@@ -20,6 +20,7 @@
     wrong lookup           The answer to a lookup by time is not the first record of that time or later. An answer
                            "none" is wrong only if the client itself had got such a record: a replaced leader may not
                            know the records of its successor.
+    wrong epoch            An answer of ListOffsets has another leader epoch than the record at its offset.
     log start moved back   The final log starts below the log start of an acknowledged DeleteRecords, though no fault
                            could undo it (FinalLog.keeps_start).
 
@@ -36,6 +37,7 @@ from typing import NamedTuple
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_history import (
     Commit,
+    EpochLookup,
     Final,
     FindStart,
     History,
@@ -281,6 +283,20 @@ def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
             )
 
 
+def _wrong_epochs(history: History, final: Final) -> Iterator[Anomaly]:
+    for operation, lookup in history.of(EpochLookup):
+        log = final.get(lookup.partition)
+        if not operation.is_ok or log is None or log.unclean:
+            continue
+        offset, epoch = operation.result
+        if log.epochs.get(offset, epoch) != epoch:
+            yield Anomaly(
+                "wrong epoch",
+                f"{operation.client} was told epoch {epoch} for {_name((lookup.partition, offset))} at "
+                f"{operation.ended_at:.3f} s; the record there is of epoch {log.epochs[offset]}",
+            )
+
+
 def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicPartition]]) -> Iterator[Anomaly]:
     reading = _reading(history)
     for client, partition in sorted(drained):
@@ -320,6 +336,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
     _vanished_commits,
     _moved_starts,
     _wrong_lookups,
+    _wrong_epochs,
 )
 
 

@@ -96,6 +96,13 @@ class OffsetLookup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EpochLookup:
+    """A client asks for an offset, and is told its leader epoch too. The result is the offset and the epoch."""
+
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
     """An idempotent producer sends a key's value, or None as a tombstone, with acks=all. The result is the offset."""
 
@@ -174,6 +181,8 @@ class FinalLog:
     """Values by offset, in ascending order of offsets."""
     times: Mapping[int, int] = field(default_factory=dict)
     """Timestamps, in ms, by offset."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epochs by offset, for the offsets that have a record."""
     unclean: Sequence[UncleanElection] = ()
     keeps_start: bool = True
     """Whether an acknowledged log start must last. A restart may undo it, as the disk gets it a little later."""

@@ -37,7 +37,7 @@ from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entrie
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workers import SCRATCH_PARTITIONS, TOPIC, Workers
-from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, values_of
+from sparklog.testing.sim_workload import SimConsumer, bytes_of, epochs_of, times_of, values_of
 
 SETTLES_S = 90.0
 LOOKUPS = 20
@@ -300,6 +300,7 @@ class _Run:
             log_start_offset=log.log_start_offset,
             records=values_of(data, log.log_start_offset),
             times=times_of(data),
+            epochs=epochs_of(data),
             unclean=tuple(self._cluster.tree.unclean.get(name, ())),
             keeps_start=self._scenario.keeps_log_starts,
             expires=self._scenario.retention_bytes >= 0,

@@ -349,6 +349,11 @@ def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
     return dict(_read(data, from_offset))
 
 
+def epochs_of(data: bytes) -> dict[int, int]:
+    """Return the leader epochs in some batches, by their records' offsets."""
+    return {record.offset: header.leader_epoch for header, records in batches_of(data) for record in records}
+
+
 def times_of(data: bytes) -> dict[int, int]:
     """Return the timestamps in ms in some batches, by their offsets."""
     return {record.offset: record.timestamp_ms for _, records in batches_of(data) for record in records}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparklog.broker import adoption, node
-from sparklog.broker.apis import replica_fetch
+from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
 from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
@@ -19,10 +19,12 @@ from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
 from sparklog.log import recovery
+from sparklog.log.log import TimestampOffset
 from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
+from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, FaultKind
@@ -48,6 +50,7 @@ HARM = {
     "unseen by group",
     "wrong table",
     "wrong lookup",
+    "wrong epoch",
     "vanished commit",
     "stale commit",
     "exception",
@@ -243,6 +246,19 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
 
 
+def a_log_starts_in_its_latest_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ListOffsets answers EARLIEST with the leader epoch of the present, not with that of the record."""
+    find = list_offsets._find
+
+    def find_now(replica: Replica, position: int) -> TimestampOffset:
+        found = find(replica, position)
+        return (
+            found._replace(leader_epoch=replica.partition.leader_epoch) if position == list_offsets.EARLIEST else found
+        )
+
+    monkeypatch.setattr(list_offsets, "_find", find_now)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -262,6 +278,7 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
+        (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
