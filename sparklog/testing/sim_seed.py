@@ -48,6 +48,8 @@ class Scenario:
     """Whether the checked topic allows unclean leader election."""
     users: int = 0
     """The number of real consumers in each of two groups. If not 0, real producers and wire clients run, too."""
+    bursts: bool = False
+    """Whether a real producer sends many small batches of a partition at once."""
     fetch_bytes: int = 1 << 20
     """The most bytes that a follower fetches of a partition at once."""
     merges: bool = False
@@ -149,6 +151,7 @@ def scenario_of(
         snapshots=chance.random() < 0.5,
         guests=chance.random() < 0.4,
         has_sqlite=chance.random() < 0.3,
+        bursts=random.Random(f"{seed}/bursts").random() < 0.3,
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

@@ -153,7 +153,7 @@ class Workers:
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))
         checked = self._history, self.partitions, self._report
-        yield UserProducer(self._user("user-0"), *checked, acks="all")
+        yield UserProducer(self._user("user-0"), *checked, acks="all", bursts=self._scenario.bursts)
         yield UserProducer(self._user("user-1"), *checked, acks=acks)
         yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
 
