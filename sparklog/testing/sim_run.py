@@ -33,7 +33,7 @@ from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_members import SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
 from sparklog.testing.sim_seed import Scenario
-from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
+from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_producers, check_table, entries_of
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workers import SCRATCH_PARTITIONS, TOPIC, Workers
@@ -362,6 +362,8 @@ class _Run:
             if log and not self._cluster.tree.unclean.get(name):
                 entries = list(entries_of(bytes_of(log, log.log_start_offset, log.log_end_offset)))
                 self.anomalies += check_table(self.history, name, entries)
+            for replica in self._logs_in_sync(name).values():
+                self.anomalies += check_producers(replica)
 
     def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
         brokers = self._cluster.states().get(name, {}).get("isr", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
+from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
@@ -45,6 +47,7 @@ HARM = {
     "aborted read",
     "sequence",
     "lost commit",
+    "lost producer",
     "two leaders",
     "unclean election",
     "unseen by group",
@@ -102,6 +105,7 @@ def plain(scenario: Scenario) -> Scenario:
         compacts=False,
         snapshots=False,
         guests=False,
+        bursts=False,
         has_sqlite=False,
         trims=False,
         retention_bytes=-1,
@@ -259,6 +263,16 @@ def a_log_starts_in_its_latest_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_offsets, "_find", find_now)
 
 
+def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch goes with its last record, even if it is the last one of a producer that goes on."""
+    begin = Rewriter.__init__
+
+    def begin_without(self: Rewriter, **given: Any) -> None:
+        begin(self, **{**given, "keep_empty": ()})
+
+    monkeypatch.setattr(Rewriter, "__init__", begin_without)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -279,6 +293,7 @@ def a_log_starts_in_its_latest_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
         (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
+        (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
