@@ -160,6 +160,7 @@ class _Run:
         self._look_at_tables()
         self._look_at_the_store()
         self.anomalies += [anomaly async for anomaly in self._workers.commits.check()]
+        self.anomalies += self._workers.moved_topics.check()
         for task in watching:
             task.cancel()
 
@@ -205,6 +206,7 @@ class _Run:
         for node in cluster.nodes.values():
             assigned = {name for name, state in states.items() if node.broker_id in state["replicas"]}
             there = {log.partition for log in node.broker.services.logs} if node.broker and node.is_up else assigned
+            there = {name for name in there if name.topic not in self._workers.moved_topics.deleted}
             if there != assigned:
                 yield (
                     f"{node.name} has logs without being a replica: {_listed(there - assigned)}; "

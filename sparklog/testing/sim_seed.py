@@ -43,6 +43,8 @@ class Scenario:
     trims: bool = False
     """Whether the run calls DeleteRecords."""
     retention_bytes: int = -1
+    moves: bool = False
+    """Whether the run moves and deletes topics that nobody writes to (sim_moves.py)."""
     disks: int = 1
     is_unclean: bool = False
     """Whether the checked topic allows unclean leader election."""
@@ -152,6 +154,7 @@ def scenario_of(
         guests=chance.random() < 0.4,
         has_sqlite=chance.random() < 0.3,
         bursts=random.Random(f"{seed}/bursts").random() < 0.3,
+        moves=random.Random(f"{seed}/moves").random() < 0.15,
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

@@ -55,6 +55,7 @@ HARM = {
     "wrong lookup",
     "wrong epoch",
     "vanished commit",
+    "deleted topic",
     "stale commit",
     "exception",
     "start",
@@ -106,6 +107,7 @@ def plain(scenario: Scenario) -> Scenario:
         snapshots=False,
         guests=False,
         bursts=False,
+        moves=False,
         has_sqlite=False,
         trims=False,
         retention_bytes=-1,
@@ -124,6 +126,16 @@ def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
     return dataclasses.replace(
         plain(scenario_of(seed, kinds=[FaultKind.KILL], lasts_s=15.0)), min_insync_replicas=1, plan=plan
     )
+
+
+def a_broker_that_comes_back_alone(seed: int) -> Scenario:
+    """Topics are moved away from a broker that is down, and deleted; then it starts while the others are down."""
+    plan = tuple(
+        Fault(at_s=at_s, kind=FaultKind.KILL, node=node, other=0, lasts_s=lasts_s, size=0.5)
+        for at_s, node, lasts_s in ((2.0, 0, 16.0), (12.0, 1, 12.0), (12.0, 2, 12.0))
+    )
+    scenario = plain(scenario_of(seed, kinds=[FaultKind.KILL], brokers=3, lasts_s=26.0))
+    return dataclasses.replace(scenario, moves=True, min_insync_replicas=1, producers=1, plan=plan)
 
 
 def does_harm(scenario: Scenario) -> bool:
@@ -273,6 +285,13 @@ def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Rewriter, "__init__", begin_without)
 
 
+def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker alone does not ask whether it has had a topic from the store, and so the topic was deleted."""
+    monkeypatch.setattr(
+        node, "adopt", lambda *given, **named: adoption.adopt(*given, **{**named, "has_lost_changes": True})
+    )
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -294,6 +313,7 @@ def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
         (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
         (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
+        (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
