@@ -12,6 +12,7 @@ import pytest
 from sparklog.broker import adoption, node
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
+from sparklog.client.producer import accumulator
 from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
@@ -94,6 +95,13 @@ def with_read_tables(*kinds: FaultKind) -> Scenarios:
 def one_broker(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(
         plain(scenario_of(seed, kinds=kinds, brokers=1)), users=2, administers=False, min_insync_replicas=1
+    )
+
+
+def with_slow_followers(*kinds: FaultKind) -> Scenarios:
+    """The real client too, and followers that fetch one batch at a time: a new leader has only some of a request's."""
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds)), users=2, bursts=True, fetch_bytes=100
     )
 
 
@@ -262,6 +270,11 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
 
 
+def any_number_of_numbered_batches_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may have more batches of a partition than a broker remembers."""
+    monkeypatch.setattr(accumulator, "NUMBERED_IN_FLIGHT", 1_000)
+
+
 def a_log_starts_in_its_latest_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """ListOffsets answers EARLIEST with the leader epoch of the present, not with that of the record."""
     find = list_offsets._find
@@ -311,6 +324,7 @@ def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
+        (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 20),
         (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
         (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
         (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
