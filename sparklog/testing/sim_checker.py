@@ -106,7 +106,7 @@ def _duplicates(history: History, final: Final) -> Iterator[Anomaly]:
 
 def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
     known: dict[Place, tuple[str, str]] = {}
-    for place, value, who in _observations(history, final):
+    for place, value, who in observations(history, final):
         if (log := final.get(place[0])) and log.may_be_lost(place[1]):
             continue
         if place not in known:
@@ -123,7 +123,7 @@ def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
 def _aborted_reads(history: History, final: Final) -> Iterator[Anomaly]:
     outcomes = {value: operation.outcome for operation, send in history.of(Send) for value in send.values}
     told: set[str] = set()
-    for place, value, who in _observations(history, final):
+    for place, value, who in observations(history, final):
         if value in told or place[0] not in final:
             continue
         if value not in outcomes:
@@ -347,7 +347,7 @@ def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
                 yield operation, (send.partition, operation.result + number), value
 
 
-def _observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
+def observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
     """Yield each observation of a value at an offset, with the observer's name. An acknowledgement counts as one."""
     for partition, log in final.items():
         for offset, value in log.records.items():

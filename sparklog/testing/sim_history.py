@@ -81,6 +81,15 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartMoved:
+    """Retention moves a log start up. The result is the new log start offset."""
+
+    partition: TopicPartition
+    latest_ms: int
+    """The latest wall time that a broker's clock has shown until then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindStart:
     """A consumer asks for the log start offset, to continue there. The result is the answered offset."""
 

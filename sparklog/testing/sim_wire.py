@@ -37,7 +37,7 @@ from sparklog.testing.sim_history import (
     Send,
 )
 from sparklog.testing.sim_kafka import SimKafka, raise_for
-from sparklog.testing.sim_workload import Report, batches_of
+from sparklog.testing.sim_workload import FIRST_TIME_MS, Report, batches_of
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 0, 1, 2, 22
 ALL = -1
@@ -45,7 +45,6 @@ EARLIEST = -2
 MAX_IN_FLIGHT = 5
 GIVE_UP_S = 8.0
 FIRST_WITH_IDS = 13
-FIRST_TIME_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -22,9 +22,11 @@ from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
 from sparklog.log import recovery
 from sparklog.log.log import TimestampOffset
+from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
+from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
@@ -62,6 +64,7 @@ HARM = {
     "start",
     "truncation",
     "unsettled",
+    "removed too early",
 }
 
 
@@ -105,6 +108,10 @@ def with_slow_followers(*kinds: FaultKind) -> Scenarios:
     )
 
 
+def with_retention(*kinds: FaultKind) -> Scenarios:
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), retention_ms=3_000)
+
+
 def plain(scenario: Scenario) -> Scenario:
     return dataclasses.replace(
         scenario,
@@ -119,6 +126,7 @@ def plain(scenario: Scenario) -> Scenario:
         has_sqlite=False,
         trims=False,
         retention_bytes=-1,
+        retention_ms=-1,
         disks=1,
         fetch_bytes=1 << 20,
     )
@@ -305,6 +313,18 @@ def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention by time looks at the first timestamp of a segment, not at the greatest one."""
+
+    tell = Segments.facts
+
+    def tell_first(self: Segments, end_offset: int) -> list[SegmentFacts]:
+        facts = zip(tell(self, end_offset), self.items, strict=True)
+        return [dataclasses.replace(each, largest_timestamp_ms=segment.first_timestamp_ms) for each, segment in facts]
+
+    monkeypatch.setattr(Segments, "facts", tell_first)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -328,6 +348,7 @@ def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
         (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
         (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
+        (a_segment_is_as_old_as_its_first_record, with_retention(FaultKind.KILL), 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
