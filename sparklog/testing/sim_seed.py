@@ -45,6 +45,8 @@ class Scenario:
     retention_bytes: int = -1
     retention_ms: int = -1
     """It goes with neither `trims` nor `retention_bytes`: what they remove may be young."""
+    commit_timeout_ms: int = 5_000
+    """How long a coordinator waits until the replicas have what it wrote. It tries again what takes longer."""
     moves: bool = False
     """Whether the run moves and deletes topics that nobody writes to (sim_moves.py)."""
     disks: int = 1
@@ -85,6 +87,7 @@ class Scenario:
         """Return the settings of the brokers."""
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
+            "offsets.commit.timeout.ms": str(self.commit_timeout_ms),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(sim_users.SETTINGS if self.users else {}),
             **(sim_members.SETTINGS if self.members or self.guests else {}),
@@ -160,6 +163,7 @@ def scenario_of(
         snapshots=chance.random() < 0.5,
         guests=chance.random() < 0.4,
         has_sqlite=chance.random() < 0.3,
+        commit_timeout_ms=random.Random(f"{seed}/commits").choice((5_000, 5_000, 1_000)),
         bursts=random.Random(f"{seed}/bursts").random() < 0.3,
         moves=random.Random(f"{seed}/moves").random() < 0.15,
     )

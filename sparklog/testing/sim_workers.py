@@ -72,7 +72,10 @@ class Workers:
             replication_factor=scenario.replication_factor,
         )
         self.commits = NamedCommits(
-            self._wire("named-commits"), cluster, replication_factor=scenario.replication_factor
+            self._wire("named-commits"),
+            cluster,
+            replication_factor=scenario.replication_factor,
+            replaces=scenario.commit_timeout_ms < 5_000,
         )
         self.moved_topics = MovedTopics(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
         self.members = list(self._groups_of_members())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.group.group import Work
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
 from sparklog.log import recovery
@@ -87,6 +89,13 @@ def with_administrators(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=True)
 
 
+def with_slow_commits(*kinds: FaultKind) -> Scenarios:
+    """Replicas that lag hold up what coordinators write, so that they write it again."""
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds, lasts_s=20.0)), administers=True, producers=1, commit_timeout_ms=1_000
+    )
+
+
 def with_tables(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), compacts=True)
 
@@ -122,6 +131,7 @@ def plain(scenario: Scenario) -> Scenario:
         snapshots=False,
         guests=False,
         bursts=False,
+        commit_timeout_ms=5_000,
         moves=False,
         has_sqlite=False,
         trims=False,
@@ -273,6 +283,15 @@ def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Offsets, "delete_of_others", lambda *_: None)
 
 
+def offsets_go_with_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator deletes the offsets of a deleted topic by its name, also those of its successor."""
+
+    def delete_topics(self: Offsets, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
+        self._delete_where(lambda partition, _: partition.topic in ids, group_ids, work)
+
+    monkeypatch.setattr(Offsets, "delete_topics", delete_topics)
+
+
 def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
@@ -349,6 +368,7 @@ def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> 
         (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
         (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
         (a_segment_is_as_old_as_its_first_record, with_retention(FaultKind.KILL), 0),
+        (offsets_go_with_whichever_topic_has_the_name, with_slow_commits(FaultKind.PART), 1),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
