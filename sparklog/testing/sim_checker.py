@@ -20,6 +20,7 @@
     wrong lookup           The answer to a lookup by time is not the first record of that time or later. An answer
                            "none" is wrong only if the client itself had got such a record: a replaced leader may not
                            know the records of its successor.
+    wrong epoch            An answer of ListOffsets has another leader epoch than the record at its offset.
     log start moved back   The final log starts below the log start of an acknowledged DeleteRecords, though no fault
                            could undo it (FinalLog.keeps_start).
 
@@ -36,6 +37,7 @@ from typing import NamedTuple
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_history import (
     Commit,
+    EpochLookup,
     Final,
     FindStart,
     History,
@@ -104,7 +106,7 @@ def _duplicates(history: History, final: Final) -> Iterator[Anomaly]:
 
 def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
     known: dict[Place, tuple[str, str]] = {}
-    for place, value, who in _observations(history, final):
+    for place, value, who in observations(history, final):
         if (log := final.get(place[0])) and log.may_be_lost(place[1]):
             continue
         if place not in known:
@@ -121,7 +123,7 @@ def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
 def _aborted_reads(history: History, final: Final) -> Iterator[Anomaly]:
     outcomes = {value: operation.outcome for operation, send in history.of(Send) for value in send.values}
     told: set[str] = set()
-    for place, value, who in _observations(history, final):
+    for place, value, who in observations(history, final):
         if value in told or place[0] not in final:
             continue
         if value not in outcomes:
@@ -281,6 +283,20 @@ def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
             )
 
 
+def _wrong_epochs(history: History, final: Final) -> Iterator[Anomaly]:
+    for operation, lookup in history.of(EpochLookup):
+        log = final.get(lookup.partition)
+        if not operation.is_ok or log is None or log.unclean:
+            continue
+        offset, epoch = operation.result
+        if log.epochs.get(offset, epoch) != epoch:
+            yield Anomaly(
+                "wrong epoch",
+                f"{operation.client} was told epoch {epoch} for {_name((lookup.partition, offset))} at "
+                f"{operation.ended_at:.3f} s; the record there is of epoch {log.epochs[offset]}",
+            )
+
+
 def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicPartition]]) -> Iterator[Anomaly]:
     reading = _reading(history)
     for client, partition in sorted(drained):
@@ -320,6 +336,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
     _vanished_commits,
     _moved_starts,
     _wrong_lookups,
+    _wrong_epochs,
 )
 
 
@@ -330,7 +347,7 @@ def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
                 yield operation, (send.partition, operation.result + number), value
 
 
-def _observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
+def observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
     """Yield each observation of a value at an offset, with the observer's name. An acknowledgement counts as one."""
     for partition, log in final.items():
         for offset, value in log.records.items():

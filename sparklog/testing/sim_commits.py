@@ -4,6 +4,9 @@ Its requests name topics, as those of all clients before OffsetCommit 10, so the
 commit belongs to. Each commit has the topic's id and a number in its metadata. The client only commits while all
 brokers agree on the topic's id, because otherwise nobody can say whose commit it is.
 
+Some topics are replaced only once, each by a successor of the same name. The client commits for it at once, while the
+coordinator may still be deleting the commits of the one before, and stops with the first commit that is acknowledged.
+
 Once the faults are over, the group must have no commit of a deleted topic, and the last acknowledged commit, or a later
 one, of each topic that exists. A topic whose deletion was acknowledged must not have come back.
 """
@@ -24,17 +27,23 @@ from sparklog.testing.sim_kafka import SimKafka, raise_for
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS, DELETE_TOPICS = 8, 9, 10, 19, 20
 GROUP = "by-name"
 PARTITIONS = [TopicPartition("named1", 0), TopicPartition("named2", 0)]
+REPLACED = [TopicPartition(f"replaced{number}", 0) for number in range(4)]
 TRIES = 50
+GIVE_UP_S = 4.0
 TIMEOUT_MS = 5_000
 
 
 class NamedCommits:
     """Commits and the checks of what is left of them."""
 
-    def __init__(self, client: SimKafka, cluster: SimCluster, *, replication_factor: int) -> None:
+    def __init__(
+        self, client: SimKafka, cluster: SimCluster, *, replication_factor: int, replaces: bool = False
+    ) -> None:
+        """replaces: whether there are topics that are replaced once."""
         self._client = client
         self._cluster = cluster
         self._factor = replication_factor
+        self._replaced = REPLACED if replaces else []
         self._sent = 0
         self._acknowledged: dict[TopicPartition, tuple[UUID, int]] = {}
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
@@ -44,6 +53,7 @@ class NamedCommits:
     async def run(self, is_over: asyncio.Event) -> None:
         """Commit several times a second until `is_over` is set; create what is missing, and now and then delete it."""
         chance = self._client.chance
+        replacing = [asyncio.create_task(self._replace(partition, is_over)) for partition in self._replaced]
         while not is_over.is_set():
             await asyncio.sleep(chance.expovariate(4))
             partition = chance.choice(PARTITIONS)
@@ -54,12 +64,35 @@ class NamedCommits:
                 await self._commit(partition, topic_id)
             elif chance.random() < 0.5:
                 await self._create(partition.topic)
+        await asyncio.gather(*replacing)
+
+    async def _replace(self, partition: TopicPartition, is_over: asyncio.Event) -> None:
+        """Create a topic and commit for it; delete it after some seconds; create it again, and commit for it."""
+        before = await self._commit_for_new(partition)
+        await asyncio.sleep(self._client.chance.uniform(0, 8))
+        if before is not None and not is_over.is_set():
+            await self._delete(partition.topic)
+            await self._commit_for_new(partition)
+
+    async def _commit_for_new(self, partition: TopicPartition) -> UUID | None:
+        """Create a topic and commit for it until that is acknowledged. Return the topic's id, or None if it is not."""
+        loop, before = asyncio.get_running_loop(), self._acknowledged.get(partition, (None, 0))[0]
+        until = loop.time() + GIVE_UP_S
+        await self._create(partition.topic)
+        while loop.time() < until:
+            topic_id = self._agreed_id(partition)
+            if topic_id is not None and topic_id != before:
+                await self._commit(partition, topic_id)
+                if self._acknowledged.get(partition, (None, 0))[0] == topic_id:
+                    return topic_id
+            await asyncio.sleep(0.05)
+        return None
 
     async def check(self) -> AsyncIterator[Anomaly]:
         """Yield each anomaly of the group's committed offsets. The cluster has settled."""
         for name in sorted(self._deleted & set(self._cluster.tree.names("/brokers/topics"))):
             yield Anomaly("deleted topic", f"{name} was deleted, and has come back")
-        for partition in PARTITIONS:
+        for partition in (*PARTITIONS, *self._replaced):
             if (topic_id := self._agreed_id(partition)) is not None:
                 found = await self._find(partition)
                 if found is None:

@@ -81,6 +81,15 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartMoved:
+    """Retention moves a log start up. The result is the new log start offset."""
+
+    partition: TopicPartition
+    latest_ms: int
+    """The latest wall time that a broker's clock has shown until then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindStart:
     """A consumer asks for the log start offset, to continue there. The result is the answered offset."""
 
@@ -93,6 +102,13 @@ class OffsetLookup:
 
     partition: TopicPartition
     timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochLookup:
+    """A client asks for an offset, and is told its leader epoch too. The result is the offset and the epoch."""
+
+    partition: TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +190,8 @@ class FinalLog:
     """Values by offset, in ascending order of offsets."""
     times: Mapping[int, int] = field(default_factory=dict)
     """Timestamps, in ms, by offset."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epochs by offset, for the offsets that have a record."""
     unclean: Sequence[UncleanElection] = ()
     keeps_start: bool = True
     """Whether an acknowledged log start must last. A restart may undo it, as the disk gets it a little later."""

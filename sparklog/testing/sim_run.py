@@ -32,12 +32,13 @@ from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_members import SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
+from sparklog.testing.sim_retention import check_removals, is_overdue, watch_log_starts
 from sparklog.testing.sim_seed import Scenario
-from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
+from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_producers, check_table, entries_of
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workers import SCRATCH_PARTITIONS, TOPIC, Workers
-from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, values_of
+from sparklog.testing.sim_workload import SimConsumer, bytes_of, epochs_of, times_of, values_of
 
 SETTLES_S = 90.0
 LOOKUPS = 20
@@ -134,6 +135,8 @@ class _Run:
         if cluster.findings or not await self._make_topics():
             return
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
+        if scenario.retention_ms >= 0:
+            watching.append(asyncio.create_task(watch_log_starts(cluster, self._partitions, self.history)))
         tasks = [asyncio.create_task(work) for work in self._workers.work(self._is_over)]
         began = cluster.loop.time()
         await Nemesis(cluster, flushes=scenario.flushes).run(scenario.plan)
@@ -152,7 +155,11 @@ class _Run:
         await self._read_to_the_end()
         final = {name: self._final_log(name) for name in self._partitions}
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._workers.readers)
-        self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
+        there = {name: log for name, log in final.items() if log}
+        self.anomalies += check(self.history, there, drained=drained)
+        if scenario.retention_ms >= 0:
+            self.anomalies += check_removals(self.history, there, scenario.retention_ms)
+            await cluster.wait_until(self._has_expired, SETTLES_S, "what is older than retention.ms has been removed")
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
@@ -160,6 +167,7 @@ class _Run:
         self._look_at_tables()
         self._look_at_the_store()
         self.anomalies += [anomaly async for anomaly in self._workers.commits.check()]
+        self.anomalies += self._workers.moved_topics.check()
         for task in watching:
             task.cancel()
 
@@ -205,6 +213,7 @@ class _Run:
         for node in cluster.nodes.values():
             assigned = {name for name, state in states.items() if node.broker_id in state["replicas"]}
             there = {log.partition for log in node.broker.services.logs} if node.broker and node.is_up else assigned
+            there = {name for name in there if name.topic not in self._workers.moved_topics.deleted}
             if there != assigned:
                 yield (
                     f"{node.name} has logs without being a replica: {_listed(there - assigned)}; "
@@ -300,9 +309,10 @@ class _Run:
             log_start_offset=log.log_start_offset,
             records=values_of(data, log.log_start_offset),
             times=times_of(data),
+            epochs=epochs_of(data),
             unclean=tuple(self._cluster.tree.unclean.get(name, ())),
             keeps_start=self._scenario.keeps_log_starts,
-            expires=self._scenario.retention_bytes >= 0,
+            expires=self._scenario.expires,
         )
 
     def _look_at_the_store(self) -> None:
@@ -311,6 +321,13 @@ class _Run:
                 self.anomalies.append(Anomaly("unclean election", f"{name}: {elections}"))
         for name, broker in sorted(self._cluster.tree.outsiders):
             self.anomalies.append(Anomaly("no replica", f"{name}: broker {broker} was in the ISR, but no replica"))
+
+    def _has_expired(self) -> bool:
+        return not any(
+            is_overdue(log, self._cluster.nodes[leader].clock.time_ms(), self._scenario.retention_ms)
+            for name in self._partitions
+            if (log := self._log_of(name, leader := self._leader_of(name)))
+        )
 
     async def _compare_segments(self) -> None:
         """Check that all in-sync replicas get the same closed segments, whatever each of them has replaced."""
@@ -345,7 +362,7 @@ class _Run:
 
         Partitions with retention or with an unclean election are left out: their logs may start later.
         """
-        may_expire = set(self._partitions) if self._scenario.retention_bytes >= 0 else set()
+        may_expire = set(self._partitions) if self._scenario.expires else set()
         if self._scenario.expires_by_default:
             may_expire |= set(SCRATCH_PARTITIONS)
         for name in self._cluster.states().keys() - may_expire - self._cluster.tree.unclean.keys():
@@ -361,6 +378,8 @@ class _Run:
             if log and not self._cluster.tree.unclean.get(name):
                 entries = list(entries_of(bytes_of(log, log.log_start_offset, log.log_end_offset)))
                 self.anomalies += check_table(self.history, name, entries)
+            for replica in self._logs_in_sync(name).values():
+                self.anomalies += check_producers(replica)
 
     def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
         brokers = self._cluster.states().get(name, {}).get("isr", ())

@@ -43,11 +43,19 @@ class Scenario:
     trims: bool = False
     """Whether the run calls DeleteRecords."""
     retention_bytes: int = -1
+    retention_ms: int = -1
+    """It goes with neither `trims` nor `retention_bytes`: what they remove may be young."""
+    commit_timeout_ms: int = 5_000
+    """How long a coordinator waits until the replicas have what it wrote. It tries again what takes longer."""
+    moves: bool = False
+    """Whether the run moves and deletes topics that nobody writes to (sim_moves.py)."""
     disks: int = 1
     is_unclean: bool = False
     """Whether the checked topic allows unclean leader election."""
     users: int = 0
     """The number of real consumers in each of two groups. If not 0, real producers and wire clients run, too."""
+    bursts: bool = False
+    """Whether a real producer sends many small batches of a partition at once."""
     fetch_bytes: int = 1 << 20
     """The most bytes that a follower fetches of a partition at once."""
     merges: bool = False
@@ -79,11 +87,12 @@ class Scenario:
         """Return the settings of the brokers."""
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
+            "offsets.commit.timeout.ms": str(self.commit_timeout_ms),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(sim_users.SETTINGS if self.users else {}),
             **(sim_members.SETTINGS if self.members or self.guests else {}),
             **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
-            **({"log.retention.check.interval.ms": "1500"} if self.trims or self.retention_bytes >= 0 else {}),
+            **({"log.retention.check.interval.ms": "1500"} if self.trims or self.expires else {}),
             **(
                 {"log.retention.check.interval.ms": "500", "log.retention.ms": "1000"}
                 if self.expires_by_default
@@ -98,7 +107,7 @@ class Scenario:
             "min.insync.replicas": str(self.min_insync_replicas),
             "internal.segment.bytes": "2000",
             "index.interval.bytes": "100",
-            "retention.ms": "-1",
+            "retention.ms": str(self.retention_ms),
             "retention.bytes": str(self.retention_bytes),
             "unclean.leader.election.enable": str(self.is_unclean).lower(),
         }
@@ -106,7 +115,12 @@ class Scenario:
     @property
     def keeps_all(self) -> bool:
         """Return whether neither DeleteRecords nor retention removes records of the checked topic."""
-        return not self.trims and self.retention_bytes < 0
+        return not self.trims and not self.expires
+
+    @property
+    def expires(self) -> bool:
+        """Return whether retention removes records of the checked topic."""
+        return self.retention_bytes >= 0 or self.retention_ms >= 0
 
     @property
     def keeps_log_starts(self) -> bool:
@@ -149,7 +163,12 @@ def scenario_of(
         snapshots=chance.random() < 0.5,
         guests=chance.random() < 0.4,
         has_sqlite=chance.random() < 0.3,
+        commit_timeout_ms=random.Random(f"{seed}/commits").choice((5_000, 5_000, 1_000)),
+        bursts=random.Random(f"{seed}/bursts").random() < 0.3,
+        moves=random.Random(f"{seed}/moves").random() < 0.15,
     )
+    if random.Random(f"{seed}/retention").random() < 0.08:
+        scenario = dataclasses.replace(scenario, retention_ms=4_000, retention_bytes=-1, trims=False)
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)

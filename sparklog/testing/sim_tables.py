@@ -6,6 +6,8 @@ Compactor       plans as the job does, and rewrites segments with the job's own 
                 topic too, after it has made the topic's segments small
 check_table     compares the final value of each key with the history. The value must be the last acknowledged one, or
                 one whose write has an unknown outcome. A superseded or deleted value must never come back
+check_producers compares a replica's producer state with its log, from which a start may have to rebuild the state. The
+                last batch of each known producer must be there, even if it has no record any more
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from sparklog.spark.compaction.task import survivors
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import History, Operation, OperationOutcome, Put
-from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, SimUser
-from sparklog.testing.sim_workload import Report, batches_of
+from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, LIFE_S, PATIENCE_MS, SimUser
+from sparklog.testing.sim_workload import Report, batches_of, bytes_of
 
 TABLE = "table"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -60,7 +62,10 @@ MAP_BYTES = 64 << 10
 
 
 class TableProducer:
-    """A real producer that puts values, and now and then deletes a key."""
+    """Real producers, one after the other, that put values, and now and then delete a key.
+
+    The next producer has another producer id. Brokers go on to know the one before it, and so must their logs.
+    """
 
     def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition], report: Report) -> None:
         self._user = user
@@ -73,10 +78,15 @@ class TableProducer:
         await self._user.live(self._work(is_over))
 
     async def _work(self, is_over: asyncio.Event) -> None:
-        chance = self._user.chance
-        options: dict[str, Any] = {"linger_ms": 5, "batch_size": 300, "delivery_timeout_ms": DELIVERY_TIMEOUT_MS}
-        producer = AsyncProducer(**self._user.options(), **{**options, "max_block_ms": DELIVERY_TIMEOUT_MS})
+        loop = asyncio.get_running_loop()
         while not is_over.is_set():
+            await self._put_some(is_over, loop.time() + self._user.chance.expovariate(1 / LIFE_S))
+
+    async def _put_some(self, is_over: asyncio.Event, until: float) -> None:
+        chance, loop = self._user.chance, asyncio.get_running_loop()
+        options: dict[str, Any] = {"linger_ms": 5, "batch_size": 300, "delivery_timeout_ms": PATIENCE_MS}
+        producer = AsyncProducer(**self._user.options(), **{**options, "max_block_ms": DELIVERY_TIMEOUT_MS})
+        while not is_over.is_set() and loop.time() < until:
             await asyncio.sleep(chance.expovariate(4))
             for _ in range(chance.choice((1, 2, 8))):
                 await self._put(producer)
@@ -224,6 +234,19 @@ def entries_of(data: bytes) -> Iterator[Entry]:
         for record in records:
             value = None if record.value is None else record.value.decode()
             yield Entry(record.offset, (record.key or b"").decode(), value)
+
+
+def check_producers(log: Log) -> Iterator[Anomaly]:
+    """Yield an anomaly for each producer that a replica of a table knows, and whose last batch is not in its log."""
+    data = bytes_of(log, log.log_start_offset, log.log_end_offset)
+    last = {header.producer_id: header.last_offset for header, _ in batches_of(data) if header.producer_id >= 0}
+    for producer_id, state in sorted(log.producers.items()):
+        if state.batches and last.get(producer_id) != state.batches[-1].last_offset:
+            yield Anomaly(
+                "lost producer",
+                f"{log.partition}: the last batch of producer {producer_id} ends at {state.batches[-1].last_offset}; "
+                f"in the log, at {last.get(producer_id)}",
+            )
 
 
 def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:

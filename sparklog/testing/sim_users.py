@@ -40,6 +40,9 @@ from sparklog.testing.sim_workload import Report
 
 REQUEST_TIMEOUT_MS = 2_500
 DELIVERY_TIMEOUT_MS = 8_000
+PATIENCE_MS = 20_000
+"""The delivery timeout of producers. It is longer than sender.BEHIND_MS, so that they report what they cannot send in
+order as such, not as timed out."""
 SESSION_TIMEOUT_MS = 3_000
 LIFE_S = 4.0
 """The mean lifetime of a group's consumer in seconds, until the faults are over."""
@@ -98,7 +101,9 @@ class UserProducer:
         report: Report,
         *,
         acks: str = "all",
+        bursts: bool = False,
     ) -> None:
+        """bursts: send batches of one record each, and all records of a moment to one partition, in few requests."""
         chance = user.chance
         self._user = user
         self._report = report
@@ -111,10 +116,13 @@ class UserProducer:
             "batch_size": chance.choice((100, 300, 10_000)),
             "max_request_size": chance.choice((400, 4_000)),
             "compression_type": chance.choice(("none", "none", "lz4")),
-            "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
+            "delivery_timeout_ms": PATIENCE_MS,
             "max_block_ms": DELIVERY_TIMEOUT_MS,
             "enable_idempotence": acks == "all" and chance.random() < 0.8,
         }
+        self._bursts = bursts
+        if bursts:
+            self._config |= {"batch_size": 1, "max_request_size": 1_500, "enable_idempotence": True}
 
     async def run(self, is_over: asyncio.Event) -> None:
         await self._user.live(self._work(is_over))
@@ -123,13 +131,14 @@ class UserProducer:
         chance = self._user.chance
         producer = AsyncProducer(**self._user.options(), **self._config)
         while not is_over.is_set():
-            await asyncio.sleep(chance.expovariate(3))
-            for _ in range(chance.choice((1, 3, 10))):
-                await self._send(producer)
+            await asyncio.sleep(chance.expovariate(2 if self._bursts else 3))
+            partition = chance.choice(self._partitions)
+            for _ in range(chance.choice((1, 3, 10)) * (1 + self._bursts)):
+                await self._send(producer, partition if self._bursts else chance.choice(self._partitions))
         await producer.close()
 
-    async def _send(self, producer: AsyncProducer) -> None:
-        topic, number = place = self._user.chance.choice(self._partitions)
+    async def _send(self, producer: AsyncProducer, place: TopicPartition) -> None:
+        topic, number = place
         value = f"{self._user.name}:{self._sent}"
         self._sent += 1
         is_idempotent = producer.config.enable_idempotence

@@ -4,7 +4,7 @@ WireProducer   sends requests for several partitions, with up to five in flight.
                not acknowledged, in order and with the same sequence numbers. After it gives up a batch, it goes on
                with the next epoch of its producer id
 WireConsumer   reads all partitions of a broker in one fetch session, whose requests name only what has changed. It
-               sends the epoch that it read last, and at times looks up the first offset of a timestamp
+               sends the epoch that it read last, and at times looks up the log start or the first offset of a timestamp
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -25,6 +26,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim_history import (
+    EpochLookup,
     FindStart,
     History,
     OffsetLookup,
@@ -35,7 +37,7 @@ from sparklog.testing.sim_history import (
     Send,
 )
 from sparklog.testing.sim_kafka import SimKafka, raise_for
-from sparklog.testing.sim_workload import Report, batches_of
+from sparklog.testing.sim_workload import FIRST_TIME_MS, Report, batches_of
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 0, 1, 2, 22
 ALL = -1
@@ -43,7 +45,6 @@ EARLIEST = -2
 MAX_IN_FLIGHT = 5
 GIVE_UP_S = 8.0
 FIRST_WITH_IDS = 13
-FIRST_TIME_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -255,6 +256,9 @@ class WireConsumer:
         self._restarts: Counter[TopicPartition] = Counter()
         """How often in a row each partition was out of range, although it had just been read from its start."""
         self._sessions: dict[str, _Session] = {}
+        self._lookups = 0
+        self._committed_to = dict.fromkeys(partitions, 0)
+        """The highest high watermark of each partition that an answer has told."""
 
     @property
     def name(self) -> str:
@@ -264,7 +268,9 @@ class WireConsumer:
         while not is_over.is_set():
             await self.poll()
             if self._client.chance.random() < 0.1:
-                await self._look_up(self._client.chance.choice(list(self.positions)))
+                name = self._client.chance.choice(list(self.positions))
+                self._lookups += 1
+                await (self._look_up(name) if self._lookups % 2 else self._look_up_start(name))
 
     async def poll(self) -> None:
         """Send one fetch request to a random leader, for all partitions that it leads."""
@@ -370,6 +376,7 @@ class WireConsumer:
             ]
             self.positions[name] = max(self.positions[name], header.last_offset + 1)
             self._epochs[name] = header.leader_epoch
+        self._committed_to[name] = max(self._committed_to[name], part.high_watermark)
         polled = Polled(tuple(records), part.high_watermark, 0, self.positions[name])
         self._history.end(operation, OperationOutcome.OK, polled)
 
@@ -394,11 +401,16 @@ class WireConsumer:
         except KafkaError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
+    async def _look_up_start(self, name: TopicPartition) -> None:
+        with suppress(KafkaError):
+            await self._list_offsets(name, EARLIEST)
+
     async def _list_offsets(self, name: TopicPartition, timestamp: int) -> Any:
         """Return a partition's answer: offset, its timestamp in ms and leader epoch; -1 for what there is not.
 
         Raises KafkaError.
         """
+        committed_to = self._committed_to[name]
         try:
             address, epoch = await self._client.leader(name)
             part = {"partition_index": name.partition, "current_leader_epoch": epoch, "timestamp": timestamp}
@@ -411,6 +423,9 @@ class WireConsumer:
         except KafkaError:
             self._client.forget_leader(name)
             raise
+        if 0 <= found.offset < committed_to:  # a record that is not committed yet may be replaced by a later leader's
+            lookup = self._history.begin(self.name, EpochLookup(partition=name))
+            self._history.end(lookup, OperationOutcome.OK, (found.offset, found.leader_epoch))
         return found
 
 

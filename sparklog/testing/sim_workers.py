@@ -19,6 +19,7 @@ from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
 from sparklog.testing.sim_merges import Merger
+from sparklog.testing.sim_moves import MovedTopics
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_snapshots import Snapshotter
 from sparklog.testing.sim_tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
@@ -71,8 +72,12 @@ class Workers:
             replication_factor=scenario.replication_factor,
         )
         self.commits = NamedCommits(
-            self._wire("named-commits"), cluster, replication_factor=scenario.replication_factor
+            self._wire("named-commits"),
+            cluster,
+            replication_factor=scenario.replication_factor,
+            replaces=scenario.commit_timeout_ms < 5_000,
         )
+        self.moved_topics = MovedTopics(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
         self.members = list(self._groups_of_members())
         self.user_groups = list(self._groups_of_users())
 
@@ -108,6 +113,8 @@ class Workers:
             yield self.admin
             yield self._writer_of_other_topics()
             yield self.commits
+        if scenario.moves:
+            yield self.moved_topics
         if scenario.trims:
             yield Trimmer(self._client("trimmer"), self._history, self._consumers)
         if scenario.compacts:
@@ -153,7 +160,7 @@ class Workers:
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))
         checked = self._history, self.partitions, self._report
-        yield UserProducer(self._user("user-0"), *checked, acks="all")
+        yield UserProducer(self._user("user-0"), *checked, acks="all", bursts=self._scenario.bursts)
         yield UserProducer(self._user("user-1"), *checked, acks=acks)
         yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
 

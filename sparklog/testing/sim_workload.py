@@ -50,6 +50,8 @@ NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, Fenced
 """Errors after which the batch is not in the log: a broker returns them before it appends."""
 GIVE_UP_S = 8.0
 MAX_READ = 1 << 30
+FIRST_TIME_MS = 1_700_000_000_000
+"""What all clocks show at the start of a run."""
 Report = Callable[[str, str], None]
 
 
@@ -76,6 +78,7 @@ class SimProducer:
         self._says_epochs = says_epochs
         self._sent = 0
         self._producer_id = -1
+        self._timestamp_ms = -1
         self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -91,6 +94,7 @@ class SimProducer:
             self._sent += count
             send = Send(partition=partition, values=values, is_idempotent=self._is_idempotent)
             operation = self._history.begin(self._client.name, send)
+            self._timestamp_ms = FIRST_TIME_MS + int(operation.invoked_at * 1000)
             await self._send(operation, send, loop.time() + GIVE_UP_S)
 
     async def _begin(self) -> None:
@@ -146,7 +150,7 @@ class SimProducer:
     def _batch(self, send: Send) -> bytearray:
         sequence = self._sequences.get(send.partition, 0) if self._is_idempotent else -1
         records = [
-            Record(offset=number, timestamp_ms=1_700_000_000_000, value=value.encode(), sequence=sequence)
+            Record(offset=number, timestamp_ms=self._timestamp_ms, value=value.encode(), sequence=sequence)
             for number, value in enumerate(send.values)
         ]
         return write_records(records, producer_id=self._producer_id, producer_epoch=0 if self._is_idempotent else -1)
@@ -347,6 +351,11 @@ def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
 def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
     """Return the values in some batches at `from_offset` and above, by their offsets."""
     return dict(_read(data, from_offset))
+
+
+def epochs_of(data: bytes) -> dict[int, int]:
+    """Return the leader epochs in some batches, by their records' offsets."""
+    return {record.offset: header.leader_epoch for header, records in batches_of(data) for record in records}
 
 
 def times_of(data: bytes) -> dict[int, int]:

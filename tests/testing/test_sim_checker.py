@@ -10,6 +10,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_checker import check
 from sparklog.testing.sim_history import (
     Commit,
+    EpochLookup,
     Final,
     FinalLog,
     FindStart,
@@ -262,3 +263,11 @@ def test_a_log_start_that_moves_back() -> None:
     assert [each.kind for each in check(past.history, {T: final})] == ["log start moved back"]
     assert check(past.history, {T: dataclasses.replace(final, keeps_start=False)}) == []
     assert check(past.history, {T: dataclasses.replace(final, unclean=(UncleanElection(5, 4),))}) == []
+
+
+def test_an_answer_with_another_epoch_than_the_record_is_wrong() -> None:
+    past = Past()
+    for offset, epoch in ((0, 1), (1, 2), (2, 3)):
+        past.history.end(past.history.begin("c", EpochLookup(partition=T)), OperationOutcome.OK, (offset, epoch))
+    final = {T: FinalLog(log_start_offset=1, records={1: "a", 2: "b"}, epochs={1: 2, 2: 2})}
+    assert [anomaly.kind for anomaly in check(past.send("a", "b", at=1).history, final)] == ["wrong epoch"]

@@ -16,7 +16,9 @@ from support.runs.seeds import seeds
 @pytest.mark.soak
 def test_segments_that_are_replaced_on_leaders_are_the_same_everywhere_in_the_end() -> None:
     for seed in seeds(2, soak=20):
-        scenario = dataclasses.replace(scenario_of(seed, lasts_s=6.0), merges=True, retention_bytes=-1, trims=False)
+        scenario = dataclasses.replace(
+            scenario_of(seed, lasts_s=6.0), merges=True, retention_bytes=-1, retention_ms=-1, trims=False
+        )
         verdict = run(scenario)
         assert not verdict.anomalies, describe(verdict)
         assert verdict.acknowledged

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 
 from sparklog.broker import adoption, node
-from sparklog.broker.apis import replica_fetch
+from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
+from sparklog.client.producer import accumulator
 from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.group.group import Work
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
 from sparklog.log import recovery
+from sparklog.log.log import TimestampOffset
+from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
+from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
+from sparklog.records.rewriting import Rewriter
+from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, FaultKind
@@ -43,17 +52,21 @@ HARM = {
     "aborted read",
     "sequence",
     "lost commit",
+    "lost producer",
     "two leaders",
     "unclean election",
     "unseen by group",
     "wrong table",
     "wrong lookup",
+    "wrong epoch",
     "vanished commit",
+    "deleted topic",
     "stale commit",
     "exception",
     "start",
     "truncation",
     "unsettled",
+    "removed too early",
 }
 
 
@@ -76,6 +89,13 @@ def with_administrators(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=True)
 
 
+def with_slow_commits(*kinds: FaultKind) -> Scenarios:
+    """Replicas that lag hold up what coordinators write, so that they write it again."""
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds, lasts_s=20.0)), administers=True, producers=1, commit_timeout_ms=1_000
+    )
+
+
 def with_tables(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), compacts=True)
 
@@ -90,6 +110,17 @@ def one_broker(*kinds: FaultKind) -> Scenarios:
     )
 
 
+def with_slow_followers(*kinds: FaultKind) -> Scenarios:
+    """The real client too, and followers that fetch one batch at a time: a new leader has only some of a request's."""
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds)), users=2, bursts=True, fetch_bytes=100
+    )
+
+
+def with_retention(*kinds: FaultKind) -> Scenarios:
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), retention_ms=3_000)
+
+
 def plain(scenario: Scenario) -> Scenario:
     return dataclasses.replace(
         scenario,
@@ -99,9 +130,13 @@ def plain(scenario: Scenario) -> Scenario:
         compacts=False,
         snapshots=False,
         guests=False,
+        bursts=False,
+        commit_timeout_ms=5_000,
+        moves=False,
         has_sqlite=False,
         trims=False,
         retention_bytes=-1,
+        retention_ms=-1,
         disks=1,
         fetch_bytes=1 << 20,
     )
@@ -117,6 +152,16 @@ def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
     return dataclasses.replace(
         plain(scenario_of(seed, kinds=[FaultKind.KILL], lasts_s=15.0)), min_insync_replicas=1, plan=plan
     )
+
+
+def a_broker_that_comes_back_alone(seed: int) -> Scenario:
+    """Topics are moved away from a broker that is down, and deleted; then it starts while the others are down."""
+    plan = tuple(
+        Fault(at_s=at_s, kind=FaultKind.KILL, node=node, other=0, lasts_s=lasts_s, size=0.5)
+        for at_s, node, lasts_s in ((2.0, 0, 16.0), (12.0, 1, 12.0), (12.0, 2, 12.0))
+    )
+    scenario = plain(scenario_of(seed, kinds=[FaultKind.KILL], brokers=3, lasts_s=26.0))
+    return dataclasses.replace(scenario, moves=True, min_insync_replicas=1, producers=1, plan=plan)
 
 
 def does_harm(scenario: Scenario) -> bool:
@@ -238,9 +283,65 @@ def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Offsets, "delete_of_others", lambda *_: None)
 
 
+def offsets_go_with_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator deletes the offsets of a deleted topic by its name, also those of its successor."""
+
+    def delete_topics(self: Offsets, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
+        self._delete_where(lambda partition, _: partition.topic in ids, group_ids, work)
+
+    monkeypatch.setattr(Offsets, "delete_topics", delete_topics)
+
+
 def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
+
+
+def any_number_of_numbered_batches_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may have more batches of a partition than a broker remembers."""
+    monkeypatch.setattr(accumulator, "NUMBERED_IN_FLIGHT", 1_000)
+
+
+def a_log_starts_in_its_latest_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ListOffsets answers EARLIEST with the leader epoch of the present, not with that of the record."""
+    find = list_offsets._find
+
+    def find_now(replica: Replica, position: int) -> TimestampOffset:
+        found = find(replica, position)
+        return (
+            found._replace(leader_epoch=replica.partition.leader_epoch) if position == list_offsets.EARLIEST else found
+        )
+
+    monkeypatch.setattr(list_offsets, "_find", find_now)
+
+
+def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch goes with its last record, even if it is the last one of a producer that goes on."""
+    begin = Rewriter.__init__
+
+    def begin_without(self: Rewriter, **given: Any) -> None:
+        begin(self, **{**given, "keep_empty": ()})
+
+    monkeypatch.setattr(Rewriter, "__init__", begin_without)
+
+
+def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker alone does not ask whether it has had a topic from the store, and so the topic was deleted."""
+    monkeypatch.setattr(
+        node, "adopt", lambda *given, **named: adoption.adopt(*given, **{**named, "has_lost_changes": True})
+    )
+
+
+def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention by time looks at the first timestamp of a segment, not at the greatest one."""
+
+    tell = Segments.facts
+
+    def tell_first(self: Segments, end_offset: int) -> list[SegmentFacts]:
+        facts = zip(tell(self, end_offset), self.items, strict=True)
+        return [dataclasses.replace(each, largest_timestamp_ms=segment.first_timestamp_ms) for each, segment in facts]
+
+    monkeypatch.setattr(Segments, "facts", tell_first)
 
 
 @pytest.mark.parametrize(
@@ -262,6 +363,12 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
+        (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 20),
+        (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
+        (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
+        (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
+        (a_segment_is_as_old_as_its_first_record, with_retention(FaultKind.KILL), 0),
+        (offsets_go_with_whichever_topic_has_the_name, with_slow_commits(FaultKind.PART), 1),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
