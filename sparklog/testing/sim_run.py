@@ -30,8 +30,9 @@ from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimLoop
-from sparklog.testing.sim_members import SimMember, is_together
+from sparklog.testing.sim_members import SESSION_TIMEOUT_MS, SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
+from sparklog.testing.sim_owners import check_owners
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
@@ -153,6 +154,7 @@ class _Run:
         final = {name: self._final_log(name) for name in self._partitions}
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._workers.readers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
+        self.anomalies += check_owners(self.history, SESSION_TIMEOUT_MS / 1000)
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
@@ -219,7 +221,8 @@ class _Run:
         """Check that each partition gets exactly one member. Then stop the members, and read the committed offsets."""
         tasks = [asyncio.create_task(member.settle()) for member in members]
         name = members[0].group.name
-        if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} is balanced"):
+        existing = list(self._cluster.states())
+        if not await self._cluster.wait_until(lambda: is_together(members, existing), SETTLES_S, f"{name} is balanced"):
             owned = {member.client.name: (member.epoch, member.owned) for member in members}
             self._cluster.report("unsettled", f"{name}: {owned}")
         for task in tasks:
