@@ -39,7 +39,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group import requests
 from sparklog.testing.sim_group_clients import GroupClient
 from sparklog.testing.sim_history import Commit, History, OperationOutcome, ReadCommit
-from sparklog.testing.sim_owners import Membership, Told
+from sparklog.testing.sim_owners import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Membership, Told
 
 SESSION_TIMEOUT_MS = 3_000
 REBALANCE_TIMEOUT_MS = 3_000
@@ -53,8 +53,6 @@ REFUSED = (
 """Errors that refuse a commit: the member is unknown or behind, or a rebalance runs. Nothing is written."""
 CHANCE_TO_LEAVE = 0.03
 CHANCE_OF_ANOTHER_LIFE = 0.08
-LEFT, LEFT_FOR_A_WHILE = -1, -2
-"""Epochs of heartbeats with which a KIP-848 member leaves."""
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "300",
@@ -103,19 +101,21 @@ class SimMember(ABC):
     async def run(self, is_over: asyncio.Event) -> None:
         """Be a member that commits, and at times leaves, until `is_over` is set."""
         while not is_over.is_set():
-            await self.step()
+            await self._wait(HEARTBEAT_S / 2)
             await self._commit_one()
+            await self._wait(HEARTBEAT_S / 2)
+            await self.step()
 
     async def settle(self) -> None:
         """Stay a member until cancelled, without commits and without leaving."""
         self._may_leave = False
         while True:
+            await self._wait(HEARTBEAT_S)
             await self.step()
 
     async def step(self) -> None:
-        """Wait for about HEARTBEAT_S seconds. Then join the group, send a heartbeat, leave, or begin another life."""
+        """Join the group, send a heartbeat, leave, or begin another life."""
         chance = self.client.chance
-        await asyncio.sleep(HEARTBEAT_S * chance.uniform(0.5, 1.5))
         may_leave = self._may_leave and self.owned
         try:
             if may_leave and chance.random() < CHANCE_TO_LEAVE:
@@ -131,6 +131,9 @@ class SimMember(ABC):
         except KafkaError:
             self.client.forget_coordinator()
             await self.client.back_off()
+
+    async def _wait(self, mean_s: float) -> None:
+        await asyncio.sleep(mean_s * self.client.chance.uniform(0.5, 1.5))
 
     @abstractmethod
     async def _stay(self) -> None:
@@ -164,7 +167,9 @@ class SimMember(ABC):
         own = [partition for partition in self.owned if partition in self.group.numbers]
         if not own or self.client.chance.random() < 0.3:
             return
-        partition = self.client.chance.choice(own)
+        await self._commit(self.client.chance.choice(own))
+
+    async def _commit(self, partition: TopicPartition) -> None:
         offset = next(self.group.numbers[partition])
         action = Commit(
             group=self.group.name, partition=partition, offset=offset, member_id=self.member_id,
@@ -213,7 +218,7 @@ class SimClassicMember(SimMember):
 
     async def _join(self) -> None:
         self.owned, self.epoch = [], -1
-        stay = Membership(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, joins=True)
+        stay = Membership(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=JOINS)
         operation = self.group.history.begin(self.client.name, stay)
         request = requests.JoinGroup(
             group_id=self.group.name, member_id=self.member_id, group_instance_id=self.instance_id,
@@ -278,7 +283,7 @@ class SimConsumerMember(SimMember):
         self._begin_another_life()
 
     def _begin_anew(self) -> None:
-        self.owned, self.epoch = [], 0
+        self.owned, self.epoch = [], JOINS
 
     def _begin_another_life(self) -> None:
         self._begin_anew()
@@ -286,6 +291,8 @@ class SimConsumerMember(SimMember):
 
     async def _stay(self) -> None:
         answer = await self._heartbeat(self.epoch)
+        if answer.assignment is not None:
+            await self._give_up([each for each in self.owned if each not in answer.assignment])
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             given = [each for each in answer.assignment if each not in self.owned]
@@ -294,8 +301,15 @@ class SimConsumerMember(SimMember):
                 if partition in self.group.numbers:
                     await self._read(partition)
 
+    async def _give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit for the partitions a last time, a little later. The member has them until it tells that it has not."""
+        for partition in partitions:
+            if partition in self.group.numbers and self._may_leave:
+                await self._wait(HEARTBEAT_S)
+                await self._commit(partition)
+
     async def _leave(self) -> None:
-        await self._leave_with(LEFT)
+        await self._leave_with(LEAVES)
 
     async def _leave_with(self, epoch: int) -> None:
         self._begin_anew()
@@ -306,7 +320,7 @@ class SimConsumerMember(SimMember):
                 self._begin_another_life()
 
     async def _go_away(self) -> None:
-        await self._leave_with(LEFT_FOR_A_WHILE)
+        await self._leave_with(LEAVES_FOR_A_WHILE)
         await asyncio.sleep(self.client.chance.uniform(0, 1.3) * SESSION_TIMEOUT_MS / 1000)
 
     async def _be_doubled(self) -> None:
@@ -314,17 +328,14 @@ class SimConsumerMember(SimMember):
         second = SimConsumerMember(self.client, self.group, self.instance_id)
         with suppress(KafkaError):
             await second._stay()
-            await second._leave_with(LEFT_FOR_A_WHILE)
+            await second._leave_with(LEAVES_FOR_A_WHILE)
 
     async def _heartbeat(self, epoch: int) -> requests.ConsumerGroupHeartbeatResponse:
         """Send a heartbeat and return the response. Raises KafkaError.
 
         Each request has all fields: the coordinator or the member may have missed the last message.
         """
-        stay = Membership(
-            group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, joins=epoch == 0,
-            leaves=epoch < 0,
-        )  # fmt: skip
+        stay = Membership(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=epoch)
         operation = self.group.history.begin(self.client.name, stay)
         request = requests.ConsumerGroupHeartbeat(
             group_id=self.group.name, member_id=self.member_id, member_epoch=epoch,
@@ -365,6 +376,7 @@ class Guest(SimConsumerMember):
             await asyncio.sleep(self.client.chance.uniform(0.2, 2))
             stays_until = asyncio.get_running_loop().time() + self.client.chance.expovariate(0.5)
             while not is_over.is_set() and asyncio.get_running_loop().time() < stays_until:
+                await self._wait(HEARTBEAT_S)
                 await self.step()
             if self.client.chance.random() < 0.8:
                 await self._part()
@@ -375,6 +387,9 @@ class Guest(SimConsumerMember):
             await self._leave()
         except KafkaError:
             self.client.forget_coordinator()
+
+    async def _give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Give up partitions without a commit."""
 
     async def _read(self, partition: TopicPartition) -> None:
         """Skip the fetch: the real clients of the group look after the committed offsets."""

@@ -27,7 +27,7 @@ from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
-from sparklog.testing.sim_faults import Nemesis
+from sparklog.testing.sim_faults import FaultKind, Nemesis
 from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_members import SESSION_TIMEOUT_MS, SimMember, is_together
@@ -154,7 +154,8 @@ class _Run:
         final = {name: self._final_log(name) for name in self._partitions}
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._workers.readers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
-        self.anomalies += check_owners(self.history, SESSION_TIMEOUT_MS / 1000)
+        is_doubled = any(fault.kind is FaultKind.DOUBLE for fault in self._scenario.plan)
+        self.anomalies += check_owners(self.history, SESSION_TIMEOUT_MS / 1000, is_doubled=is_doubled)
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
