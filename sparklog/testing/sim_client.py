@@ -32,9 +32,17 @@ class SimClient:
         self._replicas: dict[TopicPartition, list[str]] = {}
         self._epochs: dict[TopicPartition, int] = {}
 
-    async def ask(self, address: str, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
+    async def ask(
+        self,
+        address: str,
+        api: Api[Any, Any],
+        request: Any,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        *,
+        may_double: bool = False,
+    ) -> Any:
         """Send a request to the broker at `address`. Return its answer or raise KafkaError."""
-        return await self._network.call(self.name, address, api, request, timeout_ms=timeout_ms)
+        return await self._network.call(self.name, address, api, request, timeout_ms=timeout_ms, may_double=may_double)
 
     async def ask_any(self, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """Send a request to a random bootstrap broker. Return its answer or raise KafkaError."""

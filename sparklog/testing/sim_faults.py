@@ -281,7 +281,7 @@ class Nemesis:
         node.clock.drift(1.0)
 
     async def _double(self, fault: Fault, _: SimNode) -> None:
-        self._cluster.trace.event("brokers ask twice")
+        self._cluster.trace.event("brokers and gRPC clients ask twice")
         self._cluster.network.weather = Weather(chance_of_double=0.5, chance_of_delay=0.05)
         await asyncio.sleep(fault.lasts_s)
         self._cluster.network.weather = Weather()

@@ -120,7 +120,7 @@ class SimChannel:
             )
             try:
                 answer = await self._network.call(
-                    self._source, self._target, api, called, timeout_ms=int(timeout * 1000)
+                    self._source, self._target, api, called, timeout_ms=int(timeout * 1000), may_double=True
                 )
             except KafkaError as error:  # raised by the network, or by a broker that does not listen yet
                 raise _failure(_status(error), str(error)) from None

@@ -55,11 +55,18 @@ class Polled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A group commits an offset. It is greater than all that the group committed for the partition before."""
+    """A group commits an offset. It is greater than all that the group committed for the partition before.
+
+    If a member commits, the result is the address of the broker that accepted it.
+    """
 
     group: str
     partition: TopicPartition
     offset: int
+    member_id: str = ""
+    """The member that commits, if a member does. The fields below belong to it."""
+    instance_id: str | None = None
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

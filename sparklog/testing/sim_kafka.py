@@ -15,11 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 from kio.index import load_request_schema
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import KafkaError, LeaderNotAvailable, NetworkException, error_for
+from sparklog.base.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.node import Broker
 from sparklog.log.slice import LogSlice
@@ -31,6 +38,7 @@ from sparklog.testing.sim_network import SimNetwork, served_by_listener
 
 LISTENER = "PLAINTEXT"
 TIMEOUT_MS = 3_000
+BACKOFF_S = 0.1
 METADATA, METADATA_VERSION = 3, 12
 
 
@@ -101,14 +109,17 @@ class SimKafka:
     def __init__(self, name: str, network: SimNetwork, bootstrap: Sequence[str], chance: random.Random) -> None:
         self.name = name
         self.chance = chance
-        self.topic_ids: dict[str, Any] = {}
+        self.topic_ids: dict[str, UUID] = {}
+        self._names: dict[UUID, str] = {}
         self._network = network
         self._bootstrap = list(bootstrap)
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
         self._connections: dict[str, _Outgoing] = {}
         self._numbers = count()
 
-    async def ask(self, address: str, key: int, version: int, /, **fields: Any) -> Message:
+    async def ask(
+        self, address: str, key: int, version: int, /, *, timeout_ms: int = TIMEOUT_MS, **fields: Any
+    ) -> Message:
         """Send a request for API `key` at `version`. Return its response, or None if it has none; raise KafkaError.
 
         The broker serves the requests of one connection in the order of the calls. After an error, the next request to
@@ -118,12 +129,34 @@ class SimKafka:
         if connection is None or connection.is_closed:
             connection = _Outgoing(self._network, self.name, address, next(self._numbers))
             self._connections[address] = connection
-        return await connection.ask(key, version, fields)
+        return await connection.ask(key, version, fields, timeout_ms)
+
+    def anyone(self) -> str:
+        """Return the address of a random bootstrap broker."""
+        return self.chance.choice(self._bootstrap)
+
+    async def back_off(self) -> None:
+        """Wait a random time before a retry: 50 to 200 ms."""
+        await asyncio.sleep(BACKOFF_S * self.chance.uniform(0.5, 2))
+
+    async def topic_id(self, topic: str) -> UUID:
+        """Return a topic's id. Raise UnknownTopicOrPartition if no broker has told it."""
+        if topic not in self.topic_ids:
+            await self._refresh(name=topic)
+        if topic not in self.topic_ids:
+            raise UnknownTopicOrPartition(topic)
+        return self.topic_ids[topic]
+
+    async def topic_name(self, topic_id: UUID) -> str | None:
+        """Return a topic's name, or None if the broker that is asked knows no topic of this id."""
+        if topic_id not in self._names:
+            await self._refresh(topic_id=topic_id)
+        return self._names.get(topic_id)
 
     async def leader(self, name: TopicPartition) -> tuple[str, int]:
         """Return the leader's address and leader epoch. Raise LeaderNotAvailable if none is known."""
         if name not in self._leaders:
-            await self._refresh(name.topic)
+            await self._refresh(name=name.topic)
         if name not in self._leaders:
             raise LeaderNotAvailable(str(name))
         return self._leaders[name]
@@ -132,14 +165,13 @@ class SimKafka:
         """Drop the cached leader, so that the next request looks it up again."""
         self._leaders.pop(name, None)
 
-    async def _refresh(self, topic: str) -> None:
-        address = self.chance.choice(self._bootstrap)
+    async def _refresh(self, *, name: str | None = None, topic_id: UUID | None = None) -> None:
         try:
             told = await self.ask(
-                address,
+                self.anyone(),
                 METADATA,
                 METADATA_VERSION,
-                topics=[{"name": topic, "topic_id": None}],
+                topics=[{"name": name, "topic_id": topic_id}],
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=False,
             )
@@ -150,10 +182,11 @@ class SimKafka:
             if found.error_code:  # this broker does not know the topic, or not yet: it tells no id
                 continue
             self.topic_ids[found.name] = found.topic_id
+            self._names[found.topic_id] = found.name
             for part in found.partitions:
-                name = TopicPartition(found.name, part.partition_index)
-                if part.leader_id in addresses and part.leader_epoch >= self._leaders.get(name, ("", -1))[1]:
-                    self._leaders[name] = addresses[part.leader_id], part.leader_epoch
+                place = TopicPartition(found.name, part.partition_index)
+                if part.leader_id in addresses and part.leader_epoch >= self._leaders.get(place, ("", -1))[1]:
+                    self._leaders[place] = addresses[part.leader_id], part.leader_epoch
 
 
 class _Outgoing:
@@ -167,13 +200,13 @@ class _Outgoing:
         self._name = f"{source}/{number}"
         self._asked = 0
 
-    async def ask(self, key: int, version: int, fields: dict[str, Any]) -> Message:
+    async def ask(self, key: int, version: int, fields: dict[str, Any], timeout_ms: int) -> Message:
         number, self._asked = self._asked, self._asked + 1
         request = make(load_request_schema(key, version), **fields)
         framed = Framed(connection=self._name, number=number, frame=request_frame(request, number, self._source))
         api = served_by_listener(type(request).__name__)
         try:
-            response = await self._network.call(self._source, self._target, api, framed, timeout_ms=TIMEOUT_MS)
+            response = await self._network.call(self._source, self._target, api, framed, timeout_ms=timeout_ms)
         except KafkaError:
             self.is_closed = True
             raise

@@ -1,7 +1,8 @@
 """The network between the processes of a simulation: each message takes its own time, and some never arrive.
 
     call        the request and the answer travel separately: each may be late, be overtaken, or be lost
-    double      a request from one broker to another may arrive twice, at any two times; the first answer counts
+    double      a request may arrive twice, at any two times, as when its sender tries again; the first answer counts.
+                Brokers and gRPC clients send such requests. Within a connection of Kafka's protocol there are none
     loss        the caller is told that the connection broke, or gets no answer until its timeout. The receiver may have
                 done what was asked, or may still do it later
     block       no message from one process reaches another until `unblock` or `heal`. Each direction is blocked alone
@@ -124,7 +125,7 @@ class Weather:
     """The chance that a message is held up for up to `long_delay_ms`."""
     long_delay_ms: float = 2_000.0
     chance_of_double: float = 0.0
-    """The chance that a request between brokers is sent a second time."""
+    """The chance that a request is sent a second time, if its sender allows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,12 @@ from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
-from sparklog.testing.sim_faults import Nemesis
+from sparklog.testing.sim_faults import FaultKind, Nemesis
 from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimLoop
-from sparklog.testing.sim_members import SimMember, is_together
+from sparklog.testing.sim_members import SESSION_TIMEOUT_MS, SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
+from sparklog.testing.sim_owners import check_owners
 from sparklog.testing.sim_retention import check_removals, is_overdue, watch_log_starts
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_producers, check_table, entries_of
@@ -160,6 +161,8 @@ class _Run:
         if scenario.retention_ms >= 0:
             self.anomalies += check_removals(self.history, there, scenario.retention_ms)
             await cluster.wait_until(self._has_expired, SETTLES_S, "what is older than retention.ms has been removed")
+        is_doubled = any(fault.kind is FaultKind.DOUBLE for fault in self._scenario.plan)
+        self.anomalies += check_owners(self.history, SESSION_TIMEOUT_MS / 1000, is_doubled=is_doubled)
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
@@ -228,7 +231,8 @@ class _Run:
         """Check that each partition gets exactly one member. Then stop the members, and read the committed offsets."""
         tasks = [asyncio.create_task(member.settle()) for member in members]
         name = members[0].group.name
-        if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} is balanced"):
+        existing = list(self._cluster.states())
+        if not await self._cluster.wait_until(lambda: is_together(members, existing), SETTLES_S, f"{name} is balanced"):
             owned = {member.client.name: (member.epoch, member.owned) for member in members}
             self._cluster.report("unsettled", f"{name}: {owned}")
         for task in tasks:

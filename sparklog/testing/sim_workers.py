@@ -15,6 +15,7 @@ from sparklog.testing.sim_admin import SCRATCH_TOPICS, Administrator
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster
 from sparklog.testing.sim_commits import NamedCommits
+from sparklog.testing.sim_group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
 from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
@@ -130,11 +131,32 @@ class Workers:
             yield Merger(self._client("merger"), self.partitions)
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
-        """Yield one group for each protocol, if the scenario has members."""
-        for name, kind in (("classic", SimClassicMember), ("consumer", SimConsumerMember)):
-            if self._scenario.members:
-                group = MemberGroup(name, self._history, self.partitions)
-                yield [kind(self._client(f"{name}-{number}"), group) for number in range(self._scenario.members)]
+        """Yield one group for each protocol, if the scenario has members.
+
+        Each member speaks Kafka's protocol or not, and is static or not. In some scenarios, the first member of the
+        second group and some of the others subscribe to all topics that match a pattern.
+        """
+        chance, count = self._cluster.stream("members"), self._scenario.members
+        if count:
+            group = MemberGroup("classic", self._history, self.partitions)
+            yield [
+                SimClassicMember(self._group_client(f"classic-{number}"), group, chance.choice((None, f"i{number}")))
+                for number in range(count)
+            ]
+            pattern = chance.choice((None, ALL_TOPICS))
+            group = MemberGroup("consumer", self._history, self.partitions, pattern)
+            yield [
+                SimConsumerMember(
+                    self._group_client(f"consumer-{number}"), group, chance.choice((None, f"i{number}")),
+                    by_pattern=pattern is not None and (number == 0 or chance.random() < 0.5),
+                )
+                for number in range(count)
+            ]  # fmt: skip
+
+    def _group_client(self, name: str) -> GroupClient:
+        if self._cluster.stream(f"{name}-protocol").random() < 0.5:
+            return KafkaGroupClient(self._wire(name))
+        return PlainGroupClient(self._client(name))
 
     def _groups_of_users(self) -> Iterator[tuple[UserGroup, list[UserMember]]]:
         """Yield an eager group that reads the checked topic, and a cooperative one that reads scratch topics too."""
@@ -155,7 +177,8 @@ class Workers:
     def _guest(self, group: UserGroup) -> Guest:
         """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
         name = f"{group.name}-guest"
-        return Guest(self._client(name), MemberGroup(group.name, self._unchecked(), self.partitions))
+        client = PlainGroupClient(self._client(name))
+        return Guest(client, MemberGroup(group.name, self._unchecked(), self.partitions))
 
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))

@@ -19,9 +19,16 @@ from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.group.classic_group import ClassicGroup
+from sparklog.group.consumer_edit import GroupEdit
+from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
+from sparklog.group.consumer_member import JOIN_EPOCH, ConsumerMember
 from sparklog.group.group import Work
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
+from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit
+from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery
 from sparklog.log.log import TimestampOffset
 from sparklog.log.retention import SegmentFacts
@@ -67,6 +74,10 @@ HARM = {
     "truncation",
     "unsettled",
     "removed too early",
+    "two owners",
+    "late owner",
+    "two of one instance",
+    "taken while away",
 }
 
 
@@ -77,6 +88,11 @@ def of_kinds(*kinds: FaultKind) -> Scenarios:
 
 def with_members(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), members=3)
+
+
+def with_patterns(*kinds: FaultKind) -> Scenarios:
+    """Members that subscribe to patterns, and topics that are deleted and made again."""
+    return lambda seed: dataclasses.replace(with_members(*kinds)(seed), administers=True)
 
 
 def with_users(*kinds: FaultKind) -> Scenarios:
@@ -344,6 +360,60 @@ def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Segments, "facts", tell_first)
 
 
+def partitions_are_given_before_they_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member gets its target at once, whoever has the partitions."""
+    monkeypatch.setattr(ConsumerGroup, "is_assigned", lambda *_: False)
+
+
+def an_instance_id_is_taken_from_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second member of KIP-848 with the same instance id replaces the first, as in the classic protocol."""
+    find = ConsumerHeartbeats._find_member
+
+    def find_member(
+        self: ConsumerHeartbeats, edit: GroupEdit, request: ConsumerGroupHeartbeat, owned: object
+    ) -> ConsumerMember:
+        existing = edit.group.get_static(request.group_instance_id) if request.group_instance_id else None
+        if existing and request.member_epoch == JOIN_EPOCH and existing.member_id != request.member_id:
+            return self.replace_static(edit, existing, request.member_id)
+        return find(self, edit, request, owned)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ConsumerHeartbeats, "_find_member", find_member)
+
+
+def who_was_replaced_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classic group asks for a commit's generation, and not for its member."""
+
+    def check_commit(self: ClassicGroup, request: OffsetCommit) -> None:
+        self.check_generation(request.generation_or_epoch)
+
+    monkeypatch.setattr(ClassicGroup, "check_commit", check_commit)
+
+
+def who_leaves_for_a_while_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def go_away(self: ConsumerHeartbeats, edit: GroupEdit, member: ConsumerMember) -> None:
+        self.remove(edit, [member.member_id])
+
+    monkeypatch.setattr(ConsumerHeartbeats, "go_away", go_away)
+
+
+def a_pattern_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that are created later do not count."""
+    resolve = ConsumerHeartbeats._resolve
+
+    def resolve_new(edit: GroupEdit, matches: Matches, now_ms: int) -> bool:
+        topics = {text: names for text, names in matches.topics.items() if text not in edit.group.regexes}
+        for text in edit.group.regex_counts().keys() & matches.topics.keys() - topics.keys():
+            edit.base.matched_with[text] = edit.group.matched_with[text] = matches.version
+        return resolve(edit, dataclasses.replace(matches, topics=topics), now_ms)
+
+    monkeypatch.setattr(ConsumerHeartbeats, "_resolve", staticmethod(resolve_new))
+
+
+def commits_name_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator does not ask which member of KIP-848 commits, nor in which epoch."""
+    monkeypatch.setattr(ConsumerGroup, "check_commit", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -369,6 +439,12 @@ def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> 
         (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),
         (a_segment_is_as_old_as_its_first_record, with_retention(FaultKind.KILL), 0),
         (offsets_go_with_whichever_topic_has_the_name, with_slow_commits(FaultKind.PART), 1),
+        (partitions_are_given_before_they_are_given_up, with_members(FaultKind.KILL), 6),
+        (an_instance_id_is_taken_from_its_member, with_members(FaultKind.KILL), 3),
+        (who_was_replaced_may_commit, with_members(FaultKind.KILL), 15),
+        (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 0),
+        (a_pattern_is_matched_once, with_patterns(FaultKind.KILL), 0),
+        (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
