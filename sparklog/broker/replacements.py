@@ -58,7 +58,7 @@ class Replacements:
         self._metrics = metrics
         self._new_id = new_id
         self._leases: Leases[Log] = Leases()
-        self._turns = SerialExecutor()
+        self._executor = SerialExecutor()
         self._committing = asyncio.Semaphore(COMMITS_AT_ONCE)
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Replacements:
             raise InvalidUpdateVersion(f"{partition}: the sources end above the high watermark {committed}")
         self._leases.check_free(replica.log, holder, self._now_ms)
         wanted = Lease(id=self._new_id(), log=replica.log, holder=holder, sources=tuple(sources), lease_ms=lease_ms)
-        return await self._turns.run(replica.log, partial(self._begin, wanted))
+        return await self._executor.run(replica.log, partial(self._begin, wanted))
 
     async def _begin(self, wanted: Lease[Log]) -> Lease[Log]:
         before = self._leases.held(wanted.log)
@@ -107,7 +107,7 @@ class Replacements:
     async def upload(self, lease_id: str, pieces: AsyncIterator[bytes]) -> int:
         """Stage the pieces and return their size. Raises ResourceNotFound, RecordListTooLarge or KafkaStorageError."""
         log = self._leases.get(lease_id, self._now_ms).log
-        lease, file = await self._turns.run(log, partial(self._begin_upload, lease_id))
+        lease, file = await self._executor.run(log, partial(self._begin_upload, lease_id))
         limit, size = _max_bytes(lease), 0
         try:
             while (piece := await asyncio.wait_for(anext(pieces, None), lease.lease_ms / 1000)) is not None:
@@ -121,7 +121,7 @@ class Replacements:
         except RecordListTooLarge:
             await self._give_up(lease)
             raise
-        await self._turns.run_in_thread(log, file.close)
+        await self._executor.run_in_thread(log, file.close)
         return size
 
     async def _begin_upload(self, lease_id: str) -> tuple[Lease[Log], StagedFile]:
@@ -133,7 +133,7 @@ class Replacements:
             self._leases.renew(lease.id, lease.upload, self._now_ms)
             await asyncio.to_thread(file.append, piece)
 
-        await self._turns.run(lease.log, append)
+        await self._executor.run(lease.log, append)
 
     async def _give_up(self, upload: Lease[Log]) -> None:
         """End the lease of a failed upload, unless another upload has begun since."""
@@ -150,7 +150,7 @@ class Replacements:
         if answer := self._leases.answer(lease_id):
             return answer
         log = self._leases.get(lease_id, self._now_ms).log
-        return await self._turns.run(log, partial(self._commit, lease_id, leader_epoch, staged))
+        return await self._executor.run(log, partial(self._commit, lease_id, leader_epoch, staged))
 
     async def _commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
         if answer := self._leases.answer(lease_id):  # another commit ran while this one queued
@@ -181,18 +181,18 @@ class Replacements:
     async def abort(self, lease_id: str) -> None:
         """End a lease; do nothing if it does not exist."""
         if lease := self._leases.find(lease_id):
-            await self._turns.run(lease.log, partial(self._end, lease_id))
+            await self._executor.run(lease.log, partial(self._end, lease_id))
 
     async def expire(self) -> None:
         """End the expired leases."""
         for lease in self._leases.expired(self._now_ms):
-            await self._turns.run(lease.log, partial(self._expire, lease))
+            await self._executor.run(lease.log, partial(self._expire, lease))
 
     async def stop(self) -> None:
         """End all leases, and wait until no work on logs is left."""
         for lease in self._leases.all:
             await self.abort(lease.id)
-        await self._turns.settled()
+        await self._executor.settled()
 
     async def _expire(self, lease: Lease[Log]) -> None:
         if lease in self._leases.expired(self._now_ms):  # it may have been renewed while this queued

@@ -143,7 +143,7 @@ class SqliteStore:
 
     def end_session(self, session_id: int) -> None:
         """End a session, of this store or of another, as if it had expired."""
-        with self._taking_turns():
+        with self._exclusively():
             with self._tree.writing():
                 self._tree.end_session(session_id)
             self._look_for_changes()
@@ -167,7 +167,7 @@ class SqliteStore:
             logger.warning("session %d is left to expire: %s", self._session_id, error)
 
     @contextmanager
-    def _taking_turns(self, *, is_patient: bool = False) -> Iterator[None]:
+    def _exclusively(self, *, is_patient: bool = False) -> Iterator[None]:
         """Hold the lock. Raises ConnectionLoss if other threads hold it for too long.
 
         While SUSPENDED one call waits for the file and others raise at once, so that a broker keeps its threads.
@@ -186,14 +186,14 @@ class SqliteStore:
     def _reading(self, watch: Watch | None) -> Iterator[None]:
         if watch:
             self._start()
-        with self._taking_turns(), self._tree.reading():
+        with self._exclusively(), self._tree.reading():
             if watch:
                 self._compare_changes()  # so that the watch begins exactly after this read
             yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._taking_turns():
+        with self._exclusively():
             with self._tree.writing():
                 if self._session_id != NO_OWNER and not self._tree.has_session(self._session_id):
                     self._due.put(self._keep_session)
@@ -230,7 +230,7 @@ class SqliteStore:
     # The session and its thread
 
     def _start(self) -> None:
-        with self._taking_turns():
+        with self._exclusively():
             if self._thread:
                 return
             with self._tree.writing():
@@ -254,7 +254,7 @@ class SqliteStore:
     def _poll(self) -> None:
         """Look for changes if another connection has written; it may also have ended this session."""
         try:
-            with self._taking_turns():
+            with self._exclusively():
                 version = self._tree.data_version()
                 if version == self._version:
                     return
@@ -275,7 +275,7 @@ class SqliteStore:
                 self._become(SessionState.CONNECTED)
                 return
             try:
-                with self._taking_turns(is_patient=True), self._tree.writing():
+                with self._exclusively(is_patient=True), self._tree.writing():
                     self._session_id = self._tree.begin_session(self._timeout_ms)
             finally:
                 self._tell_of_expiry()
@@ -294,7 +294,7 @@ class SqliteStore:
                 self._call(self._watches.take_all())
 
     def _renew(self) -> bool:
-        with self._taking_turns(is_patient=True):
+        with self._exclusively(is_patient=True):
             with self._tree.writing():
                 if not self._tree.renew_session(self._session_id):
                     return False

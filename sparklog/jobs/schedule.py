@@ -59,7 +59,7 @@ class JobServer:
         self.figures = {schedule.name: Figures() for schedule in config.schedules}
         self._session = session
         self._clock = clock or SystemClock()
-        self._turns = {schedule.job.name: threading.Lock() for schedule in config.schedules}
+        self._locks = {schedule.job.name: threading.Lock() for schedule in config.schedules}
         self._session_lock = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Condition()
@@ -125,7 +125,7 @@ class JobServer:
             self._running += 1
         figures = self.figures[schedule.name]
         try:
-            with self._turns[schedule.job.name]:
+            with self._locks[schedule.job.name]:
                 if not self._stopping.is_set():
                     figures.run_id = uuid.uuid4().hex
                     figures.running_since = self._now()

@@ -83,7 +83,7 @@ class StateChanges:
         self._topic_defaults = topic_defaults or TopicConfig()
         self._newest_change = newest_change
         self._files = HighWatermarkFiles(fs, self._is_here)
-        self._turns = SerialExecutor()
+        self._executor = SerialExecutor()
         self._controller_epoch = NO_EPOCH
         self._number = 0
         """Number of the controller's last request."""
@@ -107,7 +107,7 @@ class StateChanges:
 
         Runs to its end even if the caller is cancelled, so that it is never half done.
         """
-        return await self._turns.run(self, partial(self._become, request))
+        return await self._executor.run(self, partial(self._become, request))
 
     async def _become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         self.check_controller(request)
@@ -138,7 +138,7 @@ class StateChanges:
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
         """Stop leading or following partitions; runs to its end like `become`. Raises as `check_controller` does."""
-        return await self._turns.run(self, partial(self._stop, request))
+        return await self._executor.run(self, partial(self._stop, request))
 
     async def _stop(self, request: StopReplica) -> StopReplicaResponse:
         self.check_controller(request)
@@ -265,7 +265,7 @@ class StateChanges:
 
     async def close(self) -> None:
         """Wait for requests that are being carried out: the broker stops."""
-        await self._turns.settled()
+        await self._executor.settled()
 
     # High watermarks on the disk
 

@@ -50,14 +50,14 @@ class Committer:
         commits: Commits,
         membership: Membership,
         assignment: SubscriptionState,
-        turns: CallbackInvoker,
+        callbacks: CallbackInvoker,
         config: ConsumerConfig,
         clock: Clock,
     ) -> None:
         self._commits = commits
         self._membership = membership
         self._assignment = assignment
-        self._turns = turns
+        self._callbacks = callbacks
         self._config = config
         self._clock = clock
         self._interceptors = ConsumerInterceptors(config.interceptors)
@@ -127,7 +127,7 @@ class Committer:
         except asyncio.CancelledError:
             failure = RequestTimedOut("the consumer was closed before an answer came")
         if callback is not None:
-            self._turns.post(callback, wanted.offsets, failure)
+            self._callbacks.post(callback, wanted.offsets, failure)
 
     async def _commit(self, wanted: _RequestedCommit, timeout_ms: int | None) -> None:
         await self._commits.commit(

@@ -415,7 +415,7 @@ class AsyncConsumer(AsyncClient):
             leaving.result()
 
     def _has_something(self) -> bool:
-        if self._group and self._group.turns.holds_back:
+        if self._group and self._group.callbacks.holds_back:
             return False
         with self._assignment.lock:
             return any((state.chunks and not state.paused) or state.error for state in self._assignment)
@@ -425,7 +425,7 @@ class AsyncConsumer(AsyncClient):
             raise ClosedError("the consumer is closed")
         if self._group:
             self._group.touch()
-            if self._group.turns.holds_back:
+            if self._group.callbacks.holds_back:
                 return []
         taken: Rows = []
         with self._assignment.lock:

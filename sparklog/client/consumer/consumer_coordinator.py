@@ -45,12 +45,12 @@ class ConsumerCoordinator:
         self._assignment = assignment
         self._tell = tell
         coordinator = Coordinator(cluster, config.group_id)
-        self.turns = CallbackInvoker(tell)
+        self.callbacks = CallbackInvoker(tell)
         membership = Membership(coordinator, config, self._idle_ms)
         self.committer = Committer(
-            Commits(coordinator, config), membership, assignment, self.turns, config, cluster.clock
+            Commits(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
         )
-        self._group = GroupMembership(cluster, config, assignment, membership, self.turns, self.committer, wake)
+        self._group = GroupMembership(cluster, config, assignment, membership, self.callbacks, self.committer, wake)
         self._wanted: tuple[TopicSelection, Any] | None = None
         self._polling = False
         self._polled_ms = cluster.clock.monotonic_ms()
@@ -65,7 +65,7 @@ class ConsumerCoordinator:
     @property
     def needs_poll(self) -> bool:
         """Whether there is work on the event loop before records may be returned."""
-        return self._wanted is not None or self.turns.holds_back or self.committer.is_due
+        return self._wanted is not None or self.callbacks.holds_back or self.committer.is_due
 
     def subscribe(self, selection: TopicSelection, listener: Any) -> None:
         """Have the next `poll` subscribe."""
@@ -96,8 +96,8 @@ class ConsumerCoordinator:
     def next_call(self) -> UserCall | None:
         """Grant the group its turn, within `poll`; return the next call for the user to make."""
         self._group.check()
-        self.turns.grant()
-        return self.turns.next_call()
+        self.callbacks.grant()
+        return self.callbacks.next_call()
 
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition | None]:
         """Return the group's committed positions, None where there is none; one attempt."""
@@ -127,7 +127,7 @@ class ConsumerCoordinator:
     async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> UserCall | None:
         """Return the next call for the user to make; None once everything is done."""
         while True:
-            if call := self.turns.next_call():
+            if call := self.callbacks.next_call():
                 return call
             if ending.done():
                 return None

@@ -62,7 +62,7 @@ class GroupMembership:
         config: ConsumerConfig,
         assignment: SubscriptionState,
         membership: Membership,
-        turns: CallbackInvoker,
+        callbacks: CallbackInvoker,
         committer: Committer,
         wake: Callable[[], None],
     ) -> None:
@@ -71,7 +71,7 @@ class GroupMembership:
         self._cluster = cluster
         self._config = config
         self._assignment = assignment
-        self._turns = turns
+        self._callbacks = callbacks
         self._committer = committer
         self._wake = wake
         self._assignors: dict[str, Assignor] = {
@@ -108,7 +108,7 @@ class GroupMembership:
         """
         if self._task is None:
             return
-        await self._turns.until_free()
+        await self._callbacks.until_free()
         if not self._joining:
             await self._end_task()
         try:
@@ -138,7 +138,7 @@ class GroupMembership:
                 self._joining = True
                 assigned = await self._come_together()
                 self._joining = False
-                async with self._turns.turn():
+                async with self._callbacks.turn():
                     self.membership.check()
                     await self._take_up(assigned)
                 await self._stay()
@@ -149,10 +149,10 @@ class GroupMembership:
                 logger.warning("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
                 self.membership.reset()
                 self._joining = False
-                async with self._turns.turn():
+                async with self._callbacks.turn():
                     await self._lose()
                 if not is_loss(error):
-                    await self._turns.call(_raise, error)
+                    await self._callbacks.call(_raise, error)
 
     async def _let_go(self) -> None:
         """Revoke partitions before joining: all or, if cooperative, those of topics no longer wanted."""
@@ -162,7 +162,7 @@ class GroupMembership:
             item for item in self._assignment.partitions() if not (self._cooperative and item.topic in self._topics)
         ]
         if going:
-            async with self._turns.turn():
+            async with self._callbacks.turn():
                 self.membership.check()
                 await self._revoke(going)
 
@@ -242,7 +242,7 @@ class GroupMembership:
     async def _call(self, name: str, partitions: Sequence[TopicPartition]) -> None:
         logger.info("group %s: %s %s", self._config.group_id, name, ", ".join(map(str, partitions)))
         if call := method(self._listener, name):
-            await self._turns.call(call, partitions)
+            await self._callbacks.call(call, partitions)
 
     def _protocols(self) -> list[tuple[str, bytes]]:
         """Return this member's assignors with the subscription for each."""

@@ -18,7 +18,7 @@ buffer.
 
 A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. After
 `REQUESTS_PER_TURN` requests of one connection, other connections are served; after each request if others wait for
-their turn (`quotas.Turns`).
+their turn (`quotas.TimeSlice`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
 from sparklog.server.kafka.dispatch import Request, answer, read_frame
-from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, Turns
+from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.translation import Session
 
 SHARED_BYTES = 64 << 10
@@ -57,7 +57,7 @@ class Host(Protocol):
 
     broker: Broker
     queue: RequestQueue
-    turns: Turns
+    time_slice: TimeSlice
     idle_s: float
     is_stopping: bool
     shared: memoryview
@@ -91,7 +91,7 @@ class KafkaConnection:
         self._host = host
         self._metrics: Metrics = host.broker.metrics
         self._queue = host.queue
-        self._turns = host.turns
+        self._slice = host.time_slice
         self._shared = host.shared
         self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
@@ -101,7 +101,7 @@ class KafkaConnection:
         self._held_since = 0.0
         self._is_paused = False
         self._is_busy = False  # a request is in progress, or its response is not sent completely
-        self._waits_for_turn = False
+        self._waits_for_slice = False
         self._input_ended = False
         self._is_lost = False
         self._task: asyncio.Task[Frame] | None = None
@@ -131,7 +131,7 @@ class KafkaConnection:
                     return
             if self._filled == len(self._frame):
                 self._arrived(self._frame)
-        elif self._is_busy or self._waits_for_turn:
+        elif self._is_busy or self._waits_for_slice:
             self._hold(self._shared[:size])
         else:
             self._take(self._shared[:size])
@@ -142,16 +142,16 @@ class KafkaConnection:
         A request whose translation has `ends_with_connection` is not answered.
         """
         self._input_ended = True
-        if self._waits_for_turn:
+        if self._waits_for_slice:
             return
         if not self._is_busy or (self._task and self._request and self._request.translation.ends_with_connection):
             self.channel.close()
 
     def _take(self, data: memoryview) -> None:
         """Serve the requests in `data`. The buffer is reused after this returns."""
-        at, end, turn = 0, len(data), 1 if self._turns.waiting else REQUESTS_PER_TURN
+        at, end, turn = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_TURN
         while at < end and not self._is_lost:
-            if self._is_busy or turn == 0 or self._turns.is_over or self._queue.is_full:
+            if self._is_busy or turn == 0 or self._slice.is_over or self._queue.is_full:
                 self._hold(data[at:])
                 if not self._is_busy:
                     self._wait_for_turn()
@@ -192,7 +192,7 @@ class KafkaConnection:
         if not self._is_size:
             self._queue.end_arrival(self)
             self._reserve(len(frame))
-            if self._turns.is_over:
+            if self._slice.is_over:
                 self._whole = frame
                 self._pause()
                 self._wait_for_turn()
@@ -212,11 +212,11 @@ class KafkaConnection:
 
     def _wait_for_turn(self) -> None:
         """Have `_go_on` serve the held data once the queue has room, or after other connections."""
-        self._waits_for_turn = True
+        self._waits_for_slice = True
         if self._queue.is_full:
             self._queue.wait(self._go_on)
         else:
-            self._turns.wait(self._go_on)
+            self._slice.wait(self._go_on)
 
     def _hold(self, data: memoryview) -> None:
         """Keep data that cannot be served yet, and pause reading until it is served."""
@@ -233,7 +233,7 @@ class KafkaConnection:
 
     def _go_on(self) -> None:
         """Serve what is held, then continue reading."""
-        self._waits_for_turn = False
+        self._waits_for_slice = False
         if self._is_lost:
             return
         if self._whole is not None:
@@ -255,8 +255,8 @@ class KafkaConnection:
     def _serve(self, frame: memoryview) -> None:
         """Answer one request: at once, or in a task if it has to wait."""
         began = monotonic()
-        if began > self._turns.ends:
-            self._turns.late(began)
+        if began > self._slice.ends:
+            self._slice.late(began)
         queued, self._held_since = (began - self._held_since if self._held_since else 0.0), 0.0
         try:
             request = read_frame(self._host.broker, self.session, frame)

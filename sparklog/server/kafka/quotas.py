@@ -165,7 +165,7 @@ class RequestQueue:
         self._wake()
 
 
-class Turns:
+class TimeSlice:
     """The time that connections spend on requests in one iteration of the event loop, and those that wait for the next.
 
     An iteration is only noticed by a callback in the next one. It is scheduled once for each 10 ms of requests, not for

@@ -23,7 +23,7 @@ from sparklog.broker.node import Broker
 from sparklog.log.directory.open_files import OpenFiles
 from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
-from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, Turns, parse_overrides
+from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice, parse_overrides
 from sparklog.server.kafka.sasl import mechanisms
 from sparklog.server.tls import server_context
 
@@ -45,7 +45,7 @@ class KafkaServer:
         self.is_stopping = False
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.queue = RequestQueue(config.queued_max_requests, config.queued_max_request_bytes)
-        self.turns = Turns()
+        self.time_slice = TimeSlice()
         self.quotas: ConnectionQuotas
         self.connections: set[KafkaConnection] = set()
         self.addresses: dict[str, Address] = {}

@@ -120,7 +120,7 @@ async def test_a_member_is_lost_when_its_session_ends_even_while_the_coordinator
 
 async def test_what_is_given_up_does_not_wait_for_commits_without_end(committer: Committer) -> None:
     failures: list[KafkaError | None] = []
-    calls = committer._turns
+    calls = committer._callbacks
     for offset in range(3):
         committer.commit_async({PARTITION: offset}, lambda _, error: failures.append(error))
 

@@ -139,7 +139,7 @@ def test_requests_of_many_connections_take_a_turn_s_time_together(
     ticks = itertools.count()
     for module in (connections, quotas):
         monkeypatch.setattr(module, "monotonic", lambda: next(ticks) * STEP_S)
-    monkeypatch.setattr(kafka_broker.node._kafka, "turns", quotas.Turns())
+    monkeypatch.setattr(kafka_broker.node._kafka, "time_slice", quotas.TimeSlice())
     data = b"".join(
         struct.pack(">i", len(frame)) + frame
         for frame in (request_frame(API_VERSIONS, 0, number) for number in range(PIPELINED))
