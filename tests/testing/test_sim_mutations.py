@@ -216,7 +216,8 @@ def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "has_lost_changes", lambda *_: False)
+    monkeypatch.setattr(node, "has_lost_changes", lambda *_, **__: False)
+    monkeypatch.setattr(node, "is_replaced", lambda *_: False)
 
 
 def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
