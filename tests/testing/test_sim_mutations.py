@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
-from sparklog.broker import adoption, node
+from sparklog.broker import adoption, node, restoration
 from sparklog.broker.apis import replica_fetch
 from sparklog.client.cluster import Cluster
-from sparklog.cluster import isr_writing, partition_states
+from sparklog.cluster import isr_writing, partition_states, restored_topics
+from sparklog.cluster.model import PartitionInfo
+from sparklog.cluster.restored_topics import Restored
 from sparklog.cluster.store import ANY_VERSION, Store
+from sparklog.cluster.topics import TopicStore
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
 from sparklog.log import recovery
+from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
@@ -74,6 +79,11 @@ def with_users(*kinds: FaultKind) -> Scenarios:
 def with_administrators(*kinds: FaultKind) -> Scenarios:
     """Topics that are deleted and created again, and a client that commits by their names."""
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=True)
+
+
+def without_administrators(*kinds: FaultKind) -> Scenarios:
+    """No topics that are deleted: a store that is lost later would have them come back."""
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=False)
 
 
 def with_tables(*kinds: FaultKind) -> Scenarios:
@@ -241,7 +251,26 @@ def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPat
 
 def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
+    restore_topic = restoration.restore_topic
+
+    def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> Restored:
+        return restore_topic(store, topics, name, dataclasses.replace(copy, overrides={}), **keys)
+
+    monkeypatch.setattr(restoration, "restore_topic", restore)
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
+
+
+def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first broker that starts with an empty store takes itself for the one that is in sync."""
+    first_states = restored_topics._first_states
+
+    def led(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
+        return [
+            dataclasses.replace(info, leader=broker_id, in_sync_replicas=(broker_id,))
+            for info in first_states(copy, epochs, broker_id)
+        ]
+
+    monkeypatch.setattr(restored_topics, "_first_states", led)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +292,7 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
+        (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
