@@ -99,11 +99,11 @@ def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -
 def _merge(
     store: Store, topics: TopicStore, name: str, copy: KeptConfig, store_id: str, epochs: Mapping[int, int]
 ) -> Restored:
-    node, unsure = store.get(f"{TOPICS}/{name}"), store.get(unsure_path(name))
+    node = store.get(f"{TOPICS}/{name}")
     assignment = decode_assignment(node.data, node.version)
     if assignment.topic_id != copy.topic_id:
         return Restored.OTHER_TOPIC
-    if not unsure.data:
+    if not topics.is_unsure(name) or not (unsure := store.get(unsure_path(name))).data:
         return Restored.NOTHING  # it was not restored from a copy
     before = decode_kept(json.loads(unsure.data))
     partitions, merged = list(assignment.partitions), dict(before.partitions)
