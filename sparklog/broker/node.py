@@ -204,16 +204,17 @@ class Broker:
         self._is_open = True
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
         self._logs.ownership.claim(cluster_id)
-        self._store_id = find_or_create_store_id(store, self._new_cluster_id())
-        self._restore(topics, store)
+        candidate = self._new_cluster_id()
+        self._store_id = find_or_create_store_id(store, candidate)
+        self._restore(topics, store, had_id=self._store_id != candidate)
         return store, cluster_id
 
-    def _restore(self, topics: TopicStore, store: Store) -> None:
-        """Restore what the store has lost. Blocks."""
+    def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
+        """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
         config, logs = self.config, self._logs
         others = brokers.load(store).keys() - {config.broker_id}
         is_new = is_replaced(logs, self._store_id)
-        has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new)
+        has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)
         restore_lost_configs(logs, topics, config)
         if has_lost:
             restore(logs, topics, config, store)
