@@ -88,7 +88,7 @@ def adopt(
         latest = dict.fromkeys(range(count), greatest + LEAP)  # those that cannot be opened may have later epochs
         latest |= {number: log.latest_epoch for number, log in partitions.items() if log}
         epochs = (
-            _leapt(logs, name, topic_id, latest)
+            leapt(logs, name, topic_id, latest)
             if has_lost_changes
             else {number: epoch + 1 for number, epoch in latest.items()}
         )
@@ -114,14 +114,18 @@ def _led_by(broker_id: int, leader_epoch: int) -> PartitionInfo:
     )
 
 
-def has_lost_changes(logs: LogManager, topics: TopicStore, store: Store, others: Collection[int]) -> bool:
+def has_lost_changes(
+    logs: LogManager, topics: TopicStore, store: Store, others: Collection[int], *, is_replaced: bool
+) -> bool:
     """Return whether the store is behind the newest change of it that these log directories have noted. Blocks.
+
+    is_replaced: another broker has begun it in the place of a lost one, so that its numbers are not comparable.
 
     The store may also be an older copy that another store had replaced meanwhile: then a log has batches of a leader
     epoch that the store has not reached. This is checked only if no other broker is registered: another broker would
     have been elected by a newer store.
     """
-    if (newest_change := store.newest_change()) < logs.seen_change:
+    if not is_replaced and (newest_change := store.newest_change()) < logs.seen_change:
         why = f"the cluster store has lost changes: its newest is number {newest_change}, but number "
         why += f"{logs.seen_change} has been seen"
     elif not others and (ahead := _ahead(logs, topics, store)):
@@ -190,7 +194,7 @@ def _leap(logs: LogManager, store: Store) -> None:
             of_topic = latest.setdefault((log.partition.topic, log.topic_id), {})
             of_topic[log.partition.partition] = max(log.latest_epoch, states[log.partition].leader_epoch)
     for (topic, topic_id), epochs in latest.items():
-        for number, epoch in _leapt(logs, topic, topic_id, epochs).items():
+        for number, epoch in leapt(logs, topic, topic_id, epochs).items():
             _raise_epoch(store, TopicPartition(topic, number), epoch)
 
 
@@ -205,9 +209,9 @@ def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
             return
 
 
-def _leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:
+def leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:
     """Return epochs that no client has seen, given each partition's latest; they are kept before anybody uses them."""
     before = logs.leapt_to(topic, topic_id)
-    leapt = {number: max(epoch, before) + LEAP for number, epoch in latest.items()}
-    logs.note_leap(topic, topic_id, max(leapt.values()))
-    return leapt
+    found = {number: max(epoch, before) + LEAP for number, epoch in latest.items()}
+    logs.note_leap(topic, topic_id, max(found.values()))
+    return found

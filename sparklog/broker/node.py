@@ -47,10 +47,11 @@ from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.restoration import is_replaced, restore_topics
 from sparklog.broker.services import Services
 from sparklog.cluster import brokers
 from sparklog.cluster.engines import open_store
-from sparklog.cluster.identity import find_or_create_cluster_id
+from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
@@ -116,6 +117,7 @@ class Broker:
             open_files=OpenFiles.of_process(),
         )
         self._is_open = False
+        self._store_id = ""
         self._has_left = False
         self._is_ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,7 +169,7 @@ class Broker:
         """Record the store's newest change, so that a later start detects a store that has lost changes. Blocks."""
         assert self._store is not None
         try:
-            self._logs.note_change(self._store.newest_change())
+            self._logs.note_change(self._store.newest_change(), self._store_id)
         except StoreError as error:
             logger.warning("how far the cluster store has come is not noted: %s", error)
 
@@ -202,15 +204,25 @@ class Broker:
         self._is_open = True
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
         self._logs.ownership.claim(cluster_id)
-        others = brokers.load(store).keys() - {config.broker_id}
-        has_lost = has_lost_changes(self._logs, topics, store, others)
-        restore_lost_configs(self._logs, topics, config)
-        if has_lost:
-            restore(self._logs, topics, config, store)
-        adopt(self._logs, topics, config, others=others, has_lost_changes=has_lost, new_id=self._new_id)
-        if has_lost:
-            self._logs.note_change(store.newest_change())
+        candidate = self._new_cluster_id()
+        self._store_id = find_or_create_store_id(store, candidate)
+        self._restore(topics, store, had_id=self._store_id != candidate)
         return store, cluster_id
+
+    def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
+        """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
+        config, logs = self.config, self._logs
+        others = brokers.load(store).keys() - {config.broker_id}
+        is_new = is_replaced(logs, self._store_id)
+        has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)
+        restore_lost_configs(logs, topics, config)
+        if has_lost:
+            restore(logs, topics, config, store)
+        if is_new or has_lost:
+            restore_topics(logs, topics, config, store)
+        adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
+        if is_new or has_lost:
+            logs.note_change(store.newest_change(), self._store_id)
 
     def _new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)

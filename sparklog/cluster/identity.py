@@ -1,6 +1,8 @@
-"""The cluster's id in the cluster store, at the path and in the JSON of Kafka in ZooKeeper.
+"""The ids of the cluster and of its store.
 
-/cluster/id         {"version": "1", "id": "…"}       22 characters of base64, chosen once
+/cluster/id         {"version": "1", "id": "…"}       22 characters of base64, chosen once: as Kafka's in ZooKeeper
+/cluster/store      {"version": "1", "id": "…"}       chosen anew for each store. One that takes the place of a lost
+                                                      store gets the cluster's id from the brokers, but not this one
 """
 
 from __future__ import annotations
@@ -11,13 +13,23 @@ from sparklog.base.errors import NodeExists
 from sparklog.cluster.store import Store, ensure_path
 
 CLUSTER_ID = "/cluster/id"
+STORE_ID = "/cluster/store"
 
 
 def find_or_create_cluster_id(store: Store, candidate: str) -> str:
     """Return the cluster's id. If it has none yet, set it to `candidate`."""
+    return _find_or_create(store, CLUSTER_ID, candidate)
+
+
+def find_or_create_store_id(store: Store, candidate: str) -> str:
+    """Return the store's id. If it has none yet, set it to `candidate`."""
+    return _find_or_create(store, STORE_ID, candidate)
+
+
+def _find_or_create(store: Store, path: str, candidate: str) -> str:
     ensure_path(store, "/cluster")
     try:
-        store.create(CLUSTER_ID, json.dumps({"version": "1", "id": candidate}).encode())
+        store.create(path, json.dumps({"version": "1", "id": candidate}).encode())
     except NodeExists:
-        return str(json.loads(store.get(CLUSTER_ID).data)["id"])
+        return str(json.loads(store.get(path).data)["id"])
     return candidate

@@ -35,6 +35,8 @@ class MetadataChange:
     removed: tuple[Topic, ...]
     reconfigured: tuple[Topic, ...]
     """The part of `put` that existed before with another configuration."""
+    rearranged: tuple[Topic, ...]
+    """The part of `put` that is new, or has another configuration or other replicas than before."""
 
 
 class MetadataCache:
@@ -146,15 +148,19 @@ class MetadataCache:
         removed = tuple(topic for name in gone if (topic := self._topics.get(name)))
         for topic in removed:
             self.remove(topic.name)
-        put, reconfigured = [], []
+        put, reconfigured, rearranged = [], [], []
         for state in update.topics:
             known = self._topics.get(state.name)
             put.append(topic := self._topic(state, known))
             self.put(topic)
             if known and known.topic_id == topic.topic_id and known.config != topic.config:
                 reconfigured.append(topic)
+            if known is None or _arrangement(known) != _arrangement(topic):
+                rearranged.append(topic)
         self._waiting.check(None)
-        return MetadataChange(put=tuple(put), removed=removed, reconfigured=tuple(reconfigured))
+        return MetadataChange(
+            put=tuple(put), removed=removed, reconfigured=tuple(reconfigured), rearranged=tuple(rearranged)
+        )
 
     async def wait_until(self, is_true: Callable[[], bool], timeout_ms: int) -> bool:
         """Return whether `is_true()` holds now or after an update within `timeout_ms`."""
@@ -192,3 +198,9 @@ class MetadataCache:
 def is_led(topic: Topic) -> bool:
     """Return whether all partitions have a leader."""
     return all(info.leader != NO_LEADER for info in topic.partitions)
+
+
+def _arrangement(topic: Topic) -> tuple[object, ...]:
+    """Return what of a topic is kept for the case that the cluster store is lost."""
+    assigned = [(info.replicas, info.adding, info.removing, not info.in_sync_replicas) for info in topic.partitions]
+    return topic.topic_id, topic.overrides, assigned

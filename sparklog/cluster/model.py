@@ -26,6 +26,11 @@ class PartitionInfo:
     partition_epoch: int = 0
     """The version of the partition's node in the store."""
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the store had lost who is in sync, and nobody leads until the replicas are compared."""
+        return not self.in_sync_replicas and self.leader_epoch >= 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:

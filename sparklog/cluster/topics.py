@@ -6,7 +6,8 @@
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
     /brokers/topics/T/unsure               the store had lost this topic, or changes of it: it is not known whether a
-                                           replica that is not in the assignment was moved
+                                           replica that is not in the assignment was moved. Its data, if any, is the
+                                           copy from which the topic was restored (restored_topics.py)
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}; every topic has one
     /config/brokers/N, …/<default>         the same for one broker, and for all
     /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: this configuration has changed
@@ -153,28 +154,36 @@ class TopicStore:
         return self._store.set(f"{TOPICS}/{name}", data, assignment.version)
 
     def create(
-        self, name: str, topic_id: UUID, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]
+        self,
+        name: str,
+        topic_id: UUID,
+        partitions: Sequence[PartitionInfo],
+        overrides: Mapping[str, str],
+        *,
+        unsure: bytes = b"",
     ) -> None:
         """Add a topic that is older than the store, with the states of its partitions. Raises NodeExists.
 
-        Its assignment is unsure.
+        Its assignment is unsure. unsure: the data that says so.
         """
+        config = f"{CONFIGS}/{name}"
+        write = Set if self._store.exists(config) else Create
         self._store.multi(
             (
                 Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
-                Create(_unsure(name)),
+                Create(unsure_path(name), unsure),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_states(name, partitions),
-                Create(f"{CONFIGS}/{name}", _config_data(overrides)),
+                write(config, _config_data(overrides)),
             )
         )
 
     def set_unsure(self, name: str) -> None:
         """Record that the store has lost changes, so that the topic's assignment may not be its newest."""
-        ensure_path(self._store, _unsure(name))
+        ensure_path(self._store, unsure_path(name))
 
     def is_unsure(self, name: str) -> bool:
-        return self._store.exists(_unsure(name))
+        return self._store.exists(unsure_path(name))
 
     def mark_deleted(self, name: str) -> None:
         """Request the topic's deletion."""
@@ -239,7 +248,8 @@ def state_path(name: str, number: int) -> str:
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
-def _unsure(name: str) -> str:
+def unsure_path(name: str) -> str:
+    """Return the path of the mark of a topic whose assignment is unsure."""
     return f"{TOPICS}/{name}/unsure"
 
 

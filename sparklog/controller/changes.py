@@ -1,7 +1,7 @@
 """Changes of topics, ISRs and configurations that other writers made in the cluster store.
 
     topics     a new partition gets its first leader, which is the first live replica. A topic that disappeared without
-               a request for its deletion is forgotten
+               a request for its deletion is forgotten. One that a broker has restored has states already
     ISR        the controller reads the ISRs that leaders changed, and informs all brokers
     configs    all brokers are informed; a topic that now allows unclean elections may get leaders
 
@@ -64,7 +64,8 @@ class Changes:
                 parts.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
-        await self._begin(added)
+        await self._begin(await self._take_over(added))
+        await self._elect_restored(topics.read)
 
     def note_new_topics(self) -> None:
         """Note the topics that have no leaders yet, because they were created when there was no controller."""
@@ -109,6 +110,24 @@ class Changes:
         online = {each for each in replicas if context.is_online(each.broker_id, each.name, with_shutting_down=True)}
         await parts.replicas.move(sorted(online), ReplicaState.ONLINE)
         await parts.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
+
+    async def _take_over(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Begin with those partitions that a broker has restored, which have states; return the others."""
+        context, parts = self._context, self._parts
+        await read_again(context, parts.store, names)
+        restored = [name for name in names if name in context.leadership]
+        for name in restored:
+            parts.partitions.take_over(name)
+        parts.outbox.flush()
+        return [name for name in names if name not in context.leadership]
+
+    async def _elect_restored(self, topics: Iterable[str]) -> None:
+        """Elect leaders of restored partitions, whose replicas another broker's copy may have changed."""
+        names = [name for topic in sorted(topics) for name in self._context.partitions_of(topic)]
+        waiting = [
+            name for name in names if self._context.is_restored(name) and name.topic not in self._context.deleting
+        ]
+        await self._parts.partitions.move(waiting, PartitionState.ONLINE)
 
     async def _forget(self, topics: Collection[str]) -> None:
         if not topics:

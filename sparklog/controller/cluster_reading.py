@@ -6,7 +6,8 @@ Functions block; they are called in a thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +107,16 @@ def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> To
             read[name] = decode_assignment(node.data, node.version)
     overrides = {name: topic_store.load_overrides(name) for name in read}
     return TopicChanges(names=frozenset(names), read=read, overrides=overrides)
+
+
+def read_assignments(store: Store, topics: Iterable[str]) -> dict[str, TopicAssignment]:
+    """Return the assignments of those `topics` that exist."""
+    found = {}
+    for name in topics:
+        with suppress(NoNode):
+            node = store.get(f"{TOPICS}/{name}")
+            found[name] = decode_assignment(node.data, node.version)
+    return found
 
 
 def read_deletions(store: Store, watching: Watching) -> list[str]:

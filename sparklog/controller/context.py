@@ -20,6 +20,7 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
 from sparklog.cluster.topics import without_leader
 from sparklog.controller.states import PartitionState, ReplicaState
+from sparklog.replica.messages import LogEnd
 
 NOBODY = ReplicaAssignment(replicas=())
 
@@ -50,6 +51,8 @@ class ControllerContext:
     offline: dict[int, set[TopicPartition]] = field(default_factory=dict)
     """Partitions whose replica is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    log_ends: dict[int, dict[TopicPartition, LogEnd]] = field(default_factory=dict)
+    """Where the logs of restored partitions end, by broker, until it restarts."""
 
     topic_ids: dict[str, UUID] = field(default_factory=dict)
     """All topics, including those that are being deleted."""
@@ -102,6 +105,11 @@ class ControllerContext:
 
     # Topics and partitions
 
+    def is_restored(self, name: TopicPartition) -> bool:
+        """Return whether the store had lost who is in sync, and nobody has been elected since."""
+        known = self.leadership.get(name)
+        return known is not None and not known.isr
+
     def partitions(self) -> list[TopicPartition]:
         return [name for topic in sorted(self.assignments) for name in self.partitions_of(topic)]
 
@@ -144,6 +152,8 @@ class ControllerContext:
             self.reassigning.discard(name)
             for offline in self.offline.values():
                 offline.discard(name)
+            for ends in self.log_ends.values():
+                ends.pop(name, None)
         for by_topic in (self.topic_ids, self.overrides, self.assignments):
             by_topic.pop(topic, None)
         for topics in (self.deleting, self.deletion_begun, self.deletion_ineligible):

@@ -8,6 +8,12 @@
 
 Each choice also has the new ISR. An election adds no replica to the ISR, except the leader of an unclean election,
 which is then alone in it.
+
+A partition that was restored after the cluster store was lost has an empty ISR: any replica may lack acknowledged
+records. It gets a leader once all its replicas are online and have told where their logs end. The one with the latest
+leader epoch, and in it the greatest end, has all acknowledged records: every leader had those of the leaders before it,
+and within an epoch all logs are equal. It leads, and those with the same end are in sync. An unclean election by
+request compares those that are online.
 """
 
 from __future__ import annotations
@@ -84,6 +90,8 @@ def elect(context: ControllerContext, name: TopicPartition, election: Election, 
     known = context.leadership.get(name)
     if known is None:
         return _first(context, name)
+    if not known.isr:
+        return _compared(context, name, known, election)
     choice = _choose(context, name, known, election, unclean=unclean)
     if choice is None:
         raise _nobody(name, known, election)
@@ -102,6 +110,29 @@ def _first(context: ControllerContext, name: TopicPartition) -> Leadership:
     if not online:
         raise EligibleLeadersNotAvailable(f"{name}: none of its replicas {context.assignment(name).replicas} is online")
     return Leadership(leader=online[0], leader_epoch=FIRST_LEADER_EPOCH, isr=online, controller_epoch=context.epoch)
+
+
+def _compared(context: ControllerContext, name: TopicPartition, known: Leadership, election: Election) -> Leadership:
+    """Return the first state of a restored partition."""
+    replicas = context.assignment(name).replicas
+    told = {broker: context.log_ends.get(broker, {}).get(name) for broker in context.online_replicas(name)}
+    ends = {broker: (end.leader_epoch, end.end_offset) for broker, end in told.items() if end}
+    missing = [broker for broker in replicas if broker not in ends]
+    if not ends or (missing and election is not Election.UNCLEAN):
+        raise EligibleLeadersNotAvailable(
+            f"{name}: the cluster store was lost, and its replicas {replicas} are to be compared; {missing} have not "
+            "told yet where their logs end. If they never come back, hold an unclean election: "
+            "records that only they have are lost"
+        )
+    last = max(ends.values())
+    in_sync = tuple(broker for broker in replicas if ends.get(broker) == last)
+    return dataclasses.replace(
+        known,
+        leader=in_sync[0],
+        isr=in_sync,
+        leader_epoch=max(known.leader_epoch, last[0]) + 1,
+        controller_epoch=context.epoch,
+    )
 
 
 def _choose(

@@ -3,6 +3,7 @@
     came    the broker first gets the whole state; its replicas go online; partitions without a leader get one
     gone    the broker's partitions get other leaders; then its replicas leave the ISR, except the last one in it
     came again with another epoch      both, as if the broker had been gone in between
+    told where logs end                restored partitions get leaders, see election.py
     a disk failed      the broker is asked about all its replicas; those with KAFKA_STORAGE_ERROR in its answer are
                        treated like those of a broker that is gone, until an answer has no error for them
 
@@ -28,7 +29,7 @@ from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import REPLICA_MOVES, PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
-from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse
+from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, LogEnd
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,21 @@ class Liveness:
         if newly:
             logger.warning("broker %s has lost the disk of %s", broker_id, newly)
             await self.replicas_failed([PartitionAndReplica(name, broker_id) for name in newly])
+        await self._compare(broker_id, response.ends)
+
+    async def _compare(self, broker_id: int, ends: Collection[LogEnd]) -> None:
+        """Elect leaders of restored partitions whose replicas have all told now where their logs end."""
+        context = self._context
+        context.log_ends.setdefault(broker_id, {}).update({end.name: end for end in ends})
+        told = [
+            end.name
+            for end in ends
+            if context.is_restored(end.name)
+            and end.name.topic not in context.deleting
+            and all(end.name in context.log_ends.get(each, ()) for each in context.assignment(end.name).replicas)
+        ]
+        if told:
+            await self._parts.partitions.move(told, PartitionState.ONLINE)
 
     def _open(self, broker: BrokerInfo) -> None:
         self._context.brokers[broker.broker_id] = broker
@@ -147,6 +163,7 @@ class Liveness:
         del self._context.brokers[broker_id]
         self._context.shutting_down.discard(broker_id)
         self._context.offline.pop(broker_id, None)
+        self._context.log_ends.pop(broker_id, None)
         self._parts.channels.close([broker_id])
 
     async def _bring_up(self, came: Mapping[int, BrokerInfo]) -> None:

@@ -8,19 +8,21 @@ the brokers. One call of `move` makes one batch of requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sparklog.base.errors import KafkaError, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.history import Kind, Note, note_nothing
+from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
+from sparklog.controller.cluster_reading import read_assignments
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.election import Election, elect
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
-from sparklog.controller.states import PARTITION_MOVES, PartitionState, check_moves
+from sparklog.controller.states import PARTITION_MOVES, PartitionState, ReplicaState, check_moves
 from sparklog.log.directory.topic_configs import config_of
 from sparklog.replica.messages import NO_LEADER
 
@@ -86,6 +88,7 @@ class PartitionMachine:
     async def _elect(self, names: list[TopicPartition], election: Election) -> dict[TopicPartition, KafkaError]:
         errors: dict[TopicPartition, KafkaError] = {}
         for _ in range(MAX_ROUNDS):
+            await self._read_restored([name for name in names if self._context.is_restored(name)])
             decided: dict[TopicPartition, Leadership] = {}
             for name in names:
                 try:
@@ -102,6 +105,39 @@ class PartitionMachine:
             await read_again(self._context, self._store, names)
         raise StoreError(f"the states of {names} change whenever they are written")
 
+    async def _read_restored(self, names: Sequence[TopicPartition]) -> None:
+        """Read the assignments of restored partitions: a broker that has come may have had a newer copy.
+
+        It has merged it before it registered. The merge writes the partition's state too, so that an election which was
+        decided before it fails, and is decided again.
+        """
+        topics = {name.topic for name in names}
+        found = await self._store.read(read_assignments, topics) if topics else {}
+        for name in names:
+            partitions = found[name.topic].partitions if name.topic in found else ()
+            if name.partition < len(partitions) and partitions[name.partition] != self._context.assignment(name):
+                self._reassign(name, partitions[name.partition])
+
+    def _reassign(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
+        context = self._context
+        logger.info("%s: the replicas are %s by a newer copy", name, assignment.replicas)
+        for replica in context.replicas([name]):
+            context.replica_states.pop(replica, None)
+        context.set_assignment(name, assignment)
+        context.reassigning.discard(name)
+        self.take_over(name)
+
+    def take_over(self, name: TopicPartition) -> None:
+        """Begin with a partition that has a state in the store already, and tell its replicas."""
+        context = self._context
+        if context.assignment(name).is_reassigning:
+            context.reassigning.add(name)
+        self._put(name, PartitionState.ONLINE if context.has_leader(name) else PartitionState.OFFLINE)
+        for replica in context.replicas([name]):
+            is_online = context.is_online(replica.broker_id, name, with_shutting_down=True)
+            context.replica_states[replica] = ReplicaState.ONLINE if is_online else ReplicaState.OFFLINE
+        self._outbox.leader_and_isr(context.recipients(name), name)
+
     def _elected(self, name: TopicPartition, state: Leadership, election: Election) -> None:
         before = self._context.leadership.get(name)
         is_new = before is None
@@ -115,7 +151,7 @@ class PartitionMachine:
             **details_of(state),
             reason="new" if is_new else election.value,
             previous_leader=before.leader if before else NO_LEADER,
-            unclean=before is not None and state.leader not in before.isr,
+            unclean=before is not None and bool(before.isr) and state.leader not in before.isr,
         )
 
     def _is_unclean(self, topic: str) -> bool:

@@ -48,6 +48,11 @@ class LeaderAndIsrPartitionState:
     is_new: bool = False
     """Whether the partition is new, so that no replica can have records yet."""
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the store had lost who is in sync, and nobody leads until the replicas are compared."""
+        return self.leader == NO_LEADER and not self.isr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsr:
@@ -62,8 +67,20 @@ class LeaderAndIsr:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """Where a replica's log ends. Of the replicas of a partition, the greatest has all acknowledged records."""
+
+    name: TopicPartition
+    leader_epoch: int
+    """That of the last record; -1: there is none."""
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrResponse:
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+    ends: tuple[LogEnd, ...] = ()
+    """For the partitions of which nobody knows who is in sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

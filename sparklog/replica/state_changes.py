@@ -18,6 +18,7 @@ import posixpath
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from uuid import UUID
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import (
@@ -31,7 +32,7 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import Overrides, config_of
+from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.following import Fetchers, FetchState
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
@@ -43,6 +44,7 @@ from sparklog.replica.messages import (
     LeaderAndIsr,
     LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
+    LogEnd,
     StopPartition,
     StopReplica,
     StopReplicaResponse,
@@ -123,6 +125,7 @@ class StateChanges:
         configs = {topic: config_of(topic, own, self._topic_defaults) for topic, own in overrides.items()}
         opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
         followed: dict[TopicPartition, FetchState] = {}
+        ends: list[LogEnd] = []
         for name, found in opened.items():
             if isinstance(found, KafkaStorageError):
                 self._replicas.set_offline(name, str(found))
@@ -133,8 +136,11 @@ class StateChanges:
                 followed[name] = FetchState(
                     leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
                 )
+            if states[name].is_restored:
+                log = found.log
+                ends.append(LogEnd(name=name, leader_epoch=log.latest_epoch, end_offset=log.log_end_offset))
         self._fetchers.follow(followed)
-        return LeaderAndIsrResponse(errors=errors)
+        return LeaderAndIsrResponse(errors=errors, ends=tuple(ends))
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
         """Stop leading or following partitions; runs to its end like `become`. Raises as `check_controller` does."""
@@ -224,7 +230,7 @@ class StateChanges:
             self._logs.list_new()
         except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
-        self._keep_configs(overrides)
+        self._keep_topics(_kept(states, overrides))  # before anybody leads: others are in sync only afterwards
         return dict(zip(states, opened, strict=True))
 
     def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _Opened:
@@ -256,12 +262,12 @@ class StateChanges:
         self._logs.update_config(topic, config)
         self._replicas.update_config(topic, config)
 
-    async def keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
-        """Store a copy of the topics' own configuration, for topics with logs on this broker."""
-        await asyncio.to_thread(self._keep_configs, overrides)
+    async def keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None) -> None:
+        """Store copies of topics. known: the ids of all topics, if copies of others may be dropped."""
+        await asyncio.to_thread(self._keep_topics, topics, known)
 
-    def _keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
-        self._logs.keep_configs(overrides, self._newest_change())
+    def _keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None = None) -> None:
+        self._logs.keep_topics(topics, self._newest_change(), known)
 
     async def close(self) -> None:
         """Wait for requests that are being carried out: the broker stops."""
@@ -280,3 +286,21 @@ class StateChanges:
     def write_high_watermarks(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Write and flush one file per directory, unless it is up to date. Blocks."""
         self._files.write(found)
+
+
+def _kept(
+    states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]
+) -> dict[str, KeptConfig]:
+    """Return copies of the partitions' topics, as far as the states tell them."""
+    ids = {name.topic: state.topic_id for name, state in states.items()}
+    partitions: dict[str, dict[int, KeptAssignment]] = {topic: {} for topic in ids}
+    for name, state in states.items():
+        partitions[name.topic][name.partition] = KeptAssignment(
+            replicas=state.replicas,
+            adding=state.adding,
+            removing=state.removing,
+            leader_epoch=NO_EPOCH if state.is_restored else state.leader_epoch,
+        )
+    return {
+        topic: KeptConfig(topic_id, overrides[topic], partitions=partitions[topic]) for topic, topic_id in ids.items()
+    }

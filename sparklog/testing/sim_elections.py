@@ -89,8 +89,8 @@ class ObservedTree(MemoryTree):
 
     def _compare(self, path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
         leader = after["leader"]
-        if leader < 0 or leader in before["isr"]:
-            return
+        if leader < 0 or not before["isr"] or leader in before["isr"]:
+            return  # without in-sync replicas it was restored, and the leader has all acknowledged records
         found = _STATE.fullmatch(path)
         assert found
         name = TopicPartition(found[1], int(found[2]))

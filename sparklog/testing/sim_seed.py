@@ -183,4 +183,8 @@ def scenario_of(
             administers=False,  # a restored store may name the old id of a topic that was deleted and created again
             plan=plan,
         )
+    elif not kinds and chance.random() < 0.06:
+        kinds = (FaultKind.LOST_STORE, chance.choice((FaultKind.KILL, FaultKind.ISOLATE, FaultKind.RESTART)))
+        plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
+        scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, plan=plan)
     return scenario

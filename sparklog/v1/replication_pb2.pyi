@@ -80,11 +80,25 @@ class PartitionOutcome(_message.Message):
     error: _records_pb2.Error
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ...) -> None: ...
 
+class LogEnd(_message.Message):
+    __slots__ = ("topic", "partition", "leader_epoch", "end_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    leader_epoch: int
+    end_offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
 class LeaderAndIsrResponse(_message.Message):
-    __slots__ = ("errors",)
+    __slots__ = ("errors", "ends")
     ERRORS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     errors: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
-    def __init__(self, errors: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ...) -> None: ...
+    ends: _containers.RepeatedCompositeFieldContainer[LogEnd]
+    def __init__(self, errors: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ..., ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ...) -> None: ...
 
 class StopPartition(_message.Message):
     __slots__ = ("topic", "partition", "leader_epoch", "delete")

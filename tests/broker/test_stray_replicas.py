@@ -43,6 +43,9 @@ async def stops_of(
         assert (request.controller_epoch, request.broker_epoch) == (3, 7)
         stopped.extend(request.partitions)
 
+    async def keep_topics(*_: Any) -> None:
+        return
+
     async def find_unsure(names: Collection[str]) -> set[str]:
         if isinstance(unsure, StoreError):
             raise unsure
@@ -51,7 +54,7 @@ async def stops_of(
     services: Any = SimpleNamespace(
         registration=SimpleNamespace(epoch=7),
         metadata=MetadataCache(),
-        state_changes=SimpleNamespace(stop=stop, update_config=lambda *_: None),
+        state_changes=SimpleNamespace(stop=stop, update_config=lambda *_: None, keep_topics=keep_topics),
         groups=SimpleNamespace(forget_topics=lambda _: None),
         info=SimpleNamespace(broker_id=1),
         logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],

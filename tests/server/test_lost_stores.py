@@ -90,4 +90,4 @@ def test_topics_keep_what_they_went_by(tmp_path: Path, damage: Callable[[Path], 
             assert dict(keyed.configs) == {"cleanup.policy": "compact"}
             ends = [(each.partitions[0].log_start_offset, each.partitions[0].high_watermark) for each in (kept, keyed)]
             assert ends == [(0, 1), (0, 1)]
-        assert "adopting topic kept" in broker.log or "has lost changes" in broker.log
+        assert "restoring topic kept" in broker.log or "has lost changes" in broker.log

@@ -10,12 +10,15 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from sparklog.broker import adoption, node
+from sparklog.broker import adoption, node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
-from sparklog.cluster import isr_writing, partition_states
+from sparklog.cluster import isr_writing, partition_states, restored_topics
+from sparklog.cluster.model import PartitionInfo
+from sparklog.cluster.restored_topics import Restored
 from sparklog.cluster.store import ANY_VERSION, Store
+from sparklog.cluster.topics import TopicStore
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
@@ -30,6 +33,7 @@ from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit
 from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery
+from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.log import TimestampOffset
 from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import segment
@@ -110,6 +114,11 @@ def with_slow_commits(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(
         plain(scenario_of(seed, kinds=kinds, lasts_s=20.0)), administers=True, producers=1, commit_timeout_ms=1_000
     )
+
+
+def without_administrators(*kinds: FaultKind) -> Scenarios:
+    """No topics that are deleted: a store that is lost later would have them come back."""
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=False)
 
 
 def with_tables(*kinds: FaultKind) -> Scenarios:
@@ -277,7 +286,8 @@ def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "has_lost_changes", lambda *_: False)
+    monkeypatch.setattr(node, "has_lost_changes", lambda *_, **__: False)
+    monkeypatch.setattr(node, "is_replaced", lambda *_: False)
 
 
 def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,6 +320,12 @@ def offsets_go_with_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch
 
 def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
+    restore_topic = restoration.restore_topic
+
+    def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> Restored:
+        return restore_topic(store, topics, name, dataclasses.replace(copy, overrides={}), **keys)
+
+    monkeypatch.setattr(restoration, "restore_topic", restore)
     monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
 
 
@@ -414,6 +430,19 @@ def commits_name_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerGroup, "check_commit", lambda *_: None)
 
 
+def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first broker that starts with an empty store takes itself for the one that is in sync."""
+    first_states = restored_topics._first_states
+
+    def led(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
+        return [
+            dataclasses.replace(info, leader=broker_id, in_sync_replicas=(broker_id,))
+            for info in first_states(copy, epochs, broker_id)
+        ]
+
+    monkeypatch.setattr(restored_topics, "_first_states", led)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -445,6 +474,7 @@ def commits_name_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 0),
         (a_pattern_is_matched_once, with_patterns(FaultKind.KILL), 0),
         (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
+        (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -7,6 +7,7 @@
   partition and of a topic that is known by its id, and this broker must know of no later leader epoch. The topic's
   assignment must be sure: a store that had lost it, or changes of it, does not tell whether a replica was moved.
 - For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs.
+- A copy of each topic's configuration and replicas is kept, in case the cluster store is lost (broker/restoration.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 from sparklog.base.errors import StaleBrokerEpoch, StoreError
 from sparklog.broker.api import Api
 from sparklog.broker.registration import Registration
+from sparklog.broker.restoration import kept_topic
 from sparklog.broker.topics import Topics
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -46,10 +48,11 @@ async def handle(
     change = metadata.update(request)
     for topic in change.reconfigured:
         state_changes.update_config(topic.name, topic.config)
-    if change.reconfigured:
-        await state_changes.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
         groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
+    if change.rearranged or change.removed or request.is_full:
+        known = {topic.name: topic.topic_id for topic in metadata} if change.removed or request.is_full else None
+        await state_changes.keep_topics({topic.name: kept_topic(topic) for topic in change.rearranged}, known)
     if request.is_full and (strays := await _only_sure(_strays(info.broker_id, logs, metadata), topics)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
         await state_changes.stop(

@@ -19,7 +19,7 @@ import posixpath
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
@@ -37,7 +37,7 @@ from sparklog.log.directory.checkpoints import (
     OffsetCheckpoint,
 )
 from sparklog.log.directory.room import FreeSpace
-from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
+from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
 
@@ -182,44 +182,45 @@ class LogDirectory:
                 self.room.write(COMPACTED, lambda: self._cleaned.write(cleaned))
                 self._known_cleaned = cleaned
 
-    def keep_configs(
-        self, ids: Mapping[str, UUID | None], overrides: Mapping[str, Overrides], seen_change: int
+    def keep_topics(
+        self, topics: Mapping[str, KeptConfig], seen_change: int, ids: Collection[tuple[str, UUID | None]] | None = None
     ) -> None:
-        """Store copies of topic configurations.
+        """Store copies of topics.
 
-        ids: the topics with logs here, and their ids; copies of other topics are dropped, unless a partition of theirs
-        is set aside. overrides: the new configurations. Raises OSError, or KafkaStorageError if there is no room; a
-        later `write_configs` writes the copies then.
+        topics: the new ones, and those that have changed. ids: the names and ids of all topics that are known; copies
+        of others are dropped, unless a partition of theirs is set aside. None: all stay. Raises OSError, or
+        KafkaStorageError if there is no room; a later `write_configs` writes the copies then.
         """
         with self._writing:
             before = self.kept_configs
-            aside = {name.topic for name in self._damaged}
-            kept = {
-                name: config
-                for name, config in before.topics.items()
-                if name in aside or (name in ids and ids[name] == config.topic_id)
-            }
-            for name in ids.keys() & overrides.keys():
-                epoch = kept[name].leader_epoch if name in kept else -1
-                kept[name] = KeptConfig(ids[name], overrides[name], epoch)
+            kept = dict(before.topics)
+            if ids is not None:
+                aside = {name.topic for name in self._damaged}
+                kept = {name: copy for name, copy in kept.items() if name in aside or (name, copy.topic_id) in ids}
+            kept |= {name: topic.learn(before.topics.get(name), seen_change) for name, topic in topics.items()}
             if kept != before.topics:
-                self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
+                seen = max(seen_change, before.seen_change)
+                self.kept_configs = dataclasses.replace(before, topics=kept, seen_change=seen)
         self.write_configs()
 
     def note_leap(self, topic: str, leader_epoch: int) -> None:
-        """Store that the topic's leader epochs leap, up to that one. Raises as `keep_configs` does."""
+        """Store that the topic's leader epochs leap, up to that one. Raises as `keep_topics` does."""
         with self._writing:
             before = self.kept_configs
             leapt = dataclasses.replace(before.topics[topic], leader_epoch=leader_epoch)
-            self.kept_configs = KeptConfigs({**before.topics, topic: leapt}, before.seen_change)
+            self.kept_configs = dataclasses.replace(before, topics={**before.topics, topic: leapt})
         self.write_configs()
 
-    def note_change(self, seen_change: int) -> None:
-        """Store the number of the cluster store's newest change, even if it is lower. Raises as `keep_configs` does."""
+    def note_change(self, seen_change: int, store_id: str) -> None:
+        """Store the cluster store's id, and the number of its newest change. Raises as `keep_topics` does."""
         with self._writing:
-            if seen_change == self.kept_configs.seen_change:
+            before = self.kept_configs
+            if (seen_change, store_id) == (before.seen_change, before.store_id):
                 return
-            self.kept_configs = KeptConfigs(self.kept_configs.topics, seen_change)
+            topics = before.topics
+            if before.store_id not in ("", store_id):  # the changes of this store are numbered anew
+                topics = {name: dataclasses.replace(copy, seen_change=0) for name, copy in topics.items()}
+            self.kept_configs = KeptConfigs(topics, seen_change, store_id)
         self.write_configs()
 
     def write_configs(self) -> None:

@@ -350,15 +350,28 @@ class LogManager:
             if log.partition.topic == topic:
                 log.configure(config)
 
-    def keep_configs(self, overrides: Mapping[str, Overrides], seen_change: int) -> None:
-        """Store copies of these topics' configurations in the log directories.
+    def keep_topics(
+        self, topics: Mapping[str, KeptConfig], seen_change: int, known: Mapping[str, UUID] | None = None
+    ) -> None:
+        """Store copies of these topics in the log directories.
 
-        overrides: by topic. seen_change: the number of the cluster store's newest change.
+        seen_change: the number of the cluster store's newest change. known: the ids of all topics of the cluster;
+        copies of others are dropped, unless they have folders here. None: all copies stay.
         """
+        ids = None if known is None else {*known.items(), *((log.partition.topic, log.topic_id) for log in self)}
         for directory in self._directories.live():
-            ids = {log.partition.topic: log.topic_id for log in self._directories.logs_in(directory.path)}
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
-                directory.keep_configs(ids, overrides, seen_change)
+                directory.keep_topics(topics, seen_change, ids)
+
+    @property
+    def kept_topics(self) -> Mapping[str, KeptConfig]:
+        """The copies of topics; of several directories' copies of one, that which knows more partitions."""
+        found: dict[str, KeptConfig] = {}
+        for directory in self._directories.live():
+            for name, kept in directory.kept_configs.topics.items():
+                if name not in found or len(kept.partitions) > len(found[name].partitions):
+                    found[name] = kept
+        return found
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """Return the last stored copy of the topic's configuration; None if there is none for that topic id."""
@@ -378,11 +391,17 @@ class LogManager:
         found = [(each, each.kept_configs.topics.get(topic)) for each in self._directories.live()]
         return [(each, kept) for each, kept in found if kept and kept.topic_id == topic_id]
 
-    def note_change(self, seen_change: int) -> None:
-        """Store the number of the cluster store's newest change, even if it is lower, after the store lost changes."""
+    def note_change(self, seen_change: int, store_id: str) -> None:
+        """Store the cluster store's id and the number of its newest change, even if it is lower than before."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
-                directory.note_change(seen_change)
+                directory.note_change(seen_change, store_id)
+
+    @property
+    def store_id(self) -> str:
+        """The id of the cluster store that the directories have stored last; empty if none has."""
+        ids = (directory.kept_configs.store_id for directory in self._directories.live())
+        return next((store_id for store_id in ids if store_id), "")
 
     @property
     def seen_change(self) -> int:

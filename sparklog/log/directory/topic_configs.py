@@ -1,16 +1,24 @@
-"""Copies of topic configurations beside the topics' folders, so that a lost cluster store does not change retention.
+"""Copies of the cluster's topics in each log directory, so that a lost cluster store loses no topic and no record.
 
     <log dir>/topic-config-checkpoint
-        {"version": 0, "seen_change": 812, "topics": {
-         "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}}}}
+        {"version": 0, "seen_change": 812, "store_id": "b3JkZXJz…", "topics": {
+         "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}, "seen_change": 790,
+                    "partitions": {"0": {"replicas": [1, 2], "leader_epoch": 5}}}}}
 
-The cluster store holds a topic's valid configuration; this file holds the last known copy. `seen_change` is the number
-of the store's newest change at that time: a store whose newest change has a lower number has lost some. A topic has a
-`leader_epoch` once its epochs have leapt (broker/adoption.py): clients may know it, though no record has it.
+The cluster store holds a topic's valid configuration and assignment; this file holds the last known copy.
+
+- `seen_change` is the number of the store's newest change when a copy was written. A store whose newest change has a
+  lower number has lost some. Of two brokers' copies of a configuration, that with the greater number is newer.
+- `store_id` names the store: one with another id has replaced it (cluster/identity.py).
+- `leader_epoch` of a partition is that in which its replicas were learned. Each change of them begins a new leader
+  epoch, so the copy with the greater epoch is newer.
+- `leader_epoch` of a topic is there once its epochs have leapt (broker/adoption.py): clients may know it, though no
+  record has it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Mapping
@@ -65,22 +73,78 @@ def config_of(topic: str, overrides: Overrides, defaults: TopicConfig) -> TopicC
     return TopicConfig.parse(instead, config)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptAssignment:
+    """The copy of one partition's replicas, and of those that a reassignment adds and removes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    leader_epoch: int = -1
+    """The leader epoch in which they were learned; -1: they are not sure, or there was no leader yet."""
+
+    def says_more_than(self, before: KeptAssignment | None) -> bool:
+        """Return whether it takes the place of what was known before: only one that is sure does."""
+        if before is None:
+            return True
+        is_sure = self.leader_epoch >= 0
+        return is_sure and (before.leader_epoch < 0 or self.brokers != before.brokers)
+
+    def is_newer_than(self, other: KeptAssignment | None) -> bool:
+        """Return whether it was learned later than another broker's; if in doubt, the one with more replicas was."""
+        return other is None or (self.brokers != other.brokers and self.age > other.age)
+
+    @property
+    def brokers(self) -> tuple[tuple[int, ...], ...]:
+        return self.replicas, self.adding, self.removing
+
+    @property
+    def age(self) -> tuple[int, int]:
+        return self.leader_epoch, len(self.replicas)
+
+
+Kept = Mapping[int, KeptAssignment]
+"""Assignments by the numbers of a topic's partitions."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptConfig:
-    """The copy of one topic's configuration."""
+    """The copy of one topic: its configuration and its assignment."""
 
     topic_id: UUID | None
     overrides: Overrides
     leader_epoch: int = -1
     """The highest one that its partitions have leapt to; -1: they never have."""
+    partitions: Kept = field(default_factory=dict)
+    """The partitions that are known; empty in a copy that an earlier version wrote."""
+    seen_change: int = 0
+    """The number of the store's newest change when the configuration was learned."""
+
+    def learn(self, before: KeptConfig | None, seen_change: int) -> KeptConfig:
+        """Return the copy that takes the place of `before`. Assignments that have not changed keep their age."""
+        if before is None or before.topic_id != self.topic_id:
+            return dataclasses.replace(self, seen_change=seen_change)
+        partitions = dict(before.partitions)
+        partitions |= {
+            number: new for number, new in self.partitions.items() if new.says_more_than(partitions.get(number))
+        }
+        is_configured = self.overrides == before.overrides
+        return KeptConfig(
+            self.topic_id,
+            before.overrides if is_configured else self.overrides,
+            before.leader_epoch,
+            partitions,
+            before.seen_change if is_configured else seen_change,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class KeptConfigs:
-    """The copies for the topics that have folders in one log directory."""
+    """The copies in one log directory."""
 
     topics: Mapping[str, KeptConfig] = field(default_factory=dict)
     seen_change: int = 0
+    store_id: str = ""
 
 
 class TopicConfigCheckpoint:
@@ -98,8 +162,8 @@ class TopicConfigCheckpoint:
             content = json.loads(read_file(self._fs, self._path))
             if content["version"] != _VERSION:
                 raise CorruptCheckpoint(f"{self._path}: version {content['version']}, only {_VERSION} is known")
-            topics = {str(name): _decode(topic) for name, topic in content["topics"].items()}
-            return KeptConfigs(topics, int(content["seen_change"]))
+            topics = {str(name): decode_kept(topic) for name, topic in content["topics"].items()}
+            return KeptConfigs(topics, int(content["seen_change"]), str(content.get("store_id", "")))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"{self._path}: {error!r}") from None
 
@@ -108,19 +172,46 @@ class TopicConfigCheckpoint:
         content = {
             "version": _VERSION,
             "seen_change": kept.seen_change,
-            "topics": {name: _encode(topic) for name, topic in sorted(kept.topics.items())},
+            "store_id": kept.store_id,
+            "topics": {name: encode_kept(topic) for name, topic in sorted(kept.topics.items())},
         }
         replace_file(self._fs, self._path, json.dumps(content, separators=(",", ":")).encode())
 
 
-def _encode(kept: KeptConfig) -> dict[str, Any]:
-    content = {"topic_id": encode_id(kept.topic_id) if kept.topic_id else None, "configs": dict(kept.overrides)}
+def encode_kept(kept: KeptConfig) -> dict[str, Any]:
+    """Return the copy for JSON."""
+    content: dict[str, Any] = {
+        "topic_id": encode_id(kept.topic_id) if kept.topic_id else None,
+        "configs": dict(kept.overrides),
+        "seen_change": kept.seen_change,
+        "partitions": {str(number): _encode(each) for number, each in sorted(kept.partitions.items())},
+    }
     return content if kept.leader_epoch < 0 else content | {"leader_epoch": kept.leader_epoch}
 
 
-def _decode(content: Mapping[str, Any]) -> KeptConfig:
+def decode_kept(content: Mapping[str, Any]) -> KeptConfig:
+    """Parse what `encode_kept` returned. Raises ValueError, KeyError, TypeError or AttributeError."""
     topic_id = content["topic_id"]
     overrides = {str(key): str(value) for key, value in content["configs"].items()}
     return KeptConfig(
-        None if topic_id is None else decode_id(topic_id), overrides, int(content.get("leader_epoch", -1))
+        None if topic_id is None else decode_id(topic_id),
+        overrides,
+        int(content.get("leader_epoch", -1)),
+        {int(number): _decode(each) for number, each in content.get("partitions", {}).items()},
+        int(content.get("seen_change", 0)),
+    )
+
+
+def _encode(kept: KeptAssignment) -> dict[str, Any]:
+    content: dict[str, Any] = {"replicas": list(kept.replicas), "leader_epoch": kept.leader_epoch}
+    moving = {"adding": list(kept.adding), "removing": list(kept.removing)}
+    return content | {key: brokers for key, brokers in moving.items() if brokers}
+
+
+def _decode(content: Mapping[str, Any]) -> KeptAssignment:
+    replicas, adding, removing = (
+        tuple(int(broker) for broker in content.get(key, ())) for key in ("replicas", "adding", "removing")
+    )
+    return KeptAssignment(
+        replicas=replicas, adding=adding, removing=removing, leader_epoch=int(content["leader_epoch"])
     )

@@ -1,0 +1,169 @@
+"""Topics that brokers restore in a cluster store that was lost, from the copies beside their logs.
+
+    /brokers/topics/T/unsure     {"store_id": "…", "topic_id": "…", "configs": {…}, "partitions": {…}}: the copy from
+                                 which the topic is restored (topic_configs.py in log/directory), of the store that
+                                 had that id
+
+The first broker that has a copy creates the topic: all its partitions, with the replicas that the copy names. Copies of
+other brokers may be newer. Each broker merges its own when it starts, before it registers: of each partition, the
+newest assignment stays. So an election takes the copies of all registered brokers into account.
+
+A restored partition has no leader, and nobody is in sync: any replica may lack acknowledged records. The controller
+compares the replicas once all of them are registered (controller/election.py). Only a partition whose one replica is
+the broker itself is led at once. An elected partition is not changed any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import Enum
+from uuid import UUID
+
+from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
+from sparklog.cluster.partition_states import Leadership, encode_state, read_states
+from sparklog.cluster.store import Create, Operation, Set, Store
+from sparklog.cluster.topics import (
+    CHANGES,
+    NO_LEADER,
+    TOPICS,
+    TopicStore,
+    decode_assignment,
+    encode_assignment,
+    unsure_path,
+)
+from sparklog.cluster.topics import state_path as path_of
+from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, decode_kept, encode_kept
+
+_UNKNOWN = KeptAssignment(replicas=())
+"""Of a partition that the copy does not know: another broker's may."""
+
+
+class Restored(Enum):
+    """What a broker's copy has done."""
+
+    CREATED = "created"
+    MERGED = "merged"
+    """Something in it was newer than other brokers' copies."""
+    NOTHING = "nothing"
+    """The store knows as much, or more."""
+    OTHER_TOPIC = "other topic"
+    """The store has another topic of the name."""
+
+
+def restore_topic(
+    store: Store, topics: TopicStore, name: str, copy: KeptConfig, *, store_id: str, broker_id: int,
+    epochs: Mapping[int, int],
+) -> Restored:  # fmt: skip
+    """Create the topic from a broker's copy, or merge the copy with those of other brokers. Blocks.
+
+    store_id: of the lost store. epochs: leader epochs that nobody has seen, by partition.
+    """
+    for _ in range(CHANGES):
+        with suppress(BadVersion, NodeExists, NoNode):
+            if not topics.exists(name):
+                topics.create(
+                    name,
+                    _id_of(copy),
+                    _first_states(copy, epochs, broker_id),
+                    copy.overrides,
+                    unsure=_encode(copy, store_id),
+                )
+                return Restored.CREATED
+            return _merge(store, topics, name, copy, store_id, epochs)
+    raise StoreError(f"topic {name} was changed by others {CHANGES} times")
+
+
+def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
+    found = []
+    for number in range(max(copy.partitions) + 1):
+        kept = copy.partitions.get(number, _UNKNOWN)
+        is_alone = kept.replicas == (broker_id,)
+        found.append(
+            PartitionInfo(
+                leader=broker_id if is_alone else NO_LEADER,
+                leader_epoch=epochs.get(number, 0),
+                replicas=kept.replicas,
+                in_sync_replicas=(broker_id,) if is_alone else (),
+                adding=kept.adding,
+                removing=kept.removing,
+            )
+        )
+    return found
+
+
+def _merge(
+    store: Store, topics: TopicStore, name: str, copy: KeptConfig, store_id: str, epochs: Mapping[int, int]
+) -> Restored:
+    node = store.get(f"{TOPICS}/{name}")
+    assignment = decode_assignment(node.data, node.version)
+    if assignment.topic_id != copy.topic_id:
+        return Restored.OTHER_TOPIC
+    if not topics.is_unsure(name) or not (unsure := store.get(unsure_path(name))).data:
+        return Restored.NOTHING  # it was not restored from a copy
+    before = decode_kept(json.loads(unsure.data))
+    partitions, merged = list(assignment.partitions), dict(before.partitions)
+    while len(partitions) <= max(copy.partitions):
+        partitions.append(ReplicaAssignment(replicas=()))
+    states = read_states(store, [TopicPartition(name, number) for number in range(len(partitions))])
+    writes: list[Operation] = []
+    for number in range(len(partitions)):
+        state, epoch = states.get(TopicPartition(name, number)), epochs.get(number, 0)
+        if state is None:
+            writes += _new(name, number, epoch)
+        elif state.isr:
+            continue
+        kept = copy.partitions.get(number)
+        if kept is not None and kept.is_newer_than(merged.get(number)):
+            merged[number] = kept
+            partitions[number] = ReplicaAssignment(replicas=kept.replicas, adding=kept.adding, removing=kept.removing)
+            epoch = max(epoch, state.leader_epoch + 1 if state else 0)  # a controller that decides now begins again
+        if state is not None and epoch > state.leader_epoch:
+            raised = dataclasses.replace(state, leader_epoch=epoch)
+            writes.append(Set(path_of(name, number), encode_state(raised), state.version))
+    overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
+    if not writes and overrides is None:
+        return Restored.NOTHING
+    known = dataclasses.replace(
+        before, partitions=merged, overrides=before.overrides if overrides is None else overrides
+    )
+    if overrides is not None:
+        known = dataclasses.replace(known, seen_change=copy.seen_change)
+    store.multi(
+        (
+            Set(f"{TOPICS}/{name}", encode_assignment(assignment.topic_id, partitions), node.version),
+            Set(unsure_path(name), _encode(known, json.loads(unsure.data).get("store_id", "")), unsure.version),
+            *writes,
+        )
+    )
+    if overrides is not None:
+        topics.change_overrides(name, lambda _: overrides)
+    return Restored.MERGED
+
+
+def _new(name: str, number: int, epoch: int) -> Iterable[Operation]:
+    state = Leadership(leader=NO_LEADER, leader_epoch=epoch, isr=(), controller_epoch=0)
+    yield Create(path_of(name, number)[: -len("/state")])
+    yield Create(path_of(name, number), encode_state(state))
+
+
+def _newer_overrides(
+    topics: TopicStore, name: str, copy: KeptConfig, before: KeptConfig, is_comparable: bool
+) -> Mapping[str, str] | None:
+    """Return the copy's configuration if it is newer, and nobody has changed the restored one meanwhile."""
+    if not is_comparable or copy.overrides == before.overrides or copy.seen_change <= before.seen_change:
+        return None
+    return copy.overrides if topics.load_overrides(name) == before.overrides else None
+
+
+def _encode(copy: KeptConfig, store_id: str) -> bytes:
+    return json.dumps({"store_id": store_id, **encode_kept(copy)}, separators=(",", ":")).encode()
+
+
+def _id_of(copy: KeptConfig) -> UUID:
+    assert copy.topic_id is not None
+    return copy.topic_id
