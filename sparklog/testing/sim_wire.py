@@ -357,8 +357,7 @@ class WireConsumer:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
             self._client.forget_leader(name)
             if isinstance(error, OffsetOutOfRange):
-                await self._go_to_the_start(name)
-                self._restarts[name] += 1
+                self._restarts[name] += await self._go_to_the_start(name)
                 if self._restarts[name] == MOST_RESTARTS:
                     self._report("truncation", f"{self.name} is never in range of {name}: {self.positions[name]}")
             return
@@ -380,16 +379,18 @@ class WireConsumer:
         polled = Polled(tuple(records), part.high_watermark, 0, self.positions[name])
         self._history.end(operation, OperationOutcome.OK, polled)
 
-    async def _go_to_the_start(self, name: TopicPartition) -> None:
+    async def _go_to_the_start(self, name: TopicPartition) -> bool:
+        """Go on at the start of the log. Return whether a broker has told it."""
         operation = self._history.begin(self.name, FindStart(partition=name))
         try:
             found = await self._list_offsets(name, EARLIEST)
         except KafkaError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
             self._epochs[name] = -1
-        else:
-            self._history.end(operation, OperationOutcome.OK, found.offset)
-            self.positions[name], self._epochs[name] = found.offset, found.leader_epoch
+            return False
+        self._history.end(operation, OperationOutcome.OK, found.offset)
+        self.positions[name], self._epochs[name] = found.offset, found.leader_epoch
+        return True
 
     async def _look_up(self, name: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()

@@ -458,7 +458,7 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
         (what_is_appended_is_shown_as_committed, with_members(FaultKind.KILL, FaultKind.ISOLATE, FaultKind.PAUSE), 22),
         (a_gap_belongs_to_the_batch_before_it, with_read_tables(FaultKind.KILL, FaultKind.RESTART), 7),
         (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
-        (indexes_are_believed, with_users(FaultKind.DAMAGE), 37),
+        (indexes_are_believed, with_users(FaultKind.DAMAGE), 68),
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
