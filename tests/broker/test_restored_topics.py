@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import permutations
 from typing import Any
@@ -16,6 +17,7 @@ from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.topics import TopicStore
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import PowerCut
+from support import patience
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.patience import PATIENCE_MS
 
@@ -58,6 +60,16 @@ async def until(three: BrokersOnOneLoop, isr: set[int], name: TopicPartition = T
         leader = info(three, broker_id, name).leader
     await three.until_led(name, leader, isr=isr)
     return leader
+
+
+async def until_kept(three: BrokersOnOneLoop, replicas: tuple[int, ...], configs: Mapping[str, str]) -> None:
+    """Until every broker has a copy of the topic beside its logs: it is written after the broker knows the topic."""
+
+    def are_kept() -> bool:
+        copies = [broker.services.logs.kept_topics.get("t") for broker in three.brokers.values()]
+        return all(copy and copy.overrides == configs and copy.partitions[0].replicas == replicas for copy in copies)
+
+    await patience.until(are_kept, "every broker has its copy")
 
 
 async def write(three: BrokersOnOneLoop, name: TopicPartition, data: bytearray) -> None:
@@ -148,6 +160,7 @@ async def test_the_newest_assignment_counts_though_a_broker_that_missed_it_start
     await until(three, {2})
     await move(three, T0, (3, 2))
     await until(three, {2, 3})
+    await until_kept(three, (3, 2), {})
     await write(three, T0, batch([b"b"]))
     await kill(three)
     three.lose_store()
@@ -179,6 +192,7 @@ async def test_the_newest_configuration_counts_unless_it_was_changed_since(
     await until(three, ALL)
     await stop(three, 1)
     await three.brokers[2].services.topics.alter("t", lambda _: {"retention.ms": "7"})
+    await until_kept(three, (1, 2, 3), {"retention.ms": "7"})
     await kill(three)
     three.lose_store()
     await three.start(1)
@@ -246,6 +260,7 @@ async def test_a_topic_is_restored_by_brokers_without_its_folders_too(three: Bro
     await three.create("t", [[3]])
     await three.until_led(T0, 3)
     await write(three, T0, batch([b"a"]))
+    await until_kept(three, (3,), {})
     topic_id = three.brokers[1].services.metadata.get("t").topic_id
     await kill(three)
     three.lose_store()

@@ -462,7 +462,7 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
-        (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 20),
+        (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 50),
         (a_log_starts_in_its_latest_epoch, with_users(FaultKind.KILL), 0),
         (compaction_keeps_no_batch_without_records, with_tables(FaultKind.KILL), 0),
         (what_is_on_a_disk_is_adopted, a_broker_that_comes_back_alone, 0),

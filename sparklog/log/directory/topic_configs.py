@@ -153,6 +153,8 @@ class TopicConfigCheckpoint:
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self._path = f"{folder}/{TOPIC_CONFIGS}"
+        self._written: dict[str, tuple[KeptConfig, str]] = {}
+        """The copies that were written last, and their JSON: most of them are written again."""
 
     def read(self) -> KeptConfigs:
         """Return the copies; empty if there is no file. Raises CorruptCheckpoint or OSError."""
@@ -169,13 +171,18 @@ class TopicConfigCheckpoint:
 
     def write(self, kept: KeptConfigs) -> None:
         """Replace the file. Raises OSError."""
-        content = {
-            "version": _VERSION,
-            "seen_change": kept.seen_change,
-            "store_id": kept.store_id,
-            "topics": {name: encode_kept(topic) for name, topic in sorted(kept.topics.items())},
-        }
-        replace_file(self._fs, self._path, json.dumps(content, separators=(",", ":")).encode())
+        head = _to_json({"version": _VERSION, "seen_change": kept.seen_change, "store_id": kept.store_id})
+        self._written = {name: (topic, self._encode(name, topic)) for name, topic in sorted(kept.topics.items())}
+        topics = ",".join(f"{_to_json(name)}:{encoded}" for name, (_, encoded) in self._written.items())
+        replace_file(self._fs, self._path, f'{head[:-1]},"topics":{{{topics}}}}}'.encode())
+
+    def _encode(self, name: str, topic: KeptConfig) -> str:
+        written, encoded = self._written.get(name, (None, ""))
+        return encoded if written is topic else _to_json(encode_kept(topic))
+
+
+def _to_json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 def encode_kept(kept: KeptConfig) -> dict[str, Any]:
