@@ -106,7 +106,11 @@ def load(state: Loading) -> None:
         logger.warning("%s", error)
     _find_segments(state)
     try:
-        state.epochs = state.epochs_on_disk = LeaderEpochCheckpoint(state.fs, state.folder).read()
+        checkpoint = LeaderEpochCheckpoint(state.fs, state.folder)
+        is_due = (state.clean or state.recovery_point > 0) and any(each.size_bytes for each in state.segments)
+        if is_due and not checkpoint.has_content():
+            raise CorruptCheckpoint(f"{state.folder}: the leader epochs of flushed records are missing")
+        state.epochs = state.epochs_on_disk = checkpoint.read()
     except CorruptCheckpoint as error:
         logger.warning("%s; taking the leader epochs from the batches", error)
         state.clean, state.recovery_point = False, 0

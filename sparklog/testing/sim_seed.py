@@ -181,10 +181,11 @@ def scenario_of(
             min_insync_replicas=1,
             is_unclean=False,
             administers=False,  # a restored store may name the old id of a topic that was deleted and created again
+            moves=False,
             plan=plan,
         )
     elif not kinds and chance.random() < 0.06:
         kinds = (FaultKind.LOST_STORE, chance.choice((FaultKind.KILL, FaultKind.ISOLATE, FaultKind.RESTART)))
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
-        scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, plan=plan)
+        scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, moves=False, plan=plan)
     return scenario

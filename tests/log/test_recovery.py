@@ -173,10 +173,17 @@ class TestUncleanStop:
         fs.remove(path("leader-epoch-checkpoint"))
         assert recover(fs).epochs.entries == ((0, 0), (1, 12), (2, 24))
 
-    @pytest.mark.parametrize("content", [b"rubbish", b"0\n3\n0 0\n"])
+    @pytest.mark.parametrize("content", [b"rubbish", b"0\n3\n0 0\n", b""])
     def test_epochs_that_cannot_be_read_come_back_too(self, fs: MemoryFs, content: bytes) -> None:
         rewrite(fs, path("leader-epoch-checkpoint"), content)
         assert open_log(fs).epochs.entries == ((0, 0), (1, 12), (2, 24))
+
+    @pytest.mark.parametrize("known", [{"clean": True}, {"clean": False, "recovery_point": 20}], ids=str)
+    def test_epochs_of_flushed_records_come_back_if_their_file_is_gone(
+        self, fs: MemoryFs, known: dict[str, int]
+    ) -> None:
+        fs.remove(path("leader-epoch-checkpoint"))
+        assert open_log(fs, **known).epochs.entries == ((0, 0), (1, 12), (2, 24))
 
     @pytest.mark.parametrize("clean", [True, False])
     def test_epochs_that_cannot_be_read_make_no_hole_of_what_was_compacted(self, fs: MemoryFs, *, clean: bool) -> None:

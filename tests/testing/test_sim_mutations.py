@@ -471,7 +471,7 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
         (partitions_are_given_before_they_are_given_up, with_members(FaultKind.KILL), 6),
         (an_instance_id_is_taken_from_its_member, with_members(FaultKind.KILL), 3),
         (who_was_replaced_may_commit, with_members(FaultKind.KILL), 15),
-        (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 0),
+        (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 16),
         (a_pattern_is_matched_once, with_patterns(FaultKind.KILL), 0),
         (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),

@@ -116,6 +116,10 @@ class LeaderEpochCheckpoint:
         rows = _read_rows(self._fs, self._path, fields=2)
         return LeaderEpochs(tuple(EpochStart(int(epoch), int(offset)) for epoch, offset in rows))
 
+    def has_content(self) -> bool:
+        """Return whether the file is there and not empty: it is written before the recovery point rises."""
+        return self._fs.exists(self._path) and bool(read_file(self._fs, self._path))
+
     def write(self, epochs: LeaderEpochs) -> None:
         """Replace the file. Raises OSError."""
         replace_file(self._fs, self._path, _format(f"{epoch} {offset}" for epoch, offset in epochs.entries))
