@@ -49,7 +49,7 @@ from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.restoration import is_replaced, restore_topics
 from sparklog.broker.services import Services
-from sparklog.cluster import brokers
+from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
 from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -219,6 +219,7 @@ class Broker:
         if has_lost:
             restore(logs, topics, config, store)
         if is_new or has_lost:
+            producer_ids.leap(store, config.broker_id, self._clock.time_ms())
             restore_topics(logs, topics, config, store)
         adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
         if is_new or has_lost:

@@ -6,14 +6,16 @@ A broker reserves a block of ids by writing the next block to the node, if no ot
 Then it gives the ids out one by one without asking the store. The remaining ids of a stopped broker are lost.
 
 Logs also hold producer ids, and may outlive the store or come from Apache Kafka. So a block begins above the ids that
-this broker has seen (`above`), and a new producer is not taken for an old one.
+this broker has seen (`above`), and a new producer is not taken for an old one. If the store has lost the last block,
+nobody knows which ids other brokers have given out. Then blocks go on at the time of day (`leap`), which is above them:
+no cluster gives out a million ids each millisecond.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress, NodeExists, NoNode, StoreError
@@ -21,6 +23,7 @@ from sparklog.cluster.store import Store
 
 BLOCK = "/latest_producer_id_block"
 BLOCK_SIZE = 1000
+IDS_PER_MS_BITS = 20
 CLAIMS = 100  # attempts; each fails if another broker claims a block at the same moment
 
 
@@ -50,12 +53,22 @@ class ProducerIds:
 
 def claim_block(store: Store, broker_id: int, *, above: int = -1) -> range:
     """Reserve the next block of ids, all greater than `above`, for a broker. Blocks. Raises StoreError."""
+    return _write_block(store, broker_id, lambda last: max(above, last) + 1)
+
+
+def leap(store: Store, broker_id: int, now_ms: int) -> None:
+    """Let the blocks go on above all ids that can have been given out until now. Blocks. Raises StoreError."""
+    _write_block(store, broker_id, lambda last: max(now_ms << IDS_PER_MS_BITS, last + 1))
+
+
+def _write_block(store: Store, broker_id: int, start_after: Callable[[int], int]) -> range:
+    """Write a block that begins at `start_after(the last id of the block before, or -1)`."""
     for _ in range(CLAIMS):
         try:
             node = store.get(BLOCK)
         except NoNode:
             node = None
-        start = max(above, int(json.loads(node.data)["block_end"]) if node else -1) + 1
+        start = start_after(int(json.loads(node.data)["block_end"]) if node else -1)
         if start > MAX_LONG - BLOCK_SIZE:
             raise StoreError(f"all producer ids have been given out up to {start - 1}")
         block = range(start, start + BLOCK_SIZE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress
-from sparklog.cluster.producer_ids import BLOCK, BLOCK_SIZE, ProducerIds, claim_block
+from sparklog.cluster.producer_ids import BLOCK, BLOCK_SIZE, ProducerIds, claim_block, leap
 from sparklog.cluster.sqlite import SqliteStore
 
 
@@ -49,6 +51,18 @@ def test_ids_that_stand_in_logs_already_are_not_given_again() -> None:
     store = SqliteStore.open(":memory:")
     assert claim_block(store, 1, above=41) == range(42, 42 + BLOCK_SIZE)
     assert claim_block(store, 1, above=41)[0] == 42 + BLOCK_SIZE
+
+
+def test_ids_that_a_lost_store_gave_out_are_not_given_again() -> None:
+    """The broker that starts first has not seen the ids that others gave out, nor the ids of the loss before."""
+    given = [claim_block(SqliteStore.open(":memory:"), 2)]
+    for now_ms in (1_700_000_000_000, 1_700_000_000_007):
+        store = SqliteStore.open(":memory:")
+        leap(store, 1, now_ms)
+        leap(store, 2, now_ms - 3)
+        given += [claim_block(store, broker_id) for broker_id in (1, 2, 3)]
+    assert all(one[-1] < other[0] for one, other in pairwise(given))
+    assert given[-1][-1] < MAX_LONG
 
 
 class Contested(SqliteStore):
