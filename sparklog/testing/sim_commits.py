@@ -8,7 +8,8 @@ Some topics are replaced only once, each by a successor of the same name. The cl
 coordinator may still be deleting the commits of the one before, and stops with the first commit that is acknowledged.
 
 Once the faults are over, the group must have no commit of a deleted topic, and the last acknowledged commit, or a later
-one, of each topic that exists. A topic whose deletion was acknowledged must not have come back.
+one, of each topic that exists. A commit that was not answered may also be there: it may have arrived after later ones,
+over a connection that the client has given up. A topic whose deletion was acknowledged must not have come back.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class NamedCommits:
         self._factor = replication_factor
         self._replaced = REPLACED if replaces else []
         self._sent = 0
+        self._unanswered: set[int] = set()
         self._acknowledged: dict[TopicPartition, tuple[UUID, int]] = {}
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
         self._deleted: set[str] = set()
@@ -102,7 +104,8 @@ class NamedCommits:
                 if found and text != str(topic_id):
                     yield Anomaly("stale commit", f"{partition} of {topic_id} has a commit of {text}")
                 known_id, last = self._acknowledged.get(partition, (None, 0))
-                if known_id == topic_id and int(number or 0) < last:
+                there = int(number or 0)
+                if known_id == topic_id and there < last and there not in self._unanswered:
                     yield Anomaly("vanished commit", f"{partition}: commit {last} was acknowledged; there is {found!r}")
 
     def _agreed_id(self, partition: TopicPartition) -> UUID | None:
@@ -143,6 +146,7 @@ class NamedCommits:
             )  # fmt: skip
             raise_for(answer.topics[0].partitions[0].error_code)
         except KafkaError:
+            self._unanswered.add(number)
             return
         if self._agreed_id(partition) == topic_id:
             self._acknowledged[partition] = topic_id, number
