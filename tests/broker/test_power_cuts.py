@@ -103,7 +103,7 @@ async def test_what_was_acknowledged_or_shown_after_a_flush_survives(caplog: pyt
     caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
     for seed in seeds(10, soak=200):
         chance = random.Random(seed)
-        fs, store = MemoryFs(), LastingStore(":memory:")
+        fs, store = MemoryFs(), LastingStore.open(":memory:")
         broker = await start(fs, store)
         topic = create_topics.NewTopic(name="t", partitions=PARTITIONS, configs={"internal.segment.bytes": "900"})
         await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
@@ -132,7 +132,7 @@ async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    fs, store = MemoryFs(), LastingStore(":memory:")
+    fs, store = MemoryFs(), LastingStore.open(":memory:")
     broker = await start(fs, store)
     topic = create_topics.NewTopic(name="t", partitions=1)
     await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
@@ -149,7 +149,7 @@ async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
 
 async def test_deleted_records_stay_deleted_after_a_power_cut(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    fs, store = MemoryFs(), LastingStore(":memory:")
+    fs, store = MemoryFs(), LastingStore.open(":memory:")
     broker = await start(fs, store)
     topic = create_topics.NewTopic(name="t", partitions=1)
     await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))

@@ -72,6 +72,15 @@ async def until_kept(three: BrokersOnOneLoop, replicas: tuple[int, ...], configs
     await patience.until(are_kept, "every broker has its copy")
 
 
+async def read(three: BrokersOnOneLoop, leader: int, name: TopicPartition) -> bytes:
+    """Read the whole log, once the leader has heard that its followers have it."""
+    replica = three.brokers[leader].services.replicas.get(name)
+    await patience.until(
+        lambda: replica.partition.high_watermark == replica.log.log_end_offset, "all records are committed"
+    )
+    return await three.read(leader, name)
+
+
 async def write(three: BrokersOnOneLoop, name: TopicPartition, data: bytearray) -> None:
     leader = next(iter(three.brokers.values())).services.metadata.find_partition(name).leader
     assert (await three.produce(leader, name, data)).error is None
@@ -111,12 +120,12 @@ async def test_no_acknowledged_record_is_lost_in_whatever_order_the_brokers_star
     await three.start(*order)
     leader = await until(three, ALL)
     assert info(three, leader).leader_epoch > heard_of
-    found = await three.read(leader, T0)
+    found = await read(three, leader, T0)
     assert [(each.base_offset, each.last_offset) for _, each in iterate_headers(found)] == [(0, 1), (2, 3)]
     topic = three.brokers[1].services.metadata.get("t")
     assert (topic.topic_id, topic.overrides, assigned(three)) == (topic_id, CONFIGS, [(1, 2, 3)])
     for number in range(3):
-        assert b"single" in await three.read(number + 1, TopicPartition("single", number))
+        assert b"single" in await read(three, number + 1, TopicPartition("single", number))
     await write(three, T0, batch([b"e"]))
     assert [three.brokers[each].services.logs.get(T0).log_end_offset for each in ALL] == [5, 5, 5]
 
@@ -139,7 +148,7 @@ async def test_a_partition_waits_until_all_its_replicas_are_compared_or_for_an_o
         assert isinstance(refused, EligibleLeadersNotAvailable)
     assert await elect(three, unclean=True) is None
     assert await until(three, {1, 2}) == 2
-    assert b"b" in await three.read(2, T0)
+    assert b"b" in await read(three, 2, T0)
     await three.start(3)
     await until(three, ALL)
 
@@ -169,7 +178,7 @@ async def test_the_newest_assignment_counts_though_a_broker_that_missed_it_start
     assert info(three, 1).leader == -1
     await three.start(3)
     leader = await until(three, {2, 3})
-    assert b"b" in await three.read(leader, T0)
+    assert b"b" in await read(three, leader, T0)
     assert "t-0" in three.folders(1)
 
 
@@ -239,7 +248,7 @@ async def test_the_store_may_be_lost_again_before_all_brokers_are_back(three: Br
             assert info(three, started[0]).leader == -1
             await kill(three)
     leader = await until(three, ALL)
-    assert b"b" in await three.read(leader, T0)
+    assert b"b" in await read(three, leader, T0)
 
 
 async def test_a_broker_with_a_new_disk_has_nothing_to_compare(three: BrokersOnOneLoop, batch) -> None:
@@ -252,7 +261,7 @@ async def test_a_broker_with_a_new_disk_has_nothing_to_compare(three: BrokersOnO
     await three.start(2, 1, 3)  # alone, it would make another cluster
     leader = await until(three, ALL)
     assert leader in {2, 3}
-    assert b"a" in await three.read(leader, T0)
+    assert b"a" in await read(three, leader, T0)
 
 
 async def test_a_topic_is_restored_by_brokers_without_its_folders_too(three: BrokersOnOneLoop, batch) -> None:
@@ -268,4 +277,4 @@ async def test_a_topic_is_restored_by_brokers_without_its_folders_too(three: Bro
     assert three.brokers[1].services.metadata.get("t").topic_id == topic_id
     await three.start(3)
     await three.until_led(T0, 3)
-    assert b"a" in await three.read(3, T0)
+    assert b"a" in await read(three, 3, T0)
