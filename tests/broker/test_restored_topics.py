@@ -92,9 +92,13 @@ async def stop(three: BrokersOnOneLoop, *ids: int) -> None:
 
 
 async def kill(three: BrokersOnOneLoop) -> None:
-    for killed in [three.kill(broker_id) for broker_id in list(three.brokers)]:
+    """Cut the power of all brokers. Their sessions end, too."""
+    ids = list(three.brokers)
+    for killed in [three.kill(broker_id) for broker_id in ids]:
         with suppress(PowerCut):
             await killed.stop()
+    for broker_id in ids:
+        three.expire(broker_id)
 
 
 @pytest.mark.parametrize("order", list(permutations(ALL)), ids=str)
