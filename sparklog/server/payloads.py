@@ -30,7 +30,7 @@ from sparklog.v1 import log_pb2, records_pb2
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
 """Bytes of a record's or header's message besides keys and values: numbers, tags and lengths."""
 MAX_DECODED_BYTES = 16 << 20
-"""Maximum bytes of one decoded batch. Decoding takes up to five times that, from a few kilobytes of compressed bytes."""
+"""Maximum bytes of one decoded batch. Decoding takes up to five times that, from a few compressed kilobytes."""
 ROWS_TOGETHER = 10_000
 """Number of records that are Python objects at the same time, each of hundreds of bytes."""
 PRODUCED = pa.schema(
