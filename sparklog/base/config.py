@@ -312,7 +312,7 @@ class BrokerConfig:
     ssl_client_auth: str = key(
         "none",
         one_of("none", "requested", "required"),
-        "Whether a client sends a certificate: it is not asked, it may, or it must.",
+        "Client certificates: none, optional (requested) or required.",
     )
     ssl_enabled_protocols: tuple[str, ...] = key(
         ("TLSv1.2", "TLSv1.3"), some_of("TLSv1.2", "TLSv1.3"), "The versions of TLS that Kafka listeners accept."

@@ -62,6 +62,8 @@ def one_of(*allowed: str) -> Bound:
             raise ValueError
         return text
 
+    if "" in allowed:
+        return Bound(parse, "empty, or " + " or ".join(filter(None, allowed)))
     return Bound(parse, "one of " + ", ".join(allowed))
 
 
@@ -78,7 +80,7 @@ def some_of(*allowed: str) -> Bound:
 
 
 def words(least: int = 0) -> Bound:
-    """Texts separated by commas; at least `least` of them."""
+    """Texts separated by commas. least: 0, or 1 to require a text."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -86,7 +88,7 @@ def words(least: int = 0) -> Bound:
             raise ValueError
         return found
 
-    return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas", "LIST")
+    return Bound(parse, "one or more texts separated by commas" if least else "texts separated by commas", "LIST")
 
 
 def replicas() -> Bound:

@@ -168,7 +168,7 @@ class OffsetMetadataTooLarge(KafkaError):
 class NetworkException(RetriableError):
     code, name = 13, "NETWORK_EXCEPTION"
     address = ""
-    """Of the broker that did not answer, if known."""
+    """Address of the broker that did not answer, if known."""
 
 
 class CoordinatorLoadInProgress(RetriableError):

@@ -119,7 +119,7 @@ def has_lost_changes(
 ) -> bool:
     """Return whether the store is behind the newest change of it that these log directories have noted. Blocks.
 
-    is_replaced: another broker has begun it in the place of a lost one, so that its numbers are not comparable.
+    is_replaced: another broker created it to replace a lost store, so the numbers of changes cannot be compared.
 
     The store may also be an older copy that another store had replaced meanwhile: then a log has batches of a leader
     epoch that the store has not reached. This is checked only if no other broker is registered: another broker would

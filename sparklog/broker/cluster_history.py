@@ -10,7 +10,7 @@
              as an unclean election has truncated the log, the broker takes a new producer id and numbers from 0
     flush    a stopping broker waits for its records to be written, for at most `FLUSH_WITHIN_S`, while it still learns
              of new leaders: a broker that was the controller has just moved the history's leader, too
-    stop     send the records noted since, again for at most `FLUSH_WITHIN_S`
+    stop     send the records that are not written yet, for at most another `FLUSH_WITHIN_S`
 
 A broker that crashes loses the records it has not sent: normally those of the last moments (`LINGER_S`).
 

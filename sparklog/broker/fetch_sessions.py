@@ -48,7 +48,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 100_000
-"""Of all consumers' sessions: some 40 MB."""
+"""Maximum number of partitions in the sessions of all consumers: some 40 MB."""
 _LAST_EPOCH = 2**31 - 1
 Key = tuple[UUID | str | None, int]
 """A partition in a session: the topic's id, or its name in a session that uses names, and the partition number."""
@@ -209,7 +209,7 @@ class FetchSessions:
         """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken."""
         self._max_partitions = max_partitions
         self._partitions = 0
-        """Of all sessions."""
+        """Number of partitions in all sessions."""
         self._slots = slots
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}  # least recently used first

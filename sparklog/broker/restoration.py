@@ -1,11 +1,11 @@
 """Restores the topics of a cluster store that was lost from the copies in this broker's log directories.
 
-A store with another id than the one that the directories have noted has taken the lost one's place. Each broker that
-starts with it restores the topics that it has copies of, before it registers: their ids, configurations, partitions and
-replicas (cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
+A store whose id differs from the recorded one is a replacement. Each broker that starts with it restores the topics
+that it has copies of, before it registers: their ids, configurations, partitions and replicas
+(cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
 registered and have been compared.
 
-A store that still has its id, and has lost no changes, says the truth: a topic that it does not know was deleted.
+If the store has the recorded id and has lost no changes, a topic that it lacks was deleted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The command line: one module per tool, imported when that tool is used.
 
-Exit status: 0 success; 1 the command failed or the thing that it names does not exist (one line on standard error gives
-the reason and the next step); 2 the command line or a configuration is wrong; 130 interrupted. Standard output carries
-only what a script may read.
+Exit status: 0 success; 1 failure, or nothing found (one line on standard error gives the reason and the next step);
+2 invalid command line or configuration; 130 interrupted. Standard output carries only what a script may read.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TOOLS = {
     "produce": "Write lines, or JSON lines, to a topic.",
     "consume": "Read a topic, from any offset or time.",
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
-    "cluster": "Brokers and their partitions: see what is not well, move, elect, drain.",
+    "cluster": "Show unhealthy partitions; move, elect, drain.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
     "audit": "Check every replica's bytes, indexes and epochs, and print the verdict.",

@@ -40,7 +40,7 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
 @click.option(
     "--kafka",
     metavar="HOST:PORT|none",
-    help="Address for Kafka's clients, without TLS; port 0 takes any free port; none: no address.  "
+    help="Address for Kafka's clients, without TLS; port 0 takes any free port; none: no listener.  "
     "[default: 127.0.0.1:9092]",
 )
 @click.option(

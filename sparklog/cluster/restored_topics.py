@@ -40,11 +40,11 @@ from sparklog.cluster.topics import state_path as path_of
 from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, decode_kept, encode_kept
 
 _UNKNOWN = KeptAssignment(replicas=())
-"""Of a partition that the copy does not know: another broker's may."""
+"""Assignment of a partition that this copy lacks; another broker's copy may have it."""
 
 
 class Restored(Enum):
-    """What a broker's copy has done."""
+    """Result of applying a broker's copy."""
 
     CREATED = "created"
     MERGED = "merged"

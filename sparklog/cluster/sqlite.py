@@ -9,9 +9,9 @@ gives the other sessions their full time-out again when it resumes. Besides:
                 If so, and after every write of its own, it compares the new changes with the watches.
     waiting     Writers of several processes wait for one another for at most half of the session time-out, and the
                 threads of a process for one another for the other half; then the call raises ConnectionLoss.
-    killed      A process that is killed loses its session after the time-out if another process lives; otherwise when
-                one comes.
-    stopped     So does a process that is stopped (SIGSTOP). It learns of it when it resumes: a write raises
+    killed      A process that is killed loses its session after the time-out if another process lives; otherwise the
+                time-out begins when the next process starts.
+    stopped     A stopped process (SIGSTOP) loses its session too, and notices when it resumes: a write raises
                 SessionExpired. A process that was stopped in the middle of a write holds the file: the others are
                 SUSPENDED, and no session expires, until it resumes or is killed.
 

@@ -155,4 +155,4 @@ def _choose(
 def _nobody(name: TopicPartition, known: Leadership, election: Election) -> KafkaError:
     if election is Election.PREFERRED:
         return PreferredLeaderNotAvailable(f"{name}: its first replica is not online and in sync {known.isr}")
-    return EligibleLeadersNotAvailable(f"{name}: nobody who is in sync {known.isr} is online")
+    return EligibleLeadersNotAvailable(f"{name}: no in-sync replica {known.isr} is online")

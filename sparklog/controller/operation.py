@@ -1,8 +1,8 @@
 """Operations that take the controller several steps: topic deletion, reassignment, preferred leader election.
 
 An event starts each step. The controller's one task passes each event to all operations, in their order; nothing else
-changes the context meanwhile. An operation keeps no state besides the cluster store and the context, because the next
-controller must be able to continue it.
+changes the context meanwhile. The next controller must be able to continue an operation. So the cluster store has all
+that it needs, and a set that an operation keeps for itself (TopicDeletion) can be read from the store again.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class PartitionMachine:
             if not names:
                 return errors
             await read_again(self._context, self._store, names)
-        raise StoreError(f"the states of {names} change whenever they are written")
+        raise StoreError(f"another writer changed the states of {names} at every attempt")
 
     async def _read_restored(self, names: Sequence[TopicPartition]) -> None:
         """Read the assignments of restored partitions: a broker that has come may have had a newer copy.

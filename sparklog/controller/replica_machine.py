@@ -91,7 +91,7 @@ class ReplicaMachine:
             if not leaving:
                 return
             await read_again(self._context, self._store, leaving)
-        raise StoreError(f"the states of {list(leaving)} change whenever they are written")
+        raise StoreError(f"another writer changed the states of {list(leaving)} at every attempt")
 
     def _without(self, name: TopicPartition, gone: Sequence[int]) -> Leadership | None:
         """Return the partition's state without these replicas; None if that changes nothing."""

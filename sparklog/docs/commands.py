@@ -13,9 +13,9 @@ WIDTH = 110
 _INTRODUCTION = """\
 `sparklog --help` lists the tools, and every command has a `--help` of its own, which is what this page shows.
 
-Exit status: 0 done; 1 it failed, or what was asked for is not there; 2 the command line or a configuration is
-wrong; 130 interrupted. Jobs have [their own](../operating/jobs.md#running-a-job). Results go to standard
-output, everything else to standard error.
+Exit status: 0 success; 1 failure, or nothing found; 2 invalid command line or configuration; 130 interrupted.
+Jobs have [their own](../operating/jobs.md#running-a-job). Results go to standard output, everything else to
+standard error.
 
 `SPARKLOG_BOOTSTRAP` names the brokers for all commands, `SPARKLOG_CLIENT_CONFIG` a file with the keys of
 clients."""

@@ -80,10 +80,10 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self._name_counts: Counter[str] = Counter()
         self._regex_counts: Counter[str] = Counter()
-        """How many members are subscribed to each topic name and regular expression; counted anew, thousands of joins
-        would take a time that is quadratic in the members."""
+        """Number of members that are subscribed to each topic name and regular expression. Kept up to date: counting at
+        each join would be quadratic in the members."""
         self.names_bytes = 0
-        """Of all names of topics to which members are subscribed, once for each member."""
+        """Size of all names of topics to which members are subscribed, once for each member."""
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}

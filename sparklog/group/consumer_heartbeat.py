@@ -18,8 +18,8 @@ Then the group epoch rises, and the next heartbeat of any member makes the new t
 A member may send its present epoch. It may send the previous one if it owns only partitions that it has now: then the
 answer with the new epoch was lost. Any other epoch is fenced, and the member starts again with epoch 0.
 
-Regular expressions are matched with the topics before a heartbeat is decided, in slices (`topic_pattern.match`). Those
-that were matched with the same topics are not matched again.
+Regular expressions are matched with the topics before a heartbeat is decided, in slices (`topic_pattern.match`). An
+expression is matched again only after the topics have changed.
 
 Differs from Kafka: regular expressions are resolved before the answer to the heartbeat that sends them, not after it;
 one that does not fit into 64 KiB is refused (INVALID_REGULAR_EXPRESSION). The names of topics to which the members of a

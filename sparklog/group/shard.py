@@ -129,7 +129,7 @@ class Shard:
         return work.decide(self.offsets.delete(request, group, work))
 
     def delete(self, request: DeleteGroups) -> Decision[CoordinatorRecord, DeleteGroupsResponse]:
-        """Delete groups. One with many offsets loses some of them, and is not in the response: ask again."""
+        """Delete groups. A group with many offsets takes several calls. It is in the response once it is deleted."""
         work = Work()
         errors: dict[str, KafkaError | None] = {}
         for group_id in request.group_ids:

@@ -9,8 +9,8 @@ the next offsets follow without a gap. Several new segments are described below.
        X.index.cleaned and X.timeindex.cleaned are built on the way. All three files and their names are flushed
     B  the indexes are renamed to .swap and flushed, then the log: from here on, the new segment is in force
     C  X.timeindex.swap is renamed to X.timeindex and flushed, then X.log.swap to X.log, over the old files; flushed.
-       The time index goes first: the new one is true of the old batches that stay, but the old one would say too little
-       about the new X
+       The time index goes first: the new time index is valid for the batches of the old log that stay; the old index
+       is not valid for the new log, because it lacks the entries of s1 … sk
     D  s1 … sk are renamed to .deleted; flushed
     E  X.index.swap is renamed to X.index; flushed. Until then its mark means that s1 … sk may still exist
 

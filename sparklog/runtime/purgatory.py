@@ -7,8 +7,8 @@ the operation completely.
 
 Operations try again at once, but few of them in one turn of the event loop: a key may have thousands, and each that
 ends has an answer to build. The others try in the next turns, in the order of the checks. The turns are counted in
-steps, not in time, so that a simulation is the same each time. What a turn may cost holds only if an attempt looks at
-what has changed and not at everything that its operation waits for: `watch` tells it the key.
+steps, not in time, so that a simulation is the same each time. The step limit works only if an attempt checks the
+changed key alone. `watch` passes that key.
 
 All methods run on one event loop. An attempt must not wait and must not call `check`.
 """
@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from sparklog.runtime.remote_waits import waiting_for_others
 
 STEPS = 200
-"""Of one turn of the event loop, some milliseconds: one for each attempt, and one for each key of what ends."""
+"""Steps per iteration of the event loop: one for each attempt, and one for each key of an operation that ends."""
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 

@@ -39,7 +39,7 @@ class SerialExecutor:
         return await self.run(key, lambda: asyncio.to_thread(work))
 
     async def settled(self) -> None:
-        """Return once nothing runs."""
+        """Wait until no work is running."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -42,7 +42,7 @@ class Slices:
         self._turn = asyncio.Lock()
         self._thread = asyncio.Lock()
         self._slice_ends: float | None = None
-        """Of the requests that have begun in this turn of the event loop."""
+        """End of the slice of the requests that have begun in this iteration of the event loop."""
         self.few = asyncio.Semaphore(FEW)
         """Hold it while a large request with many names is in memory. Such a request takes many times its bytes there,
         and serving more of them at once makes none faster."""
@@ -53,9 +53,9 @@ class Slices:
             return await asyncio.to_thread(do)
 
     async def begin(self) -> None:
-        """Begin a slice of a request that gives way seldom or never, but not if this turn's slice is over by now.
+        """Count a request that rarely yields against the current slice. Yield first if the slice is used up.
 
-        A hundred such requests may arrive in one turn of the event loop.
+        A hundred such requests may arrive in one iteration of the event loop.
         """
         loop = asyncio.get_running_loop()
         if self._slice_ends is None:

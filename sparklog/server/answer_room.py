@@ -1,6 +1,6 @@
 """Room in memory for the answers of gRPC calls, from when they are read until their clients have taken them.
 
-gRPC keeps an answer until then, twice, and a client may take as long as it likes, in as many calls as it likes. Nobody
+gRPC holds two copies of an answer until the client has read it. A client may read slowly, in many calls. No request
 waits for room, because only other clients can make it. A fetch gets as many bytes as there is room for, but always a
 batch, so that its reader makes progress. Beyond `reserve`, large answers are refused, and clients ask again later.
 """

@@ -42,6 +42,9 @@ from prometheus_client.registry import Collector
 from sparklog.broker.metrics import LATENCY_BUCKETS_S
 from sparklog.broker.node import Broker
 
+_CLUSTER_FIGURES = {"not_preferred_leaders": "partitions that their preferred replica does not lead"}
+"""Figures of the controller whose names do not say what they count."""
+
 
 class BrokerCollector(Collector):
     """Collector that reads the metrics of one broker on each scrape."""
@@ -188,8 +191,8 @@ class BrokerCollector(Collector):
             return
         figures = self._broker.services.controller.figures
         for name, value in figures._asdict().items() if figures else ():
-            text = f"The number of {name.replace('_', ' ')} in the cluster; the controller alone has it."
-            yield GaugeMetricFamily(f"sparklog_cluster_{name}", text, value=value)
+            what = _CLUSTER_FIGURES.get(name) or f"{name.replace('_', ' ')} in the cluster"
+            yield GaugeMetricFamily(f"sparklog_cluster_{name}", f"The number of {what} (controller only).", value=value)
 
 
 def _cumulative(buckets: Sequence[int]) -> list[tuple[str, int]]:

@@ -35,14 +35,14 @@ from sparklog.v1 import log_pb2
 READ_AT_ONCE = 1 << 20
 Outcome = TypeVar("Outcome")
 MAX_DECODED_ANSWER = 8 << 20
-"""Of the decoded records of one answer."""
+"""Maximum bytes of the decoded records of one answer."""
 CONVERTED_AT_ONCE = 2
 
 
 class Converting:
-    """Converts payloads in threads of its own, few: each takes many times the bytes that a client sends or has stored.
+    """Converts payloads in a pool of few threads, because a conversion needs many times the payload's memory.
 
-    A call that is cancelled is still over only when its thread is.
+    A cancelled call ends when its thread ends.
     """
 
     def __init__(self) -> None:

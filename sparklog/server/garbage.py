@@ -1,8 +1,8 @@
 """Short garbage collections in a process with much state.
 
 A full collection looks at every object that is not frozen, and nobody is served meanwhile: a tenth of a second for the
-groups of a large broker. What has survived a long one is state that stays. It is frozen, so that no later collection
-looks at it. Frozen objects are still freed once nothing refers to them; only cycles of them would not be.
+groups of a large broker. Objects that survive a long full collection are long-lived. They are frozen, so that no
+later collection looks at them. Frozen objects are still freed once nothing refers to them; only cycles of them are not.
 """
 
 from __future__ import annotations

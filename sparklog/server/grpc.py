@@ -52,7 +52,7 @@ class GrpcServer:
         self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
         """The requests in progress of all services except `Replication`."""
         self.answers = answers = AnswerRoom()
-        """Of the same services."""
+        """The room for answers of the same services."""
         self._log = LogServicer(broker, queue, answers)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)

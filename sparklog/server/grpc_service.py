@@ -143,7 +143,7 @@ async def read_message(message_class: Any, data: bytes) -> Any:
 
 
 def has_large_fields(message_class: Any, data: bytes) -> bool:
-    """Return whether a message may take long to parse: it is not small, not even without batches and Arrow."""
+    """Return whether a message may take long to parse: larger than SMALL_BYTES, even without its batches and Arrow."""
     return len(data) > SMALL_BYTES and _checked_bytes(message_class, data) > SMALL_BYTES
 
 

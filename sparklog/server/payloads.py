@@ -30,9 +30,9 @@ from sparklog.v1 import log_pb2, records_pb2
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
 """Bytes of a record's or header's message besides keys and values: numbers, tags and lengths."""
 MAX_DECODED_BYTES = 16 << 20
-"""Of one batch. To decode it takes up to five times that, and its compressed bytes may be a few kilobytes."""
+"""Maximum bytes of one decoded batch. Decoding takes up to five times that, from a few compressed kilobytes."""
 ROWS_TOGETHER = 10_000
-"""Of records that are Python objects at the same time, each of hundreds of bytes."""
+"""Number of records that are Python objects at the same time, each of hundreds of bytes."""
 PRODUCED = pa.schema(
     [
         ("key", pa.binary()),

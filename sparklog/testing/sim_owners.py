@@ -9,8 +9,8 @@ member in a later epoch, after the member before it has given the partition up o
     late owner           A commit is accepted that names a lower epoch than the one in which another member was told,
                          before that commit began, that it owns the partition
     two of one instance  A commit of a static member is accepted after another one with its instance id has joined. Or
-                         one has joined while the member before it was there: the coordinator had just heard of it and
-                         had not been told that it leaves. Only members of KIP-848 refuse to be replaced
+                         a replacement joined although the coordinator had a recent heartbeat of the old member and no
+                         leave. Only members of KIP-848 refuse to be replaced
     taken while away     Another member is told that it owns a partition of a static member that has left for a while,
                          whose session has not ended, and that has not joined again. With requests that arrive twice,
                          this may happen: the first copy of an old heartbeat may say that the member owns nothing

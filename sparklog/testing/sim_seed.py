@@ -44,7 +44,7 @@ class Scenario:
     """Whether the run calls DeleteRecords."""
     retention_bytes: int = -1
     retention_ms: int = -1
-    """It goes with neither `trims` nor `retention_bytes`: what they remove may be young."""
+    """Excludes `trims` and `retention_bytes`, which may remove recent records."""
     commit_timeout_ms: int = 5_000
     """How long a coordinator waits until the replicas have what it wrote. It tries again what takes longer."""
     moves: bool = False

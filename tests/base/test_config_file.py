@@ -49,7 +49,7 @@ def test_arguments_beat_the_environment_which_beats_the_file(load) -> None:
         ("delete.topic.enable = 'no'\n", "broker.toml:1: delete.topic.enable = 'no': it must be true or false"),
         ("broker.id = 1979-05-27\n", "broker.toml:1: broker.id: it must be a text, a number"),
         ("log.dirs = [1, 2]\n", "broker.toml:1: log.dirs: it must be a text, a number"),
-        ("log.dirs = []\n", "broker.toml:1: log.dirs = '': it must be at least 1 texts"),
+        ("log.dirs = []\n", "broker.toml:1: log.dirs = '': it must be one or more texts"),
         ("broker.id = \n", "broker.toml: Invalid value (at line 1, column 13)"),
         ("retention.ms = 5\n", "broker.toml:1: unknown key 'retention.ms'; did you mean log.retention.ms?"),
     ],

@@ -342,7 +342,7 @@ class _SoFar:
         self.min_bytes = min(request.min_bytes, limit)
         self.size = 0
         self.sizes: dict[Key, int] = {}
-        """Of the partitions with records."""
+        """Size of each partition with records."""
         self.changed: set[Key] = set()
         self._missing: set[Key] = set()
         self._partitions = partitions

@@ -39,7 +39,7 @@ class _RequestedCommit(NamedTuple):
     topic_ids: dict[TopicPartition, str]
     """Ids of the offsets' topics, where known."""
     states: dict[TopicPartition, TopicPartitionState]
-    """Of the partitions that were assigned."""
+    """States of the partitions that were assigned."""
 
 
 class Committer:

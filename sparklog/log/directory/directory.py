@@ -5,7 +5,7 @@
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
 <log dir>/topic-config-checkpoint             see topic_configs.py
-<log dir>/.reserve                            room for what makes room, see room.py
+<log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see room.py
 <log dir>/<topic>-<n>/                        a partition
 <log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
 """

@@ -8,7 +8,7 @@ Other writers may still fill the disk, or a quota may be reached. A write that f
 its log unchanged, and stops appends as well, until `look` could write a file of `PROBE_BYTES`. The free space that the
 disk reports is not enough to decide that: a quota may allow less or more, and inodes may have run out.
 
-<log dir>/.reserve holds room for what makes room: a checkpoint that retention must write before it deletes, and the
+<log dir>/.reserve keeps 1 MiB for checkpoints, such as the one that retention writes before it deletes, and for the
 files of a start. It is removed when one of them has no room, and written again once there is room (`look`).
 """
 

@@ -110,7 +110,7 @@ class RequestQueue:
         self._arriving: dict[Sender, int] = {}
         self.requests = 0
         self.bytes = 0
-        """Of the requests in progress."""
+        """Size of the requests in progress."""
         self.arriving_bytes = 0
 
     @property
