@@ -79,53 +79,53 @@ class Dependencies:
         return self.random.randint(1, MAX_INT)
 
 
-def compose(given: Dependencies) -> Services:
+def compose(dependencies: Dependencies) -> Services:
     """Return the parts, not yet started. Must be called on the event loop that uses them."""
-    config, clock, store = given.config, given.clock, given.store
+    config, clock, store = dependencies.config, dependencies.clock, dependencies.store
     metadata = MetadataCache(config.topic_defaults)
     topic_store = TopicStore(store, config.topic_defaults)
-    peers = PeersAndSelf(config.broker_id, given.serve, PEER_APIS, given.peers)
+    peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
     follower_fetches = FollowerFetches(
         config.max_incremental_fetch_session_cache_slots,
-        given.new_session_id,
+        dependencies.new_session_id,
         throttled_rate(config, metadata, LEADER_RATE),
     )
-    topics = Topics(config, topic_store, metadata, given.random.randrange, given.logs.check_room)
-    producer_ids = ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id)
-    history = _history(given, metadata, peers, topics, producer_ids)
-    replicas = _replicas(given, metadata, follower_fetches, history)
+    topics = Topics(config, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
+    producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
+    history = _history(dependencies, metadata, peers, topics, producer_ids)
+    replicas = _replicas(dependencies, metadata, follower_fetches, history)
     fetchers = _fetchers(config, metadata, peers, replicas)
-    groups = _groups(given, metadata, replicas, topics, history)
+    groups = _groups(dependencies, metadata, replicas, topics, history)
     replicas.watch_leadership(groups.leadership_changed)
     handlers = Handlers()
     services = Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
         clock=clock,
-        cluster_id=given.cluster_id,
-        info=given.info,
+        cluster_id=dependencies.cluster_id,
+        info=dependencies.info,
         metadata=metadata,
         users=UserStore(store),
         topics=topics,
         groups=groups,
-        logs=given.logs,
+        logs=dependencies.logs,
         replicas=replicas,
-        state_changes=_state_changes(given, replicas, fetchers),
+        state_changes=_state_changes(dependencies, replicas, fetchers),
         fetchers=fetchers,
-        replacements=Replacements(replicas, clock, given.metrics, lambda: given.new_id().hex),
+        replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,
-        metrics=given.metrics,
+        metrics=dependencies.metrics,
         fetch_sessions=FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, given.new_session_id, MAX_PARTITIONS
+            config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS
         ),
         follower_fetches=follower_fetches,
-        slices=given.slices,
-        waiting=given.waiting,
+        slices=dependencies.slices,
+        waiting=dependencies.waiting,
         peers=peers,
-        registration=_registration(given, replicas),
+        registration=_registration(dependencies, replicas),
         controller=Controller(
             store=store,
-            directory_id=given.logs.ownership.directory_id,
+            directory_id=dependencies.logs.ownership.directory_id,
             peers=peers,
             config=config,
             clock=clock,
@@ -139,12 +139,12 @@ def compose(given: Dependencies) -> Services:
 
 
 def _replicas(
-    given: Dependencies, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
+    dependencies: Dependencies, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
 ) -> ReplicaManager:
-    config = given.config
+    config = dependencies.config
 
     def committed(name: TopicPartition) -> None:
-        given.waiting.check(name)
+        dependencies.waiting.check(name)
         follower_fetches.waiting.check(name)
 
     def epoch_of(broker_id: int) -> int | None:
@@ -154,9 +154,9 @@ def _replicas(
     return ReplicaManager(
         committed,
         broker_id=config.broker_id,
-        clock=given.clock,
+        clock=dependencies.clock,
         max_lag_ms=config.replica_lag_time_max_ms,
-        alter_isr=IsrWriter(given.store).write,
+        alter_isr=IsrWriter(dependencies.store).write,
         broker_epoch_of=epoch_of,
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,
@@ -164,19 +164,19 @@ def _replicas(
     )
 
 
-def _state_changes(given: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
+def _state_changes(dependencies: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
     def newest_change() -> int:
         with suppress(StoreError):
-            return given.store.newest_change()
+            return dependencies.store.newest_change()
         return 0
 
     return StateChanges(
-        given.fs,
-        given.logs,
+        dependencies.fs,
+        dependencies.logs,
         replicas,
         fetchers,
-        clock=given.clock,
-        topic_defaults=given.config.topic_defaults,
+        clock=dependencies.clock,
+        topic_defaults=dependencies.config.topic_defaults,
         newest_change=newest_change,
     )
 
@@ -193,48 +193,56 @@ def _fetchers(config: BrokerConfig, metadata: MetadataCache, peers: Peers, repli
 
 
 def _history(
-    given: Dependencies, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
+    dependencies: Dependencies, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
 ) -> ClusterHistory:
     return ClusterHistory(
-        broker_id=given.config.broker_id,
-        is_enabled=given.config.cluster_history_enable,
-        clock=given.clock,
+        broker_id=dependencies.config.broker_id,
+        is_enabled=dependencies.config.cluster_history_enable,
+        clock=dependencies.clock,
         metadata=metadata,
         peers=peers,
         new_producer_id=producer_ids.next,
-        create_topic=partial(create_internal, topics, given.config, HISTORY_TOPIC, 1),
+        create_topic=partial(create_internal, topics, dependencies.config, HISTORY_TOPIC, 1),
     )
 
 
 def _groups(
-    given: Dependencies, metadata: MetadataCache, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
+    dependencies: Dependencies,
+    metadata: MetadataCache,
+    replicas: ReplicaManager,
+    topics: Topics,
+    history: ClusterHistory,
 ) -> GroupCoordinator:
     return GroupCoordinator(
-        config=given.config,
-        clock=given.clock,
+        config=dependencies.config,
+        clock=dependencies.clock,
         topics=metadata,
         replicas=replicas,
-        waiting=given.waiting,
+        waiting=dependencies.waiting,
         create_offsets_topic=partial(
-            create_internal, topics, given.config, OFFSETS_TOPIC, given.config.offsets_topic_num_partitions
+            create_internal,
+            topics,
+            dependencies.config,
+            OFFSETS_TOPIC,
+            dependencies.config.offsets_topic_num_partitions,
         ),
-        new_id=given.new_id,
-        slices=given.slices,
+        new_id=dependencies.new_id,
+        slices=dependencies.slices,
         on_generation=partial(_note_generation, history),
     )
 
 
-def _registration(given: Dependencies, replicas: ReplicaManager) -> Registration:
-    config = given.config
+def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Registration:
+    config = dependencies.config
 
     def begin_life(epoch: int) -> None:
         replicas.broker_epoch = epoch
 
     return Registration(
-        given.store,
-        given.info,
-        given.logs.ownership.directory_id,
-        given.clock,
+        dependencies.store,
+        dependencies.info,
+        dependencies.logs.ownership.directory_id,
+        dependencies.clock,
         timeout_ms=2 * session_timeout_ms(config),
         on_epoch=begin_life,
         on_connected=replicas.resume_isr_changes,

@@ -55,7 +55,7 @@ class ActiveController:
         channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
         outbox = Outbox(context, config.broker_id, channels.send, numbers)
         self.elected = elected
-        self.parts = ControllerDependencies(
+        self.dependencies = ControllerDependencies(
             config=config,
             context=context,
             store=fenced,
@@ -67,9 +67,9 @@ class ActiveController:
             replicas=ReplicaMachine(context, fenced, outbox, note=note),
             note=note,
         )
-        self.operations = begin_operations(self.parts)
-        self._liveness = Liveness(self.parts, self.operations)
-        self._changes = Changes(self.parts, self.operations)
+        self.operations = begin_operations(self.dependencies)
+        self._liveness = Liveness(self.dependencies, self.operations)
+        self._changes = Changes(self.dependencies, self.operations)
         self._handlers = {
             StoreEvent.BROKERS: self._liveness.brokers_changed,
             StoreEvent.DISKS: self._liveness.disks_failed,
@@ -82,20 +82,20 @@ class ActiveController:
 
     async def begin(self) -> None:
         """Take over, so that the cluster is as if there had never been another controller."""
-        parts = self.parts
-        parts.note(Kind.CONTROLLER_ELECTED, controller_epoch=parts.context.epoch)
+        dependencies = self.dependencies
+        dependencies.note(Kind.CONTROLLER_ELECTED, controller_epoch=dependencies.context.epoch)
         await self._liveness.look()
-        cluster = await parts.store.read(read_cluster, parts.watching, parts.topic_store)
+        cluster = await dependencies.store.read(read_cluster, dependencies.watching, dependencies.topic_store)
         self._remember(cluster)
         logger.info(
             "controller in epoch %s: %d brokers, %d topics",
-            parts.context.epoch,
-            len(parts.context.brokers),
-            len(parts.context.topic_ids),
+            dependencies.context.epoch,
+            len(dependencies.context.brokers),
+            len(dependencies.context.topic_ids),
         )
         self._changes.note_new_topics()
         await self._liveness.begin()
-        await parts.store.delete(cluster.notices)
+        await dependencies.store.delete(cluster.notices)
         for operation in self.operations:
             await operation.resume()
         await self._changes.requests_made()
@@ -107,7 +107,7 @@ class ActiveController:
 
     async def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
         """Handle a broker's answer. Ignore an answer of an earlier broker epoch."""
-        known = self.parts.context.brokers.get(broker.broker_id)
+        known = self.dependencies.context.brokers.get(broker.broker_id)
         if known is None or known.epoch != broker.epoch:
             return
         if isinstance(request, LeaderAndIsr) and isinstance(response, LeaderAndIsrResponse):
@@ -119,23 +119,23 @@ class ActiveController:
 
     def left_behind(self, broker_id: int) -> None:
         """Send a broker its whole state again."""
-        if broker_id in self.parts.context.brokers:
-            self.parts.outbox.whole_state(broker_id)
-            self.parts.outbox.flush()
+        if broker_id in self.dependencies.context.brokers:
+            self.dependencies.outbox.whole_state(broker_id)
+            self.dependencies.outbox.flush()
 
     def close(self) -> None:
         """Stop sending to brokers and stop watching the store."""
-        self.parts.watching.close()
-        self.parts.channels.close()
+        self.dependencies.watching.close()
+        self.dependencies.channels.close()
 
     def _remember(self, cluster: ClusterState) -> None:
-        context = self.parts.context
+        context = self.dependencies.context
         for topic, assignment in cluster.topics.read.items():
             context.add_topic(topic, assignment.topic_id, assignment.partitions)
         context.overrides.update(cluster.topics.overrides)
         context.leadership.update(cluster.states)
         context.broker_overrides = cluster.broker_overrides
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
-        if self.parts.config.delete_topic_enable:
+        if self.dependencies.config.delete_topic_enable:
             moving = {name.topic for name in context.reassigning}
             context.deleting.update((context.topic_ids.keys() & set(cluster.deletions)) - moving)

@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 class Changes:
     """The change handlers of one controller, from its election to its end."""
 
-    def __init__(self, parts: ControllerDependencies, operations: Operations) -> None:
-        self._parts = parts
-        self._context = parts.context
+    def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
+        self._dependencies = dependencies
+        self._context = dependencies.context
         self._operations = operations
 
     async def topics_changed(self) -> None:
-        parts, context = self._parts, self._context
-        topics = await parts.store.read(read_topics, parts.watching, parts.topic_store)
+        dependencies, context = self._dependencies, self._context
+        topics = await dependencies.store.read(read_topics, dependencies.watching, dependencies.topic_store)
         replaced = {
             name
             for name, assignment in topics.read.items()
@@ -61,7 +61,7 @@ class Changes:
                 context.overrides[name] = topics.overrides[name]
                 self._note_topic(name, assignment.partitions)
             elif len(assignment.partitions) > len(context.assignments[name]) and name not in context.deleting:
-                parts.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
+                dependencies.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
         await self._begin(await self._take_over(added))
@@ -73,7 +73,7 @@ class Changes:
             self._note_topic(topic, [self._context.assignment(name) for name in self._context.partitions_of(topic)])
 
     def _note_topic(self, topic: str, partitions: Sequence[ReplicaAssignment]) -> None:
-        self._parts.note(
+        self._dependencies.note(
             Kind.TOPIC_CREATED,
             topic,
             partitions=len(partitions),
@@ -87,7 +87,7 @@ class Changes:
         for broker_id in sorted(before.keys() | now.keys()):
             old, new = before.get(broker_id, {}), now.get(broker_id, {})
             if keys := sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each)):
-                self._parts.note(Kind.CONFIG_CHANGED, broker=broker_id, keys=keys)
+                self._dependencies.note(Kind.CONFIG_CHANGED, broker=broker_id, keys=keys)
 
     def _add_partitions(self, topic: str, assignment: TopicAssignment) -> list[TopicPartition]:
         known = len(self._context.assignments[topic])
@@ -101,24 +101,24 @@ class Changes:
         """Give new partitions their first leaders. A partition without an online replica waits for one."""
         if not names:
             return
-        context, parts = self._context, self._parts
+        context, dependencies = self._context, self._dependencies
         replicas = context.replicas(names)
-        await parts.partitions.move(names, PartitionState.NEW)
-        await parts.replicas.move(replicas, ReplicaState.NEW)
-        parts.outbox.update_metadata({name.topic for name in names})
-        await parts.partitions.move(names, PartitionState.ONLINE)
+        await dependencies.partitions.move(names, PartitionState.NEW)
+        await dependencies.replicas.move(replicas, ReplicaState.NEW)
+        dependencies.outbox.update_metadata({name.topic for name in names})
+        await dependencies.partitions.move(names, PartitionState.ONLINE)
         online = {each for each in replicas if context.is_online(each.broker_id, each.name, with_shutting_down=True)}
-        await parts.replicas.move(sorted(online), ReplicaState.ONLINE)
-        await parts.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
+        await dependencies.replicas.move(sorted(online), ReplicaState.ONLINE)
+        await dependencies.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
 
     async def _take_over(self, names: Collection[TopicPartition]) -> list[TopicPartition]:
         """Begin with those partitions that a broker has restored, which have states; return the others."""
-        context, parts = self._context, self._parts
-        await read_again(context, parts.store, names)
+        context, dependencies = self._context, self._dependencies
+        await read_again(context, dependencies.store, names)
         restored = [name for name in names if name in context.leadership]
         for name in restored:
-            parts.partitions.take_over(name)
-        parts.outbox.flush()
+            dependencies.partitions.take_over(name)
+        dependencies.outbox.flush()
         return [name for name in names if name not in context.leadership]
 
     async def _elect_restored(self, topics: Iterable[str]) -> None:
@@ -127,7 +127,7 @@ class Changes:
         waiting = [
             name for name in names if self._context.is_restored(name) and name.topic not in self._context.deleting
         ]
-        await self._parts.partitions.move(waiting, PartitionState.ONLINE)
+        await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
     async def _forget(self, topics: Collection[str]) -> None:
         if not topics:
@@ -135,58 +135,60 @@ class Changes:
         logger.warning("topics that are gone from the store: %s", topics)
         for topic in topics:
             self._context.remove_topic(topic)
-            self._parts.note(Kind.TOPIC_DELETED, topic)
-        self._parts.outbox.update_metadata(topics)
-        self._parts.outbox.flush()
+            self._dependencies.note(Kind.TOPIC_DELETED, topic)
+        self._dependencies.outbox.update_metadata(topics)
+        self._dependencies.outbox.flush()
         for operation in self._operations:
             await operation.topics_gone(topics)
 
     async def deletions_asked(self) -> None:
-        marked = await self._parts.store.read(read_deletions, self._parts.watching)
+        marked = await self._dependencies.store.read(read_deletions, self._dependencies.watching)
         for operation in self._operations if marked else ():
             await operation.topics_marked(marked)
 
     async def isr_changed(self) -> None:
-        parts, context = self._parts, self._context
-        notices = await parts.store.read(read_notices, parts.watching, ISR_CHANGES, StoreEvent.ISR_CHANGES)
+        dependencies, context = self._dependencies, self._context
+        notices = await dependencies.store.read(
+            read_notices, dependencies.watching, ISR_CHANGES, StoreEvent.ISR_CHANGES
+        )
         if not notices.paths:
             return
         entries = [each for value in notices.values for each in value["partitions"]]
         named = {TopicPartition(each["topic"], each["partition"]) for each in entries}
         names = sorted(named & context.leadership.keys())
         if names:
-            await read_again(context, parts.store, names)
-            parts.outbox.update_metadata({name.topic for name in names})
-            parts.outbox.flush()
-        await parts.store.delete(notices.paths)
+            await read_again(context, dependencies.store, names)
+            dependencies.outbox.update_metadata({name.topic for name in names})
+            dependencies.outbox.flush()
+        await dependencies.store.delete(notices.paths)
         for operation in self._operations if names else ():
             await operation.isr_changed(names)
 
     async def configs_changed(self) -> None:
-        parts, context = self._parts, self._context
-        notices = await parts.store.read(read_notices, parts.watching, CONFIG_CHANGES, StoreEvent.CONFIGS)
+        dependencies, context = self._dependencies, self._context
+        notices = await dependencies.store.read(read_notices, dependencies.watching, CONFIG_CHANGES, StoreEvent.CONFIGS)
         topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
         if not notices.paths:
             return
-        context.overrides |= await asyncio.to_thread(read_overrides, parts.topic_store, topics)
+        context.overrides |= await asyncio.to_thread(read_overrides, dependencies.topic_store, topics)
         if configured(notices, "brokers"):
             before = context.broker_overrides
-            context.broker_overrides = await asyncio.to_thread(parts.topic_store.load_broker_overrides)
+            context.broker_overrides = await asyncio.to_thread(dependencies.topic_store.load_broker_overrides)
             self._note_broker_configs(before)
         for topic in topics:
-            parts.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
-        parts.outbox.update_metadata(topics)
-        parts.outbox.flush()
+            dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
+        dependencies.outbox.update_metadata(topics)
+        dependencies.outbox.flush()
         await self._elect_of(topics)
-        await parts.store.delete(notices.paths)
+        await dependencies.store.delete(notices.paths)
 
     async def _elect_of(self, topics: Iterable[str]) -> None:
         """Elect leaders for offline partitions of topics that may allow unclean elections now."""
         named = set(topics) - self._context.deleting
         waiting = [name for name in self._context.partitions_in(PartitionState.OFFLINE) if name.topic in named]
-        await self._parts.partitions.move(waiting, PartitionState.ONLINE)
+        await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
     async def requests_made(self) -> None:
-        await self._parts.store.read(watch_requests, self._parts.watching)
+        await self._dependencies.store.read(watch_requests, self._dependencies.watching)
         for operation in self._operations:
             await operation.asked_in_store()

@@ -116,7 +116,7 @@ class Controller:
     def figures(self) -> ClusterFigures | None:
         """Figures of the cluster; None if this controller is not active. May be read on any thread."""
         active = self._active
-        return count_cluster(active.parts.context) if active else None
+        return count_cluster(active.dependencies.context) if active else None
 
     # Start and stop, by the broker
 
@@ -260,7 +260,7 @@ class Controller:
     async def _look_who_is_controller(self) -> None:
         controller = await self._find_controller()
         if self._active:
-            await self._active.parts.store.check()
+            await self._active.dependencies.store.check()
             if controller == self._config.broker_id:
                 return
             raise ControllerMoved(f"the controller is {controller}")

@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 class TopicDeletion(ControllerOperation):
     """The topic deletions of one controller, from its election to its end."""
 
-    def __init__(self, parts: ControllerDependencies) -> None:
-        self._context = parts.context
-        self._store = parts.store
-        self._outbox = parts.outbox
-        self._note = parts.note
-        self._partitions = parts.partitions
-        self._replicas = parts.replicas
-        self._is_enabled = parts.config.delete_topic_enable
+    def __init__(self, dependencies: ControllerDependencies) -> None:
+        self._context = dependencies.context
+        self._store = dependencies.store
+        self._outbox = dependencies.outbox
+        self._note = dependencies.note
+        self._partitions = dependencies.partitions
+        self._replicas = dependencies.replicas
+        self._is_enabled = dependencies.config.delete_topic_enable
         self._marked: set[str] = set()
 
     def is_marked(self, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""The collaborators of a controller, from its election to its end, in one value for all its parts."""
+"""The collaborators of a controller, from its election to its end, in one value for all its dependencies."""
 
 from __future__ import annotations
 

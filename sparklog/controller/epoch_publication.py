@@ -12,10 +12,10 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.dependencies import ControllerDependencies
 
 
-async def publish_broker_epochs(parts: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
+async def publish_broker_epochs(dependencies: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
     """Publish these brokers' epochs, except those shutting down."""
-    shutting_down = parts.context.shutting_down
+    shutting_down = dependencies.context.shutting_down
     epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}
-    published = await parts.store.read(read_broker_epochs)
+    published = await dependencies.store.read(read_broker_epochs)
     if epochs != published.epochs:
-        await parts.store.multi([published.write(epochs)])
+        await dependencies.store.multi([published.write(epochs)])

@@ -37,34 +37,34 @@ logger = logging.getLogger(__name__)
 class Liveness:
     """The broker handlers of one controller, from its election to its end."""
 
-    def __init__(self, parts: ControllerDependencies, operations: Operations) -> None:
-        self._parts = parts
-        self._context = parts.context
+    def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
+        self._dependencies = dependencies
+        self._context = dependencies.context
         self._operations = operations
         self._came: Mapping[int, BrokerInfo] = {}
 
     async def look(self) -> None:
         """Read the live brokers. A broker with another epoch than the last controller knew has failed and restarted."""
-        parts = self._parts
-        lives = await parts.store.read(read_broker_epochs)
-        found = await parts.store.read(read_brokers, parts.watching)
+        dependencies = self._dependencies
+        lives = await dependencies.store.read(read_broker_epochs)
+        found = await dependencies.store.read(read_brokers, dependencies.watching)
         known = {each for each, broker in found.items() if lives.epochs.get(each) == broker.epoch}
         for broker_id in sorted(known):
             self._open(found[broker_id])
         self._came = {each: broker for each, broker in found.items() if each not in known}
         self._note_lives(self._came, lives.epochs.keys() - found.keys(), lives.epochs.keys() & self._came.keys())
-        await publish_broker_epochs(parts, self._context.brokers)
+        await publish_broker_epochs(dependencies, self._context.brokers)
 
     async def begin(self) -> None:
         """Set the states of all partitions and replicas, elect missing leaders, and inform all brokers."""
-        context, parts = self._context, self._parts
-        parts.outbox.everything(context.brokers)
-        parts.outbox.flush()
-        parts.partitions.begin()
+        context, dependencies = self._context, self._dependencies
+        dependencies.outbox.everything(context.brokers)
+        dependencies.outbox.flush()
+        dependencies.partitions.begin()
         for replica in context.replicas(context.partitions()):
             is_online = context.is_online(replica.broker_id, replica.name)
             context.replica_states[replica] = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
-        await parts.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_where_nobody_leads()
         kept = context.replicas(context.partitions_kept())
         dead = {replica.broker_id for replica in kept} - context.brokers.keys() - self._came.keys()
         for gone in (self._came, dead):
@@ -73,8 +73,8 @@ class Liveness:
         await self._bring_up(self._came)
 
     async def brokers_changed(self) -> None:
-        parts, context = self._parts, self._context
-        live = await parts.store.read(read_brokers, parts.watching)
+        dependencies, context = self._dependencies, self._context
+        live = await dependencies.store.read(read_brokers, dependencies.watching)
         known = dict(context.brokers)
         again = sorted(each for each in live if each in known and live[each].epoch != known[each].epoch)
         dead = sorted(known.keys() - live.keys())
@@ -85,48 +85,50 @@ class Liveness:
         self._note_lives({each: live[each] for each in came}, dead, again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
-        await publish_broker_epochs(parts, context.brokers)
-        await read_again(context, parts.store, {each.name for each in context.replicas_on({*again, *dead})})
-        parts.outbox.update_metadata()
+        await publish_broker_epochs(dependencies, context.brokers)
+        await read_again(context, dependencies.store, {each.name for each in context.replicas_on({*again, *dead})})
+        dependencies.outbox.update_metadata()
         await self.replicas_failed(context.replicas_on(again))
         await self.replicas_failed(context.replicas_on(dead))
-        parts.outbox.flush()
+        dependencies.outbox.flush()
         await self._bring_up({each: live[each] for each in came})
         for operation in self._operations if came else ():
             await operation.brokers_came(came)
 
     def _note_lives(self, came: Mapping[int, BrokerInfo], gone: Iterable[int], restarted: Collection[int]) -> None:
         for each in sorted(gone):
-            self._parts.note(Kind.BROKER_DOWN, broker=each)
+            self._dependencies.note(Kind.BROKER_DOWN, broker=each)
         for each in sorted(came):
-            self._parts.note(Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted)
+            self._dependencies.note(
+                Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted
+            )
 
     async def replicas_failed(self, replicas: Collection[PartitionAndReplica]) -> None:
         """Elect other leaders for these replicas' partitions, and remove the replicas from the ISRs."""
         if not replicas:
             return
-        context, parts = self._context, self._parts
+        context, dependencies = self._context, self._dependencies
         lost = [name for name in context.partitions_in(PartitionState.ONLINE) if not context.has_leader(name)]
-        await parts.partitions.move(
+        await dependencies.partitions.move(
             [name for name in lost if name.topic not in context.deleting], PartitionState.OFFLINE
         )
-        await parts.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_where_nobody_leads()
         await self._move([each for each in replicas if each.name.topic not in context.deleting], ReplicaState.OFFLINE)
         for operation in self._operations:
             await operation.replicas_failed(tuple(replicas))
 
     async def disks_failed(self) -> None:
         """Ask the brokers that reported a failed disk about all their replicas."""
-        parts = self._parts
-        notices = await parts.store.read(read_notices, parts.watching, DISK_EVENTS, StoreEvent.DISKS)
+        dependencies = self._dependencies
+        notices = await dependencies.store.read(read_notices, dependencies.watching, DISK_EVENTS, StoreEvent.DISKS)
         if not notices.paths:
             return
         for broker_id in sorted({int(value["broker"]) for value in notices.values} & self._context.brokers.keys()):
             for replica in self._context.replicas_on([broker_id]):
                 if replica.name in self._context.leadership and replica.name.topic not in self._context.deleting:
-                    parts.outbox.leader_and_isr([broker_id], replica.name)
-        parts.outbox.flush()
-        await parts.store.delete(notices.paths)
+                    dependencies.outbox.leader_and_isr([broker_id], replica.name)
+        dependencies.outbox.flush()
+        await dependencies.store.delete(notices.paths)
 
     async def leaders_answered(self, broker_id: int, request: LeaderAndIsr, response: LeaderAndIsrResponse) -> None:
         """Learn from a broker's answer which of its replicas are on a failed disk."""
@@ -153,36 +155,38 @@ class Liveness:
             and all(end.name in context.log_ends.get(each, ()) for each in context.assignment(end.name).replicas)
         ]
         if told:
-            await self._parts.partitions.move(told, PartitionState.ONLINE)
+            await self._dependencies.partitions.move(told, PartitionState.ONLINE)
 
     def _open(self, broker: BrokerInfo) -> None:
         self._context.brokers[broker.broker_id] = broker
-        self._parts.channels.open(broker)
+        self._dependencies.channels.open(broker)
 
     def _forget(self, broker_id: int) -> None:
         del self._context.brokers[broker_id]
         self._context.shutting_down.discard(broker_id)
         self._context.offline.pop(broker_id, None)
         self._context.log_ends.pop(broker_id, None)
-        self._parts.channels.close([broker_id])
+        self._dependencies.channels.close([broker_id])
 
     async def _bring_up(self, came: Mapping[int, BrokerInfo]) -> None:
         if not came:
             return
-        context, parts = self._context, self._parts
-        await publish_broker_epochs(parts, {**context.brokers, **came})
+        context, dependencies = self._context, self._dependencies
+        await publish_broker_epochs(dependencies, {**context.brokers, **came})
         for broker_id in sorted(came):
             self._open(came[broker_id])
-        parts.outbox.update_metadata()
-        parts.outbox.everything(came)
-        parts.outbox.flush()
+        dependencies.outbox.update_metadata()
+        dependencies.outbox.everything(came)
+        dependencies.outbox.flush()
         await self._move(_on(context.replicas(context.partitions_kept()), came), ReplicaState.ONLINE)
-        await parts.partitions.elect_where_nobody_leads()
+        await dependencies.partitions.elect_where_nobody_leads()
 
     async def _move(self, replicas: Iterable[PartitionAndReplica], target: ReplicaState) -> None:
         """Move the replicas that may be moved; the others are being deleted."""
         state = self._context.replica_state
-        await self._parts.replicas.move([each for each in replicas if (state(each), target) in REPLICA_MOVES], target)
+        await self._dependencies.replicas.move(
+            [each for each in replicas if (state(each), target) in REPLICA_MOVES], target
+        )
 
 
 def _on(replicas: Iterable[PartitionAndReplica], brokers: Collection[int]) -> list[PartitionAndReplica]:

@@ -19,7 +19,7 @@ from sparklog.controller.shutdown import shut_down
 class Operations:
     """The operations of one controller, from its election to its end."""
 
-    parts: ControllerDependencies
+    dependencies: ControllerDependencies
     reassignment: Reassignments
     deletion: TopicDeletion
     elections: Elections
@@ -42,14 +42,14 @@ class Operations:
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
         """Move leaderships away from the broker. Return the partitions that it still leads."""
-        return await shut_down(self.parts, broker_id=broker_id, broker_epoch=broker_epoch)
+        return await shut_down(self.dependencies, broker_id=broker_id, broker_epoch=broker_epoch)
 
 
-def begin_operations(parts: ControllerDependencies) -> Operations:
-    deletion = TopicDeletion(parts)
+def begin_operations(dependencies: ControllerDependencies) -> Operations:
+    deletion = TopicDeletion(dependencies)
     return Operations(
-        parts=parts,
-        reassignment=Reassignments(parts, is_marked=deletion.is_marked),
+        dependencies=dependencies,
+        reassignment=Reassignments(dependencies, is_marked=deletion.is_marked),
         deletion=deletion,
-        elections=Elections(parts),
+        elections=Elections(dependencies),
     )

@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 class Elections(ControllerOperation):
     """The elections of one controller, from its election to its end."""
 
-    def __init__(self, parts: ControllerDependencies) -> None:
-        config = parts.config
-        self._context = parts.context
-        self._store = parts.store
-        self._partitions = parts.partitions
+    def __init__(self, dependencies: ControllerDependencies) -> None:
+        config = dependencies.config
+        self._context = dependencies.context
+        self._store = dependencies.store
+        self._partitions = dependencies.partitions
         self._percentage = config.leader_imbalance_per_broker_percentage
         if config.auto_leader_rebalance_enable:
             self.interval_s = config.leader_imbalance_check_interval_seconds

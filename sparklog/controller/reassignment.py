@@ -128,14 +128,14 @@ def _check_target(
 class Reassignments(ControllerOperation):
     """The reassignments of one controller, from its election to its end."""
 
-    def __init__(self, parts: ControllerDependencies, *, is_marked: Callable[[str], bool]) -> None:
+    def __init__(self, dependencies: ControllerDependencies, *, is_marked: Callable[[str], bool]) -> None:
         """`is_marked`: whether a topic is to be deleted, in which case no new move of it begins."""
-        self._context = parts.context
-        self._store = parts.store
-        self._outbox = parts.outbox
-        self._note = parts.note
-        self._partitions = parts.partitions
-        self._replicas = parts.replicas
+        self._context = dependencies.context
+        self._store = dependencies.store
+        self._outbox = dependencies.outbox
+        self._note = dependencies.note
+        self._partitions = dependencies.partitions
+        self._replicas = dependencies.replicas
         self._is_marked = is_marked
 
     async def ask(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:

@@ -21,24 +21,28 @@ from sparklog.controller.epoch_publication import publish_broker_epochs
 from sparklog.controller.states import PartitionState, ReplicaState
 
 
-async def shut_down(parts: ControllerDependencies, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
+async def shut_down(
+    dependencies: ControllerDependencies, *, broker_id: int, broker_epoch: int
+) -> tuple[TopicPartition, ...]:
     """Shut a broker down; return the partitions that it still leads.
 
     Raises BrokerNotAvailable or StaleBrokerEpoch, or what the state machines raise.
     """
-    context = parts.context
+    context = dependencies.context
     broker = context.brokers.get(broker_id)
     if broker is None:
         raise BrokerNotAvailable(f"broker {broker_id} is not registered")
     if broker_epoch < broker.epoch:
         raise StaleBrokerEpoch(f"broker {broker_id} is at epoch {broker.epoch} by now, not at {broker_epoch}")
     context.shutting_down.add(broker_id)
-    await publish_broker_epochs(parts, context.brokers)
+    await publish_broker_epochs(dependencies, context.brokers)
     shared = _shared(context, broker_id)
-    await parts.partitions.move(_led(context, shared, broker_id), PartitionState.ONLINE, Election.CONTROLLED_SHUTDOWN)
+    await dependencies.partitions.move(
+        _led(context, shared, broker_id), PartitionState.ONLINE, Election.CONTROLLED_SHUTDOWN
+    )
     led = set(_led(context, shared, broker_id))
     followed = [PartitionAndReplica(name, broker_id) for name in shared if name not in led]
-    await parts.replicas.move(followed, ReplicaState.OFFLINE)
+    await dependencies.replicas.move(followed, ReplicaState.OFFLINE)
     return tuple(_led(context, shared, broker_id))
 
 

@@ -94,13 +94,13 @@ class GroupRequest(Protocol[Response_co]):
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """A partition that this broker leads; `host` is None while the partition is being loaded."""
+class _LedPartition:
+    """A partition that this broker leads; `runtime` is None while the partition is being loaded."""
 
     leader_epoch: int
     led_since: int
     """`led_since` of the partition at the load. A different value now means that leadership was lost in between."""
-    host: CoordinatorRuntime | None = None
+    runtime: CoordinatorRuntime | None = None
     failed: NotCoordinator | None = None
     """Why the load failed. Only a change of leader or a restart clears it."""
 
@@ -137,7 +137,7 @@ class GroupCoordinator:
         self._slices = slices
         self._call_later = call_later
         self._on_generation = on_generation
-        self._places: dict[int, _Place] = {}
+        self._led: dict[int, _LedPartition] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -160,22 +160,22 @@ class GroupCoordinator:
 
     def load(self, partition: int, leader_epoch: int) -> None:
         """Start loading a partition of the offsets topic that this broker leads in this epoch."""
-        place = self._places.get(partition)
-        if place is not None and place.leader_epoch >= leader_epoch:
+        led = self._led.get(partition)
+        if led is not None and led.leader_epoch >= leader_epoch:
             return
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
-        if place is not None and replica is not None and place.led_since == replica.partition.led_since:
-            place.leader_epoch = leader_epoch
+        if led is not None and replica is not None and led.led_since == replica.partition.led_since:
+            led.leader_epoch = leader_epoch
             return
         self.unload(partition)
         if replica is None or not replica.partition.is_leader:
             return
-        place = _Place(leader_epoch, replica.partition.led_since)
-        self._places[partition] = place
+        led = _LedPartition(leader_epoch, replica.partition.led_since)
+        self._led[partition] = led
         if replica.log.log_start_offset == replica.log.log_end_offset:
-            self._serve(place, self._new_shard(), replica)
+            self._serve(led, self._new_shard(), replica)
             return
-        task = asyncio.get_running_loop().create_task(self._load(partition, place, replica))
+        task = asyncio.get_running_loop().create_task(self._load(partition, led, replica))
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
@@ -186,10 +186,10 @@ class GroupCoordinator:
 
     def unload(self, partition: int) -> None:
         """Drop the groups of a partition that this broker no longer leads, and answer their waiting requests."""
-        place = self._places.pop(partition, None)
-        if place is not None and place.host is not None:
-            place.host.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
-        if place is not None:
+        led = self._led.pop(partition, None)
+        if led is not None and led.runtime is not None:
+            led.runtime.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
+        if led is not None:
             self._waiting.check(TopicPartition(OFFSETS_TOPIC, partition))  # lets a waiting load end
 
     def stop(self) -> None:
@@ -197,15 +197,15 @@ class GroupCoordinator:
         self._is_stopped = True
         for task in self._forgetting:
             task.cancel()
-        for partition in tuple(self._places):
+        for partition in tuple(self._led):
             self.unload(partition)
 
     def _new_shard(self) -> Shard:
         return Shard(self._config, self._topics, self._new_id)
 
-    async def _load(self, partition: int, place: _Place, replica: Replica) -> None:
+    async def _load(self, partition: int, led: _LedPartition, replica: Replica) -> None:
         def is_wanted() -> bool:
-            return self._places.get(partition) is place
+            return self._led.get(partition) is led
 
         started_ms = self._clock.monotonic_ms()
         end_offset = replica.log.log_end_offset
@@ -216,21 +216,21 @@ class GroupCoordinator:
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
                 logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error, exc_info=trace)
-                place.failed = NotCoordinator(f"{OFFSETS_TOPIC}-{partition} cannot be read")
+                led.failed = NotCoordinator(f"{OFFSETS_TOPIC}-{partition} cannot be read")
             return
         if is_wanted():
             took_ms = self._clock.monotonic_ms() - started_ms
             logger.info("read %s of %s-%d in %d ms", done, OFFSETS_TOPIC, partition, took_ms)
-            await self._begin(self._serve(place, shard, replica))
+            await self._begin(self._serve(led, shard, replica))
 
-    async def _begin(self, host: CoordinatorRuntime) -> None:
+    async def _begin(self, runtime: CoordinatorRuntime) -> None:
         async def begin_some(group_ids: Sequence[str]) -> None:
-            host.begin(group_ids)
+            runtime.begin(group_ids)
 
         def weigh(group_id: str) -> int:
-            return 1 + len(host.shard.groups[group_id].members) + len(host.shard.offsets.of(group_id))
+            return 1 + len(runtime.shard.groups[group_id].members) + len(runtime.shard.offsets.of(group_id))
 
-        await self._slices.each(in_parts(tuple(host.shard.groups), weigh, MOST_REMOVED), begin_some)
+        await self._slices.each(in_parts(tuple(runtime.shard.groups), weigh, MOST_REMOVED), begin_some)
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
         """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
@@ -242,21 +242,21 @@ class GroupCoordinator:
             if await self._waiting.wait([replica.partition.name], attempt, LOOK_AGAIN_MS):
                 return
 
-    def _serve(self, place: _Place, shard: Shard, replica: Replica) -> CoordinatorRuntime:
-        log = PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
+    def _serve(self, led: _LedPartition, shard: Shard, replica: Replica) -> CoordinatorRuntime:
+        log = PartitionLog(replica.partition.name, led.led_since, self._replicas, self._waiting, self._config)
         call_later = self._call_later or asyncio.get_running_loop().call_later
 
         def tell(records: Sequence[CoordinatorRecord]) -> None:
             for begun in generations(records, shard.groups):
                 self._on_generation(begun)
 
-        place.host = host = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
-        return host
+        led.runtime = runtime = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
+        return runtime
 
     @property
     def waiting(self) -> int:
         """Number of requests not answered yet."""
-        return sum(host.waiting for host in self._hosts())
+        return sum(runtime.waiting for runtime in self._runtimes())
 
     def partition_for(self, group_id: str) -> int:
         """Return the number of the offsets topic's partition that a group belongs to.
@@ -278,54 +278,54 @@ class GroupCoordinator:
             except KafkaError as error:
                 raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
 
-    async def _host(self, group_id: str) -> CoordinatorRuntime:
+    async def _runtime(self, group_id: str) -> CoordinatorRuntime:
         """Return the runtime of a group's shard.
 
         Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId.
         """
         self._check_serves()
         await self.ensure_topic()
-        return self._host_of(self.partition_for(group_id))
+        return self._runtime_of(self.partition_for(group_id))
 
     def _check_serves(self) -> None:
         if self._is_stopped:
             raise NotCoordinator("this broker is stopping")
 
-    def _host_of(self, partition: int) -> CoordinatorRuntime:
+    def _runtime_of(self, partition: int) -> CoordinatorRuntime:
         self._check_serves()  # the broker may have stopped while the topic was created
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.partition.is_leader:
             self.unload(partition)
             raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")
-        if partition not in self._places:
+        if partition not in self._led:
             self.load(partition, replica.partition.leader_epoch)
-        place = self._places[partition]
-        if place.failed is not None:
-            raise place.failed
-        if place.host is None:
+        led = self._led[partition]
+        if led.failed is not None:
+            raise led.failed
+        if led.runtime is None:
             raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{partition} is being read")
-        return place.host
+        return led.runtime
 
     async def _answer(
         self, group_id: str, request: GroupRequest[Response], ask: Callable[[CoordinatorRuntime], Awaitable[Response]]
     ) -> Response:
         try:
-            return await ask(await self._host(group_id))
+            return await ask(await self._runtime(group_id))
         except KafkaError as error:
             return request.refused(error)
 
     async def _decide(self, group_id: str, request: GroupRequest[Response], decide: Decide[Response]) -> Response:
-        def ask(host: CoordinatorRuntime) -> Awaitable[Response]:
-            return host.ask(lambda ticket, now_ms: decide(host.shard, ticket, now_ms))
+        def ask(runtime: CoordinatorRuntime) -> Awaitable[Response]:
+            return runtime.ask(lambda ticket, now_ms: decide(runtime.shard, ticket, now_ms))
 
         return await self._answer(group_id, request, ask)
 
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
-        async def ask(host: CoordinatorRuntime) -> JoinGroupResponse:
-            matches = await self._match(host.shard.to_match(request.group_id))
-            return await host.ask(lambda ticket, now: host.shard.join(request, ticket, now, matches))
+        async def ask(runtime: CoordinatorRuntime) -> JoinGroupResponse:
+            matches = await self._match(runtime.shard.to_match(request.group_id))
+            return await runtime.ask(lambda ticket, now: runtime.shard.join(request, ticket, now, matches))
 
         return await self._answer(request.group_id, request, ask)
 
@@ -341,9 +341,9 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        async def ask(host: CoordinatorRuntime) -> ConsumerGroupHeartbeatResponse:
-            matches = await self._match(host.shard.to_match(request.group_id, request.subscribed_topic_regex))
-            return await host.ask(lambda _, now: host.shard.consumer_heartbeat(request, now, matches))
+        async def ask(runtime: CoordinatorRuntime) -> ConsumerGroupHeartbeatResponse:
+            matches = await self._match(runtime.shard.to_match(request.group_id, request.subscribed_topic_regex))
+            return await runtime.ask(lambda _, now: runtime.shard.consumer_heartbeat(request, now, matches))
 
         return await self._answer(request.group_id, request, ask)
 
@@ -356,8 +356,8 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.commit(request, now))
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        async def fetch(host: CoordinatorRuntime) -> OffsetFetchResponse:
-            return host.fetch_offsets(request)
+        async def fetch(runtime: CoordinatorRuntime) -> OffsetFetchResponse:
+            return runtime.fetch_offsets(request)
 
         return await self._answer(request.group_id, request, fetch)
 
@@ -371,19 +371,19 @@ class GroupCoordinator:
         next deletes the rest.
         """
         if OFFSETS_TOPIC in ids:
-            for partition in tuple(self._places):
+            for partition in tuple(self._led):
                 self.unload(partition)
 
         def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.delete_topics(ids, group_ids)
 
-        async def forget(host: CoordinatorRuntime) -> None:
-            while not host.is_closed:
-                if await self._remove(host, decide):
+        async def forget(runtime: CoordinatorRuntime) -> None:
+            while not runtime.is_closed:
+                if await self._remove(runtime, decide):
                     return
                 await asyncio.sleep(RETRY_MS / 1000)
 
-        await asyncio.gather(*map(forget, self._hosts()))
+        await asyncio.gather(*map(forget, self._runtimes()))
 
     async def expire(self) -> None:
         """Delete the offsets that have expired."""
@@ -392,8 +392,8 @@ class GroupCoordinator:
         def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.expire(now_ms, group_ids)
 
-        for host in self._hosts():
-            await self._remove(host, decide)
+        for runtime in self._runtimes():
+            await self._remove(runtime, decide)
 
     def forget_topics(self, ids: Mapping[str, UUID]) -> None:
         """Start `delete_topics` without waiting for its end."""
@@ -402,7 +402,7 @@ class GroupCoordinator:
         task.add_done_callback(self._forgetting.discard)
 
     async def _remove(
-        self, host: CoordinatorRuntime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
+        self, runtime: CoordinatorRuntime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
         """Carry out a decision about all groups for some groups at a time; return whether all could be written.
 
@@ -412,30 +412,30 @@ class GroupCoordinator:
         async def remove_some(group_ids: Sequence[str]) -> None:
             while True:
                 await self._slices.give_way()  # the partitions of the offsets topic take turns
-                decision = decide(host.shard, group_ids)
-                await host.do(decision)
+                decision = decide(runtime.shard, group_ids)
+                await runtime.do(decision)
                 if len(decision.records) < MOST_REMOVED:
                     return
 
         def weigh(group_id: str) -> int:
-            return 1 + len(host.shard.offsets.of(group_id))
+            return 1 + len(runtime.shard.offsets.of(group_id))
 
         try:
-            await self._slices.each(in_parts(tuple(host.shard.groups), weigh, MOST_REMOVED), remove_some)
+            await self._slices.each(in_parts(tuple(runtime.shard.groups), weigh, MOST_REMOVED), remove_some)
         except KafkaError as error:
             logger.error("offsets could not be removed, and will be next time: %s", error)
             return False
         return True
 
-    def _hosts(self) -> Sequence[CoordinatorRuntime]:
-        return [place.host for place in self._places.values() if place.host is not None]
+    def _runtimes(self) -> Sequence[CoordinatorRuntime]:
+        return [led.runtime for led in self._led.values() if led.runtime is not None]
 
     # Groups
 
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
-        hosts, failed = await self._committed()
-        shards = [host.shard for host in hosts]
+        runtimes, failed = await self._committed()
+        shards = [runtime.shard for runtime in runtimes]
         parts = ((shard, some) for shard in shards for some in of_many(tuple(shard.groups.values()), PART))
 
         async def list_some(part: tuple[Shard, Sequence[Group]]) -> None:
@@ -445,23 +445,23 @@ class GroupCoordinator:
         if sum(len(shard.groups) for shard in shards) > PART:
             await self._slices.give_way()  # others that list all groups have their turn, too
         await self._slices.each(parts, list_some)
-        is_loading = any(place.host is None and place.failed is None for place in self._places.values())
+        is_loading = any(led.runtime is None and led.failed is None for led in self._led.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
         return ListGroupsResponse(error=error or failed, groups=groups)
 
     async def _committed(self) -> tuple[Sequence[CoordinatorRuntime], KafkaError | None]:
         """Return the runtimes whose groups are committed, and an error if those of others are not and may be lost."""
 
-        async def wait(host: CoordinatorRuntime) -> KafkaError | None:
+        async def wait(runtime: CoordinatorRuntime) -> KafkaError | None:
             try:
-                await host.committed()
+                await runtime.committed()
             except KafkaError as error:
                 return error
             return None
 
-        hosts = self._hosts()
-        errors = await asyncio.gather(*map(wait, hosts))
-        committed = [host for host, error in zip(hosts, errors, strict=True) if error is None]
+        runtimes = self._runtimes()
+        errors = await asyncio.gather(*map(wait, runtimes))
+        committed = [runtime for runtime, error in zip(runtimes, errors, strict=True) if error is None]
         return committed, next((error for error in errors if error is not None), None)
 
     async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
@@ -481,9 +481,9 @@ class GroupCoordinator:
     async def _describe(
         self, group_id: str, alone: GroupRequest[Response], describe: Callable[[Shard, Any], Response]
     ) -> Response:
-        async def ask(host: CoordinatorRuntime) -> Response:
-            await host.committed()
-            return describe(host.shard, alone)
+        async def ask(runtime: CoordinatorRuntime) -> Response:
+            await runtime.committed()
+            return describe(runtime.shard, alone)
 
         return await self._answer(group_id, alone, ask)
 

@@ -56,7 +56,7 @@ from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 50
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
-Wanted = dict[TopicPartition, FetchPartition]
+FetchPartitions = dict[TopicPartition, FetchPartition]
 logger = logging.getLogger(__name__)
 
 
@@ -150,9 +150,9 @@ class LeaderFetcher:
 
     # Asking
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> FetchPartitions:
         now = asyncio.get_running_loop().time()
-        wanted: Wanted = {}
+        wanted: FetchPartitions = {}
         for part in tuple(self._parts.values()):
             replica = self._replicas.find(part.name)
             if replica is None:  # its disk has failed
@@ -192,7 +192,7 @@ class LeaderFetcher:
             async with asyncio.timeout_at(due):
                 await self._woken.wait()
 
-    async def _ask(self, wanted: Wanted) -> ReplicaFetchResponse | None:
+    async def _ask(self, wanted: FetchPartitions) -> ReplicaFetchResponse | None:
         """Return the leader's response; None if there was none, after the pause that follows an error."""
         poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request(wanted)))
         try:
@@ -211,7 +211,7 @@ class LeaderFetcher:
             await self._failed(error)
         return None
 
-    def _request(self, wanted: Wanted) -> ReplicaFetch:
+    def _request(self, wanted: FetchPartitions) -> ReplicaFetch:
         config = self._context.config
         changes = self._requests.next(wanted)
         wait_ms = config.replica_fetch_wait_max_ms
@@ -240,7 +240,7 @@ class LeaderFetcher:
 
     # Writing
 
-    async def _take(self, wanted: Wanted, response: ReplicaFetchResponse) -> None:
+    async def _take(self, wanted: FetchPartitions, response: ReplicaFetchResponse) -> None:
         for got in response.partitions:
             part, replica, asked = self._parts.get(got.name), self._replicas.find(got.name), wanted.get(got.name)
             if part is None or replica is None or asked is None or not self._is_as_asked(part, replica, asked):

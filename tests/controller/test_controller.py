@@ -267,12 +267,12 @@ async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothin
     assert world.state(T0).leader == 2
     before = world.state(T0)
     later = MemoryStore(world.tree)
-    zombie.parts.store._store = later
+    zombie.dependencies.store._store = later
 
     with pytest.raises(ControllerMoved):
-        await zombie.parts.replicas.move([PartitionAndReplica(T0, 3)], ReplicaState.OFFLINE)
+        await zombie.dependencies.replicas.move([PartitionAndReplica(T0, 3)], ReplicaState.OFFLINE)
     with pytest.raises(ControllerMoved):
-        await zombie.parts.partitions.move([T0], PartitionState.ONLINE)
+        await zombie.dependencies.partitions.move([T0], PartitionState.ONLINE)
 
     assert world.state(T0) == before
     assert {1} < {broker.broker_id for broker in world.controllers()}

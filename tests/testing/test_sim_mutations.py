@@ -241,7 +241,7 @@ def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None
     """A new controller does not ask which lives of brokers the last one knew: as in Apache Kafka."""
 
     async def look(self: Liveness) -> None:
-        parts = self._parts
+        parts = self._dependencies
         for broker in (await parts.store.read(liveness.read_brokers, parts.watching)).values():
             self._open(broker)
         await liveness.publish_broker_epochs(parts, parts.context.brokers)

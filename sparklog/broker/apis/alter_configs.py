@@ -90,7 +90,7 @@ class OfResource(Protocol):
     def resource(self) -> ConfigResource: ...
 
 
-Wanted = TypeVar("Wanted", bound=OfResource)
+Requested = TypeVar("Requested", bound=OfResource)
 Revise = Callable[[Topic], Mapping[str, str]]
 """Returns a topic's new overrides, given the present topic."""
 ReviseBroker = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -131,9 +131,9 @@ async def alter(request: AlterConfigsRequest, *, topics: Topics) -> AlterConfigs
 
 async def _alter_each(
     topics: Topics,
-    wanted: Sequence[Wanted],
-    revision: Callable[[Wanted], Revise],
-    broker_revision: Callable[[Wanted], ReviseBroker],
+    wanted: Sequence[Requested],
+    revision: Callable[[Requested], Revise],
+    broker_revision: Callable[[Requested], ReviseBroker],
     *,
     validate_only: bool,
 ) -> list[ResourceResult]:

@@ -45,7 +45,7 @@ async def _make_groups(broker: RunningBroker) -> None:
     groups = broker.node.broker.services.groups
     for number in range(MANY):
         group = ClassicGroup(group_id=f"g{number}")
-        (await groups._host(group.group_id)).shard.groups[group.group_id] = group
+        (await groups._runtime(group.group_id)).shard.groups[group.group_id] = group
 
 
 @pytest.mark.parametrize("version", [3, 5])
@@ -86,14 +86,14 @@ async def _commit(broker: RunningBroker, topic: str) -> None:
     topic_id = services.metadata.get(topic).topic_id
     value = OffsetValue(offset=1, commit_timestamp_ms=0, topic_id=topic_id)
     for number in range(MANY):
-        shard = (await services.groups._host(f"g{number}")).shard
+        shard = (await services.groups._runtime(f"g{number}")).shard
         for partition in range(1 if number else 3_000):
             shard.replay(CoordinatorRecord(OffsetKey(group_id=f"g{number}", topic=topic, partition=partition), value))
 
 
 def offsets_left(broker: RunningBroker) -> int:
     """How many groups have offsets."""
-    return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups._hosts())
+    return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups._runtimes())
 
 
 def test_others_have_their_turn_while_a_group_with_many_offsets_is_deleted(broker: RunningBroker) -> None:
@@ -102,7 +102,7 @@ def test_others_have_their_turn_while_a_group_with_many_offsets_is_deleted(broke
     with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire, most_calls(broker) as most:
         results = wire.send(DELETE_GROUPS, 1, groups_names=["deleted", "missing"]).results
     assert [(each.group_id, each.error_code) for each in results] == [("deleted", 0), ("missing", 69)]
-    [host] = {broker.run(broker.node.broker.services.groups._host("deleted"))}
+    [host] = {broker.run(broker.node.broker.services.groups._runtime("deleted"))}
     assert not host.shard.offsets.of("deleted")
     assert "deleted" not in host.shard.groups
     assert most.calls < MOST_CALLS / 3, most
@@ -126,7 +126,7 @@ def test_others_have_their_turn_while_a_partition_of_many_members_is_loaded() ->
         before = broker.run(_replay(broker, records, is_written=True))
         with most_calls(broker) as most:
             broker.run(_load_again(groups))
-        [host] = groups._hosts()
+        [host] = groups._runtimes()
         assert host is not before
         assert len(host.shard.groups) == 2_000
         assert len(host._timers) == 20_000
@@ -143,7 +143,7 @@ async def _replay(
     broker: RunningBroker, records: list[CoordinatorRecord], *, is_written: bool = False
 ) -> CoordinatorRuntime:
     """Into the shard of the first record's group."""
-    host = await broker.node.broker.services.groups._host(records[0].key.group_id)
+    host = await broker.node.broker.services.groups._runtime(records[0].key.group_id)
     if is_written:
         for record in records:
             await host.do(Decision(records=[record]))
@@ -154,7 +154,7 @@ async def _replay(
 
 
 async def _load_again(groups: GroupCoordinator) -> None:
-    epoch = groups._places[0].leader_epoch
+    epoch = groups._led[0].leader_epoch
     groups.unload(0)
     groups.load(0, epoch)
     await groups.loaded()
