@@ -141,6 +141,8 @@ class Log:
         log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))
         log._writer.open(loading.dropped)
         log._snapshots.tidy()
+        if compacted_to is None and not loading.clean:
+            log.flush()  # the next start knows where checkpoints end, and must not take accepted gaps for holes
         return log
 
     def claim(self, topic_id: uuid.UUID) -> None:

@@ -15,7 +15,7 @@ from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
-from support.logs.builders import START_MS, batch, topic_config
+from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
 from support.logs.replacements import FOLDER, clean
 
 NAME = TopicPartition("orders", 0)
@@ -104,6 +104,34 @@ class TestCleanedOffset:
             again.get(NAME)
         again.close()
         assert read_offsets(crashed, self.CHECKPOINT) == {NAME: 27}
+
+    @pytest.mark.parametrize(
+        "lost",
+        [
+            {"recovery-point-offset-checkpoint": None},
+            {"recovery-point-offset-checkpoint": b"0\n"},
+            {"cleaner-offset-checkpoint": None, "recovery-point-offset-checkpoint": b"0\n1\norders 0 0\n"},
+            {"cleaner-offset-checkpoint": b"?", "recovery-point-offset-checkpoint": b"0\n1\norders 0 0\n"},
+            {"cleaner-offset-checkpoint": b"", "recovery-point-offset-checkpoint": b"0\n1\norders 0 0\n"},
+        ],
+        ids=["gone", "cut", "cleaner's gone", "cleaner's unreadable", "cleaner's empty"],
+    )
+    def test_the_gaps_of_compaction_are_no_holes_after_checkpoints_were_lost(
+        self, fs: MemoryFs, log: Log, lost: dict[str, bytes | None]
+    ) -> None:
+        """Neither at the next start, nor at those after it: the process is killed each time."""
+        sources = log.describe()[:3]
+        clean(fs, log, 0, 3)
+        log.set_cleaned_offset(sources[-1].base_offset, log.describe()[:1])
+        expected = offsets_in(read_all(log))
+        assert len(expected) < log.log_end_offset
+        for name, content in lost.items():
+            fs.damage(f"/logs/{name}", content)
+        for _ in range(3):
+            fs = fs.kill()
+            again = self.start(fs).get(NAME)
+            assert again
+            assert offsets_in(read_all(again)) == expected
 
     def test_a_hole_that_a_crash_tears_does_not_pass_for_the_cleaners(self, log: Log) -> None:
         log.set_cleaned_offset(48, ())

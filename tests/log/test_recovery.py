@@ -60,7 +60,7 @@ def recover(fs: MemoryFs, **how: object) -> Log:
 class TestUncleanStop:
     def test_a_whole_log_stays_whole(self, fs: MemoryFs) -> None:
         before = {name: file_content(fs, path(name)) for name in fs.list(FOLDER)}
-        log = recover(fs)
+        log = recover(fs, compacted_to=0)
         assert offsets_in(read_all(log)) == list(range(36))
         assert log.recovery_point == 0
         log.close()

@@ -91,6 +91,10 @@ class OffsetCheckpoint:
         """Return the offsets; empty if there is no file. Raises CorruptCheckpoint or OSError."""
         return read_offsets(self._fs, self._path)
 
+    def has_content(self) -> bool:
+        """Return whether the file is there and not empty. Raises OSError."""
+        return _has_content(self._fs, self._path)
+
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file. Raises OSError."""
         lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
@@ -118,7 +122,7 @@ class LeaderEpochCheckpoint:
 
     def has_content(self) -> bool:
         """Return whether the file is there and not empty: it is written before the recovery point rises."""
-        return self._fs.exists(self._path) and bool(read_file(self._fs, self._path))
+        return _has_content(self._fs, self._path)
 
     def write(self, epochs: LeaderEpochs) -> None:
         """Replace the file. Raises OSError."""
@@ -233,6 +237,10 @@ class CleanShutdownMarker:
 def _format(lines: Iterable[str]) -> bytes:
     rows = list(lines)
     return "".join(f"{row}\n" for row in (str(_VERSION), str(len(rows)), *rows)).encode()
+
+
+def _has_content(fs: ReadFs, path: str) -> bool:
+    return fs.exists(path) and bool(read_file(fs, path))
 
 
 def _read_rows(fs: ReadFs, path: str, *, fields: int) -> list[list[str]]:

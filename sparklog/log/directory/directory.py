@@ -63,7 +63,8 @@ class LogDirectory:
         self._known_recovery_points: dict[TopicPartition, int] = {}
         self._known_log_starts: dict[TopicPartition, int] = {}
         self._cleaned = OffsetCheckpoint(fs, f"{path}/{COMPACTED}")
-        self._known_cleaned: dict[TopicPartition, int] = {}
+        self._known_cleaned: dict[TopicPartition, int] | None = None
+        """None: the checkpoint is missing or unreadable, so any partition may have been compacted."""
         self._configs = TopicConfigCheckpoint(fs, path)
         self.kept_configs = self._written_configs = KeptConfigs()
         """Copies of the configurations of the topics with folders here."""
@@ -107,7 +108,7 @@ class LogDirectory:
         self.was_clean = self._marker.take()
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
-        self._known_cleaned = _read_or_do_without(self._cleaned.read, {})
+        self._known_cleaned = _read_or_do_without(self._cleaned.read, None) if self._cleaned.has_content() else None
         self.kept_configs = self._written_configs = _read_or_do_without(self._configs.read, KeptConfigs())
         found = []
         for name in self._fs.list(self.path):
@@ -130,7 +131,8 @@ class LogDirectory:
 
     def compacted_to(self, name: TopicPartition) -> int | None:
         """Return the offset above which gaps do not come from compaction; None for a partition without checkpoints."""
-        return self._known_cleaned.get(name, 0) if name in self._known_recovery_points else None
+        is_known = self._known_cleaned is not None and name in self._known_recovery_points
+        return (self._known_cleaned or {}).get(name, 0) if is_known else None
 
     def set_aside(self, name: TopicPartition) -> None:
         """Keep the checkpointed values of a partition whose log cannot be used."""
@@ -176,7 +178,8 @@ class LogDirectory:
     def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the compacted offsets if they have changed; otherwise like `write_recovery_points`."""
         with self._writing:
-            kept = {name: offset for name, offset in self._known_cleaned.items() if name in self._damaged}
+            known = self._known_cleaned or {}
+            kept = {name: offset for name, offset in known.items() if name in self._damaged}
             cleaned = kept | {log.partition: offset for log in logs() if (offset := log.compacted_to)}
             if cleaned != self._known_cleaned:
                 self.room.write(COMPACTED, lambda: self._cleaned.write(cleaned))
