@@ -3,8 +3,11 @@
 Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
 cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered:
 with others it cannot know whose records these are, or whether the topic was deleted while it was away. In that case the
-folders stay and a warning is logged. The same applies if this broker had the topic from the store and the store has
-lost no changes since: then the topic was deleted meanwhile.
+folders stay and a warning is logged.
+
+If this broker had the topic from the store, and the store has lost no changes since, the topic was deleted meanwhile.
+Its folders are renamed to `-stray`, as Apache Kafka does: a new topic of that name begins with empty logs. No start
+opens or deletes them. The same happens if the store has another topic of the name by now.
 
 An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
 If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
@@ -27,7 +30,7 @@ from functools import partial
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import BadVersion
+from sparklog.base.errors import BadVersion, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
@@ -54,6 +57,8 @@ def adopt(
 ) -> None:
     """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
     known = set(topics.names())
+    if not has_lost_changes:
+        _set_deleted_stray(logs, topics, known, config.broker_id)
     found: dict[str, dict[int, Log | None]] = {}
     opened = {log.partition: log for log in logs}
     for partition in sorted(logs.partitions):
@@ -69,12 +74,6 @@ def adopt(
             continue
         count = max(partitions) + 1
         topic_id = logs.find_topic_id(name)
-        if not has_lost_changes and logs.find_kept_config(name, topic_id) is not None:
-            logger.warning(
-                "%s: %d partitions are on disk, but the topic was deleted while this broker was away; they stay as "
-                "they are, and are not served: remove their folders, if nobody wants them", name, len(partitions),
-            )  # fmt: skip
-            continue
         if topic_id is None and not any(partitions.values()):
             logger.error("%s: it is not adopted, as none of its %d partitions can be opened", name, len(partitions))
             continue
@@ -95,6 +94,38 @@ def adopt(
         infos = [_led_by(config.broker_id, epochs[number]) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
         logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[str], broker_id: int) -> None:
+    """Rename the folders of topics that this broker had from the store, and that are not in it any more.
+
+    So are those of a topic that is being deleted, except for this broker's replicas, which the controller has deleted.
+    known: the names of the store's topics. A folder without an id counts as that of the topic whose copy is beside it.
+    """
+    gone = {name: copy.topic_id for name, copy in logs.kept_topics.items() if copy.topic_id}
+    marked, replicas = set(topics.marked_deleted()), set()
+    for name in gone.keys() & known:
+        with suppress(NoNode):  # it was deleted right now
+            there = topics.load_assignment(name)
+            if there.topic_id == gone[name] and name not in marked:
+                del gone[name]
+            elif there.topic_id == gone[name]:
+                here = (number for number, each in enumerate(there.partitions) if broker_id in each.replicas)
+                replicas |= {TopicPartition(name, number) for number in here}
+    ids = {log.partition: log.topic_id for log in logs}
+    stray = [
+        name
+        for name in logs.partitions
+        if name.topic in gone and ids.get(name) in (None, gone[name.topic]) and name not in replicas
+    ]
+    if not stray:
+        return
+    logger.warning(
+        "topics were deleted while this broker was away: the folders of %s are renamed to -stray and not served; "
+        "remove them if nobody wants their records", ", ".join(map(str, sorted(stray))),
+    )  # fmt: skip
+    for error in logs.set_stray(stray).values():
+        logger.error("a stray partition keeps its folder: %s", error)
 
 
 def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: BrokerConfig) -> tuple[Overrides, str]:

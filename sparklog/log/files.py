@@ -18,7 +18,7 @@ A second suffix gives the state of the file:
     .swap       complete, and about to replace segments; the replacement is completed after a crash
 
 A folder is `<topic>-<partition>`; a deleted one `<topic>-<partition>.<32 hex digits>-delete` until it is removed.
-Folders of replicas that Kafka is moving (`-future`) or has found not to belong to the broker (`-stray`) are not opened.
+Folders of replicas that Kafka is moving (`-future`), or that do not belong to the broker (`-stray`), are not opened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ CHECKPOINT = ".checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DELETE_FOLDER = "-delete"
-FOREIGN_FOLDERS = ("-future", "-stray")
+STRAY_FOLDER = "-stray"
+FOREIGN_FOLDERS = ("-future", STRAY_FOLDER)
 
 MAX_FOLDER_NAME = 255
 _DIGITS = 20
@@ -93,7 +94,8 @@ def snapshot_of(name: str) -> tuple[int, int] | None:
     return int(offset), int(epoch)
 
 
-def delete_folder_name(folder_name: str, unique: str) -> str:
-    """Return the name of a deleted partition's folder until its removal, cut to `MAX_FOLDER_NAME` characters."""
-    ending = f".{unique}{DELETE_FOLDER}"
+def marked_folder_name(folder_name: str, unique: str, mark: str) -> str:
+    """Return the name of a partition's folder that gets DELETE_FOLDER or STRAY_FOLDER as its mark, cut to
+    `MAX_FOLDER_NAME` characters."""
+    ending = f".{unique}{mark}"
     return folder_name[: MAX_FOLDER_NAME - len(ending)] + ending

@@ -38,7 +38,7 @@ from sparklog.log.directory.checkpoints import PartitionMetadataFile
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
-from sparklog.log.files import delete_folder_name
+from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, SnapshotWriter
@@ -177,16 +177,16 @@ class Log:
         """Refuse all further use and leave the files untouched, because their directory has failed."""
         self._state.disk.offline = self._state.disk.offline or reason
 
-    def rename_for_delete(self) -> str:
+    def rename_for_delete(self, mark: str = DELETE_FOLDER) -> str:
         """Refuse all further use and rename the folder so that the next start deletes it. Return the new folder.
 
-        The caller must flush the names in the log directory.
+        mark: STRAY_FOLDER: no start deletes or opens it. The caller must flush the names in the log directory.
         """
         state = self._state
         with state.files_lock, self._flusher.lock, state.lock, state.disk:
             state.disk.offline = "the log is deleted"
             parent, name = posixpath.split(state.folder)
-            folder = f"{parent}/{delete_folder_name(name, uuid.uuid4().hex)}"
+            folder = f"{parent}/{marked_folder_name(name, uuid.uuid4().hex, mark)}"
             try:
                 self._fs.rename(state.folder, folder)
             except OSError:

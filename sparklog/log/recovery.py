@@ -20,8 +20,8 @@ Gaps between offsets come from compaction and are kept. But if the caller knows 
 (`compacted_to`), a gap above that offset and above the recovery point comes from the crash, and the log ends there;
 also a gap between the log start, where that is known, and the first segment: such a replica has none of its records. A
 gap below the recovery point is always kept, because segments may have been replaced since, even if the leader epochs
-cannot be read and every batch is therefore checked again. If the caller does not know (its checkpoints were lost), every
-gap is kept, and the log is flushed at once: its recovery point then vouches for these gaps at the next start.
+cannot be read and every batch is therefore checked again. If the caller does not know, as after its checkpoints were
+lost, every gap is kept, and the log is flushed at once: its recovery point then covers these gaps at the next start.
 
 Everything is read in pieces: memory does not grow with the size of a segment or with the claims of a broken header.
 """

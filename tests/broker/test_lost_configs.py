@@ -224,8 +224,35 @@ async def test_a_topic_that_was_deleted_while_its_broker_was_away_does_not_come_
     store.multi(Delete(path) for path in subtree(store, "/brokers/topics/t"))
     await one.start(1)
     assert "t" not in one.brokers[1].services.metadata
-    assert "t-0" in one.folders(1)
-    assert "the topic was deleted while this broker was away" in caplog.text
+    assert [name.split(".")[0] for name in one.folders(1) if name.endswith("-stray")] == ["t-0"]
+    assert "topics were deleted while this broker was away" in caplog.text
+    await one.stop(1)
+    await one.start(1)
+    assert [name.split(".")[0] for name in one.folders(1) if name.startswith("t-")] == ["t-0"]
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_a_topic_that_was_deleted_while_its_broker_was_away_leaves_its_name_to_another(
+    one: BrokersOnOneLoop, batch, *, comes_again: bool
+) -> None:
+    await one.start(1)
+    await one.start(2)
+    await one.create("t", [[1, 2]])
+    await one.produce(1, T0, batch([b"a"]))
+    for broker_id in (2, 1):
+        await one.stop(broker_id)
+    store = MemoryStore(one.tree)
+    store.multi(Delete(path) for path in [*subtree(store, "/brokers/topics/t"), *subtree(store, "/config/topics/t")])
+    await one.start(1)
+    if comes_again:
+        await one.create("t", [[1]])
+    await one.start(2)
+    assert [name.split(".")[0] for name in one.folders(2) if name.endswith("-stray")] == ["t-0"]
+    if not comes_again:
+        await one.create("t", [[2, 1]])
+        await one.until_led(T0, 2, isr={1, 2})
+        assert (await one.produce(2, T0, batch([b"b"]))).error is None
+        assert b"a" not in await one.read(2, T0)
 
 
 DELETING = {"log_retention_ms": "1000", "log_retention_bytes": "1000"}

@@ -38,7 +38,7 @@ from sparklog.log.directory.checkpoints import (
 )
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
-from sparklog.log.files import DELETE_FOLDER, delete_folder_name
+from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.log import Log
 
 LOCK = ".lock"
@@ -142,13 +142,13 @@ class LogDirectory:
         """Return whether the partition has been set aside."""
         return name in self._damaged
 
-    def discard(self, name: TopicPartition, due_ms: int) -> None:
-        """Delete a partition that has been set aside. Raises OSError."""
-        folder = f"{self.path}/{delete_folder_name(str(name), uuid.uuid4().hex)}"
+    def discard(self, name: TopicPartition, mark: str) -> str:
+        """Rename the folder of a partition that has been set aside, and return its new path. Raises OSError."""
+        folder = f"{self.path}/{marked_folder_name(str(name), uuid.uuid4().hex, mark)}"
         self._fs.rename(self.folder_of(name), folder)
         self._fs.flush_dir(self.path)
         self._damaged.discard(name)
-        self.expire(folder, due_ms)
+        return folder
 
     def write_recovery_points(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the recovery points of `logs`, the logs of this directory; called once this thread has the lock.

@@ -36,6 +36,7 @@ from sparklog.log.directory.directory import LogDirectory
 from sparklog.log.directory.open_files import NO_LIMIT, OpenFiles
 from sparklog.log.directory.ownership import Ownership
 from sparklog.log.directory.topic_configs import UNLIMITED, KeptConfig, Overrides
+from sparklog.log.files import DELETE_FOLDER, STRAY_FOLDER
 from sparklog.log.log import Log
 from sparklog.log.segment.cache import SegmentCache
 
@@ -306,11 +307,21 @@ class LogManager:
         not deleted; an offline one stays offline. Not finding a partition is an error while a directory has failed,
         because the partition may lie there.
         """
+        return self._take_out(names, DELETE_FOLDER)
+
+    def set_stray(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        """Rename the folders of partitions that do not belong to this broker, as Apache Kafka does, and keep the files.
+
+        Returns the errors as `delete_all` does.
+        """
+        return self._take_out(names, STRAY_FOLDER)
+
+    def _take_out(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
         for name in names:
             try:
-                for directory in self._delete(name):
+                for directory in self._rename(name, mark):
                     touched.setdefault(directory, []).append(name)
             except KafkaStorageError as error:
                 errors[name] = error
@@ -327,20 +338,25 @@ class LogManager:
                     self._directories.set_offline(deleted, str(error))
         return errors
 
-    def _delete(self, name: TopicPartition) -> list[LogDirectory]:
-        """Delete a partition and return the directories that held it. Raises KafkaStorageError, changing nothing."""
+    def _rename(self, name: TopicPartition, mark: str) -> list[LogDirectory]:
+        """Rename a partition's folders and return their directories. Raises KafkaStorageError, changing nothing."""
         log = self._directories.find(name)
         due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
+
+        def renamed(directory: LogDirectory, folder: str) -> None:
+            if mark == DELETE_FOLDER:
+                directory.expire(folder, due_ms)
+
         if log:
             homes = [self._directories.directory_of(log)]
-            homes[0].expire(log.rename_for_delete(), due_ms)
+            renamed(homes[0], log.rename_for_delete(mark))
         else:
             homes = [directory for directory in self._directories.all if directory.is_damaged(name)]
             if self.failed_dirs and (not homes or any(directory.failure for directory in homes)):
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             for directory in homes:
                 with self._directories.guard(directory, reraise=True):
-                    directory.discard(name, due_ms)
+                    renamed(directory, directory.discard(name, mark))
         self._directories.forget(name, was_found=bool(homes))
         return homes
 
