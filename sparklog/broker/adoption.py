@@ -38,11 +38,9 @@ from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import UNLIMITED, Overrides, config_of
+from sparklog.log.directory.topic_configs import LEAP, UNLIMITED, Overrides, config_of
 from sparklog.log.log import Log
 
-LEAP = 100_000
-"""More elections than a partition has between two records; 2^31 epochs leave room for 20,000 leaps."""
 logger = logging.getLogger(__name__)
 
 

@@ -21,7 +21,7 @@ from sparklog.cluster.restored_topics import Restored, restore_topic
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, config_of
+from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, config_of, leap_below
 from sparklog.replica.messages import NO_LEADER
 
 NOT_SURE = -1
@@ -33,6 +33,7 @@ def kept_topic(topic: Topic) -> KeptConfig:
     return KeptConfig(
         topic.topic_id,
         topic.overrides,
+        leap_below(info.leader_epoch for info in topic.partitions),
         partitions={
             number: KeptAssignment(
                 replicas=info.replicas,

@@ -439,6 +439,29 @@ async def test_no_broker_deletes_its_replica_because_the_store_is_an_older_one(t
     assert three.brokers[2].services.logs.get(T0).log_end_offset == 1
 
 
+async def test_a_broker_remembers_the_leader_epochs_that_others_leapt_to(one: BrokersOnOneLoop) -> None:
+    """Broker 3 has no replica. It restores the topic more often than those that have one, and is not there at last."""
+    for broker_id in (1, 2, 3):
+        await one.start(broker_id)
+    await one.create("t", [[1, 2]])
+
+    async def lose_and_start(*broker_ids: int) -> None:
+        for broker_id in list(one.brokers):
+            await one.stop(broker_id)
+        one.lose_store()
+        for broker_id in broker_ids:
+            await one.start(broker_id)
+
+    for _ in range(3):
+        await lose_and_start(3)
+    await lose_and_start(3, 1, 2)
+    await one.until_led(T0, 1, isr={1, 2})
+    before = one.brokers[1].services.replicas.get(T0).partition.leader_epoch
+    await lose_and_start(1, 2)
+    await one.until_led(T0, 1, isr={1, 2})
+    assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > before
+
+
 async def test_a_leader_epoch_leaps_though_the_state_is_changed_meanwhile() -> None:
     tree = MemoryTree()
     store = MemoryStore(tree)

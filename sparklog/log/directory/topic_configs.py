@@ -12,8 +12,8 @@ The cluster store holds a topic's valid configuration and assignment; this file 
 - `store_id` names the store: one with another id has replaced it (cluster/identity.py).
 - `leader_epoch` of a partition is that in which its replicas were learned. Each change of them begins a new leader
   epoch, so the copy with the greater epoch is newer.
-- `leader_epoch` of a topic is there once its epochs have leapt (broker/adoption.py): clients may know it, though no
-  record has it.
+- `leader_epoch` of a topic is there once its epochs have leapt (broker/adoption.py), on whichever broker: clients may
+  know it, though no record has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +34,8 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.checkpoints import CorruptCheckpoint, read_file, replace_file
 
 TOPIC_CONFIGS = "topic-config-checkpoint"
+LEAP = 100_000
+"""More elections than a partition has between two records; 2^31 epochs leave room for 20,000 leaps."""
 _VERSION = 0
 Overrides = Mapping[str, str]
 """A topic's own configuration, by Kafka's keys."""
@@ -103,6 +105,12 @@ class KeptAssignment:
         return self.leader_epoch, len(self.replicas)
 
 
+def leap_below(leader_epochs: Iterable[int]) -> int:
+    """Return the multiple of LEAP that the highest of these has passed; -1 if it has never leapt."""
+    latest = max(leader_epochs, default=-1)
+    return latest // LEAP * LEAP if latest >= LEAP else -1
+
+
 Kept = Mapping[int, KeptAssignment]
 """Assignments by the numbers of a topic's partitions."""
 
@@ -114,7 +122,7 @@ class KeptConfig:
     topic_id: UUID | None
     overrides: Overrides
     leader_epoch: int = -1
-    """The highest one that its partitions have leapt to; -1: they never have."""
+    """A leader epoch that its partitions have leapt to, less than LEAP below the highest; -1: they never have."""
     partitions: Kept = field(default_factory=dict)
     """The partitions that are known; empty in a copy that an earlier version wrote."""
     seen_change: int = 0
@@ -132,7 +140,7 @@ class KeptConfig:
         return KeptConfig(
             self.topic_id,
             before.overrides if is_configured else self.overrides,
-            before.leader_epoch,
+            max(before.leader_epoch, self.leader_epoch),
             partitions,
             before.seen_change if is_configured else seen_change,
         )
