@@ -25,6 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.create_topics import NewTopic
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers, read_header
+from sparklog.testing.memory_fs import PowerCut
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import FaultKind, Nemesis
@@ -79,6 +80,8 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
             except Exception as error:  # noqa: BLE001 - also a simulated client that fails is a finding
                 cluster.report("simulation", repr(error), error)
         for context in loop.errors:
+            if isinstance(context.get("exception"), PowerCut):
+                continue  # the machine has lost its power in the middle of a callback
             cluster.report("exception", f"{context['message']}: {context.get('exception')!r}", context.get("exception"))
     sends = [operation for operation in work.history.operations if type(operation.action).__name__ == "Send"]
     verdict = Verdict(
