@@ -24,7 +24,7 @@ from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc_errors import refuse
-from sparklog.server.grpc_service import SMALL_BYTES, is_large
+from sparklog.server.grpc_service import SMALL_BYTES, check_bytes, is_large
 from sparklog.server.replication_calls import CALLS, ReplicationCall
 from sparklog.v1 import replication_pb2
 
@@ -75,6 +75,7 @@ class ReplicationServicer:
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
         if len(data) <= SMALL_BYTES:
             return call.decode_request(data)
+        check_bytes(call.request_class, data)  # before it waits for others, which would keep its bytes
         return await self._slices.in_thread(partial(call.decode_request, data))
 
     async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:

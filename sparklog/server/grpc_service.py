@@ -173,7 +173,10 @@ def has_large_fields(message_class: Any, data: bytes) -> bool:
 def parse(message_class: Any, data: bytes) -> Any:
     """Parse a message. Raises InvalidRequest if it is invalid, RecordListTooLarge if it exceeds a limit."""
     if len(data) > SMALL_BYTES:
-        _check_fields(message_class, data)
+        size = check_bytes(message_class, data)
+        most = _limits(message_class).fields
+        if size > SMALL_BYTES and _room_left(message_class.DESCRIPTOR, memoryview(data), most) < 0:
+            raise RecordListTooLarge(f"a request of more than {most} fields: send several")
     message = grpc_values.parse(message_class, data)
     for name in _limited_fields(message_class):
         if len(getattr(message, name)) > MAX_TOGETHER:
@@ -191,15 +194,15 @@ def _limited_fields(message_class: Any) -> list[str]:
     )
 
 
-def _check_fields(message_class: Any, data: bytes) -> None:
-    size, most = _checked_bytes(message_class, data), _limits(message_class)
-    if size > most.bytes:
+def check_bytes(message_class: Any, data: bytes) -> int:
+    """Return the size that counts. Raises RecordListTooLarge if it exceeds the limit; takes no time to speak of."""
+    size, most = _checked_bytes(message_class, data), _limits(message_class).bytes
+    if size > most:
         besides, instead = ("", "")
         if message_class is log_pb2.ProduceRequest:
             besides, instead = " besides batches and Arrow", ", or send records as batches or Arrow"
-        raise RecordListTooLarge(f"{size} bytes{besides}: at most {most.bytes} are taken at once; send less{instead}")
-    if size > SMALL_BYTES and _room_left(message_class.DESCRIPTOR, memoryview(data), most.fields) < 0:
-        raise RecordListTooLarge(f"a request of more than {most.fields} fields: send several")
+        raise RecordListTooLarge(f"{size} bytes{besides}: at most {most} are taken at once; send less{instead}")
+    return size
 
 
 def _limits(message_class: Any) -> _Limits:

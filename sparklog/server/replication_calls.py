@@ -48,6 +48,8 @@ class ReplicationCall:
 
     method: str
     request: type
+    request_class: Any
+    """Class of the request's message."""
     encode_request: Callable[[Any], bytes]
     decode_request: Callable[[bytes], Any]
     encode_response: Callable[[Any], bytes]
@@ -68,15 +70,15 @@ def _by_names(
     method: str, request: type, response: type, asked: Differing = _ALIKE, answered: Differing = _ALIKE
 ) -> ReplicationCall:
     described = _METHODS[method]
-    encode_request, decode_request = _both_ways(
-        request, GetMessageClass(described.input_type), asked, grpc_service.parse
-    )
+    request_class = GetMessageClass(described.input_type)
+    encode_request, decode_request = _both_ways(request, request_class, asked, grpc_service.parse)
     encode_response, decode_response = _both_ways(
         response, GetMessageClass(described.output_type), answered, grpc_values.parse
     )
     return ReplicationCall(
         method=method,
         request=request,
+        request_class=request_class,
         encode_request=encode_request,
         decode_request=decode_request,
         encode_response=encode_response,
@@ -115,6 +117,7 @@ CALLS = (
     ReplicationCall(
         method="Fetch",
         request=ReplicaFetch,
+        request_class=replication_pb2.ReplicaFetchRequest,
         encode_request=fetch_messages.encode_fetch,
         decode_request=fetch_messages.decode_fetch,
         encode_response=fetch_messages.encode_fetch_response,
