@@ -149,6 +149,7 @@ async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_part
     with most_calls_of(asyncio.get_running_loop()) as most:
         for request in (order, fetch, election):
             await peers.call(callee.info, request, timeout_ms=PATIENCE_MS)
+        await asyncio.sleep(0)  # the end of this turn, which is counted then
     assert seen == [order, fetch, election]
     assert most.calls < count, most
 
