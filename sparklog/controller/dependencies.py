@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.base.config import BrokerConfig
 from sparklog.cluster.history import Note
@@ -14,6 +14,10 @@ from sparklog.controller.outbox import Outbox
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.controller.replica_machine import ReplicaMachine
 from sparklog.controller.watching import Watching
+from sparklog.runtime.slices import Slices
+
+TOGETHER = 500
+"""Number of a request's partitions that are decided on in one go: a few milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +34,5 @@ class ControllerDependencies:
     replicas: ReplicaMachine
     note: Note
     """Records the decisions."""
+    slices: Slices = field(default_factory=Slices)
+    """A request may name thousands of partitions: they are decided on in slices."""

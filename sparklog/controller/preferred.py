@@ -27,10 +27,11 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.store import Delete, Store
 from sparklog.controller.context import ControllerContext
-from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election, choose_preferred
 from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.states import PartitionState
+from sparklog.runtime.slices import of_many
 
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Elections(ControllerOperation):
         self._context = dependencies.context
         self._store = dependencies.store
         self._partitions = dependencies.partitions
+        self._slices = dependencies.slices
         self._percentage = config.leader_imbalance_per_broker_percentage
         if config.auto_leader_rebalance_enable:
             self.interval_s = config.leader_imbalance_check_interval_seconds
@@ -54,11 +56,16 @@ class Elections(ControllerOperation):
         """Elect leaders of these partitions, or of all. Return for each its leader, or the error."""
         answers: dict[TopicPartition, int | KafkaError] = {}
         electable = []
-        for name in self._context.partitions() if names is None else dict.fromkeys(names):
-            if error := self._refusal(name, is_unclean=is_unclean):
-                answers[name] = error
-            else:
-                electable.append(name)
+
+        async def sort(some: Iterable[TopicPartition]) -> None:
+            for name in some:
+                if error := self._refusal(name, is_unclean=is_unclean):
+                    answers[name] = error
+                else:
+                    electable.append(name)
+
+        wanted = list(self._context.partitions() if names is None else dict.fromkeys(names))
+        await self._slices.each(of_many(wanted, TOGETHER), sort)
         election = Election.UNCLEAN if is_unclean else Election.PREFERRED
         errors = await self._partitions.move(electable, PartitionState.ONLINE, election)
         for name in electable:

@@ -51,11 +51,12 @@ from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.store import Delete, Node, Set, Store
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
 from sparklog.controller.context import ControllerContext, PartitionAndReplica
-from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election
 from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
 from sparklog.controller.states import PartitionState, ReplicaState
+from sparklog.runtime.slices import of_many
 
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
@@ -136,6 +137,7 @@ class Reassignments(ControllerOperation):
         self._note = dependencies.note
         self._partitions = dependencies.partitions
         self._replicas = dependencies.replicas
+        self._slices = dependencies.slices
         self._is_marked = is_marked
 
     async def ask(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
@@ -143,14 +145,19 @@ class Reassignments(ControllerOperation):
         await read_again(self._context, self._store, [name for name in targets if name in self._context.leadership])
         answers: dict[TopicPartition, KafkaError | None] = {}
         planned = {}
-        for name, target in targets.items():
-            try:
-                if target is not None and self._is_marked(name.topic):
-                    raise UnknownTopicOrPartition(f"topic {name.topic!r} is to be deleted")
-                planned[name] = plan(self._context, name, target, may_resize=may_resize)
-                answers[name] = None
-            except KafkaError as error:
-                answers[name] = error
+
+        async def plan_some(some: Iterable[TopicPartition]) -> None:
+            for name in some:
+                target = targets[name]
+                try:
+                    if target is not None and self._is_marked(name.topic):
+                        raise UnknownTopicOrPartition(f"topic {name.topic!r} is to be deleted")
+                    planned[name] = plan(self._context, name, target, may_resize=may_resize)
+                    answers[name] = None
+                except KafkaError as error:
+                    answers[name] = error
+
+        await self._slices.each(of_many(list(targets), TOGETHER), plan_some)
         await self._take_from_request(lambda name, _: name in planned)
         with self._together(planned):
             for name, assignment in planned.items():

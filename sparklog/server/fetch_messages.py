@@ -21,6 +21,7 @@ from sparklog.replica.messages import (
     ReplicaFetch,
     ReplicaFetchResponse,
 )
+from sparklog.server import grpc_service
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.grpc_values import parse, read_error, read_topic_id_bytes
 from sparklog.server.protobuf import bytes_tag, fields_of, varint
@@ -62,7 +63,7 @@ def _fetch_message(part: FetchPartition) -> pb.ReplicaFetchPartition:
 
 
 def decode_fetch(data: bytes) -> ReplicaFetch:
-    message = parse(pb.ReplicaFetchRequest, data)
+    message = grpc_service.parse(pb.ReplicaFetchRequest, data)
     return ReplicaFetch(
         replica_id=message.replica_id,
         broker_epoch=message.broker_epoch,

@@ -153,14 +153,15 @@ class LogServicer:
     async def _begin(self, data: bytes) -> Answering:
         """Do everything that may wait before the append.
 
-        The returned coroutine appends in its first step; with more than `produce.TOGETHER` partitions, the append is
-        already done.
+        The returned coroutine appends in its first step; of a large request, the append is already done.
         """
         services = self.broker.services
+        if len(data) > produce.BYTES_TOGETHER:
+            await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
         correlation_id, translated, refused = await self._translate(data)
         await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
         answering = self._produce(correlation_id, translated, refused)
-        if len(translated.partitions) <= produce.TOGETHER:
+        if not produce.is_appended_in_parts(translated):
             return answering
         answer = start(answering)
         await asyncio.wait([answer])
@@ -183,12 +184,12 @@ class LogServicer:
         if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
             request = parse(log_pb2.ProduceRequest, data)
             if not any(map(_is_encoded_here, request.partitions)):
-                return await self._translate_parsed(request)
+                return await self._translate_parsed(request, len(data))
             del request
         async with self._few_small if is_small else self._large:
-            return await self._translate_parsed(await read_message(log_pb2.ProduceRequest, data))
+            return await self._translate_parsed(await read_message(log_pb2.ProduceRequest, data), len(data))
 
-    async def _translate_parsed(self, request: log_pb2.ProduceRequest) -> Translated:
+    async def _translate_parsed(self, request: log_pb2.ProduceRequest, size: int) -> Translated:
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
@@ -204,7 +205,9 @@ class LogServicer:
                 partition = part.partition if part.HasField("partition") else -1
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
 
-        await self.broker.slices.each_if_many(request.partitions, translate)
+        slices = self.broker.slices
+        each = slices.each if size > produce.BYTES_TOGETHER else slices.each_if_many
+        await each(request.partitions, translate)
         translated = ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,

@@ -1,5 +1,8 @@
 """Calls to other brokers over gRPC (cluster/peers.py): one channel per broker, with TLS if the listeners use it.
 
+A large request is encoded in a thread, and so is a large answer decoded, but for what followers ask: their answers are
+large by their records, which stay as they are.
+
 gRPC reconnects by itself, quickly at first and then at least once a second. Meanwhile a call fails at once, and its
 caller retries. Every call has a deadline, which limits the cost of a broker that hangs.
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,10 +30,13 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.model import BrokerInfo
+from sparklog.runtime.slices import Slices
 from sparklog.server import tls
 from sparklog.server.grpc_errors import ERROR_CODE
-from sparklog.server.grpc_replication import SERVICE
+from sparklog.server.grpc_replication import QUESTIONS, SERVICE
+from sparklog.server.grpc_service import LARGE_ELEMENTS, SMALL_BYTES, is_large
 from sparklog.server.replication_calls import CALLS, ReplicationCall
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
@@ -60,16 +67,17 @@ class GrpcPeers:
         self._config = config
         self._links: dict[int, _Link] = {}
         self._is_closed = False
+        self._slices = Slices()
 
     async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
         call = _CALLS[type(request)]
+        encode = partial(call.encode_request, request)
+        data = await self._slices.in_thread(encode) if _is_large(request) else encode()
         if self._is_closed:
             raise NetworkException("this broker is stopping")
         link = await self._link(broker)
         try:
-            answer = await link.methods[call.request](
-                call.encode_request(request), timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False
-            )
+            answer = await link.methods[call.request](data, timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False)
         except grpc.aio.AioRpcError as failure:
             raise _error_of(failure, broker) from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
@@ -77,6 +85,8 @@ class GrpcPeers:
                 raise
             # Closing a channel cancels the calls that wait on it.
             raise NetworkException(f"the connection to broker {broker.broker_id} was closed") from None
+        if len(answer) > SMALL_BYTES and call.request not in QUESTIONS:
+            return await self._slices.in_thread(partial(call.decode_response, answer))
         return call.decode_response(answer)
 
     async def close(self) -> None:
@@ -102,6 +112,13 @@ class GrpcPeers:
         if self._config.grpc_security_protocol == "PLAINTEXT":
             return grpc.aio.insecure_channel(address, options=_OPTIONS)
         return grpc.aio.secure_channel(address, tls.grpc_peer_credentials(self._config), options=_OPTIONS)
+
+
+def _is_large(request: Any) -> bool:
+    """Return whether a thread should encode the request: it names many partitions."""
+    if isinstance(request, UpdateMetadata) and sum(len(topic.partitions) for topic in request.topics) > LARGE_ELEMENTS:
+        return True
+    return is_large(request)
 
 
 def _is_cancelled() -> bool:

@@ -3,12 +3,16 @@
 If the caller gives up or its connection fails, the questions of followers (`QUESTIONS`) are cancelled, such as a fetch
 that waits for records. Every other request runs to its end, because a half-applied order of the controller would leave
 a state that was never requested.
+
+A request that is not small is decoded in a thread, and so is a large answer encoded: one that names thousands of
+partitions would keep the event loop from everybody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,7 +22,9 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
+from sparklog.runtime.slices import Slices
 from sparklog.server.grpc_errors import refuse
+from sparklog.server.grpc_service import SMALL_BYTES, check_bytes, is_large
 from sparklog.server.replication_calls import CALLS, ReplicationCall
 from sparklog.v1 import replication_pb2
 
@@ -33,6 +39,8 @@ class ReplicationServicer:
         self._broker = broker
         self._apis = apis
         self._orders: set[asyncio.Task[Any]] = set()
+        self._slices = Slices()
+        """Not the broker's own: its controller and its followers do not wait for the large requests of clients."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler to register with the gRPC server."""
@@ -55,11 +63,20 @@ class ReplicationServicer:
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                return call.encode_response(await carry_out(api, call.decode_request(data)))
+                response = await carry_out(api, await self._decode(call, data))
+                if is_large(response):
+                    return await self._slices.in_thread(partial(call.encode_response, response))
+                return call.encode_response(response)
             except KafkaError as error:
                 await refuse(context, error)
 
         return serve
+
+    async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
+        if len(data) <= SMALL_BYTES:
+            return call.decode_request(data)
+        check_bytes(call.request_class, data)  # before it waits for others, which would keep its bytes
+        return await self._slices.in_thread(partial(call.decode_request, data))
 
     async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:
         order = asyncio.create_task(self._broker.serve(api, request))

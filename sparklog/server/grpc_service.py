@@ -12,6 +12,7 @@ before it is parsed; and answers may be bytes.
 A message of two bytes takes about 90 bytes in memory, so a request of 100 MB could take 4.5 GB. Only produced batches
 and Arrow, which are single fields, may be large. The rest of a request is limited to `MAX_FIELDS_BYTES`. A request that
 is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
+Requests of other brokers have limits of their own, by what they need (`_LIMITS`).
 
 What a client does not take in time would fill the memory too: large answers have limited room (`answer_room.py`).
 
@@ -27,7 +28,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
@@ -42,7 +43,7 @@ from sparklog.server.grpc_errors import refuse
 from sparklog.server.grpc_values import to_message, to_value
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.protobuf import fields_of
-from sparklog.v1 import log_pb2
+from sparklog.v1 import log_pb2, replication_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
 MAX_FIELDS = 200_000
@@ -73,6 +74,28 @@ MAX_TOGETHER = 10_000
 """Maximum number of elements of a field of any other method: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
 """`PART` for methods that take longer per element."""
+
+
+class _Limits(NamedTuple):
+    """What a request may have at most."""
+
+    bytes: int
+    fields: int
+
+
+_OF_ONE_PARTITION = _Limits(SMALL_BYTES, MAX_FIELDS)
+_OF_A_CLUSTER = _Limits(16 << 20, 1_000_000)
+"""Partitions of 5,000 topics with the longest names, each with a few configuration keys, take 3 MiB and 180,000 fields.
+"""
+_LIMITS = {
+    replication_pb2.LeaderAndIsrRequest: _OF_A_CLUSTER,
+    replication_pb2.StopReplicaRequest: _OF_A_CLUSTER,
+    replication_pb2.UpdateMetadataRequest: _OF_A_CLUSTER,
+    replication_pb2.ReplicaFetchRequest: _OF_A_CLUSTER,
+    replication_pb2.DescribeFilesRequest: _OF_ONE_PARTITION,
+    replication_pb2.ReadFileRequest: _OF_ONE_PARTITION,
+    replication_pb2.ControlledShutdownRequest: _OF_ONE_PARTITION,
+}
 PARSED_BY_SERVICER = {"Produce"}
 """Methods that take the bytes of their requests, and parse them when they can be served."""
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
@@ -124,12 +147,12 @@ def by_names(
         def translate() -> Any:
             return to_message(response, response_class, **answered(response))
 
-        return await servicer.broker.slices.in_thread(translate) if _is_large(response) else translate()
+        return await servicer.broker.slices.in_thread(translate) if is_large(response) else translate()
 
     return serve
 
 
-def _is_large(response: Any) -> bool:
+def is_large(response: Any) -> bool:
     """Return whether the response has so many elements that a thread should translate it."""
     values = (getattr(response, field.name) for field in dataclasses.fields(response))
     return any(len(value) > LARGE_ELEMENTS for value in values if isinstance(value, list | tuple | dict))
@@ -150,7 +173,10 @@ def has_large_fields(message_class: Any, data: bytes) -> bool:
 def parse(message_class: Any, data: bytes) -> Any:
     """Parse a message. Raises InvalidRequest if it is invalid, RecordListTooLarge if it exceeds a limit."""
     if len(data) > SMALL_BYTES:
-        _check_fields(message_class, data)
+        size = check_bytes(message_class, data)
+        most = _limits(message_class).fields
+        if size > SMALL_BYTES and _room_left(message_class.DESCRIPTOR, memoryview(data), most) < 0:
+            raise RecordListTooLarge(f"a request of more than {most} fields: send several")
     message = grpc_values.parse(message_class, data)
     for name in _limited_fields(message_class):
         if len(getattr(message, name)) > MAX_TOGETHER:
@@ -160,22 +186,28 @@ def parse(message_class: Any, data: bytes) -> Any:
 
 @cache
 def _limited_fields(message_class: Any) -> list[str]:
-    """Return the repeated fields of a request that is not served in parts."""
+    """Return the repeated fields of a client's request that is not served in parts."""
     descriptor = message_class.DESCRIPTOR
     is_wide = descriptor.name.removesuffix("Request") in WIDE
-    return [] if is_wide else [field.name for field in descriptor.fields if field.is_repeated]
+    return (
+        [] if is_wide or message_class in _LIMITS else [field.name for field in descriptor.fields if field.is_repeated]
+    )
 
 
-def _check_fields(message_class: Any, data: bytes) -> None:
-    size = _checked_bytes(message_class, data)
-    if size > MAX_FIELDS_BYTES:
-        raise RecordListTooLarge(
-            f"{size} bytes besides batches and Arrow: at most {MAX_FIELDS_BYTES} are taken at once; send less, "
-            "or send records as batches or Arrow"
-        )
-    most = MAX_FIELDS_PRODUCED if message_class is log_pb2.ProduceRequest else MAX_FIELDS
-    if size > SMALL_BYTES and _room_left(message_class.DESCRIPTOR, memoryview(data), most) < 0:
-        raise RecordListTooLarge(f"a request of more than {most} fields: send several")
+def check_bytes(message_class: Any, data: bytes) -> int:
+    """Return the size that counts. Raises RecordListTooLarge if it exceeds the limit; takes no time to speak of."""
+    size, most = _checked_bytes(message_class, data), _limits(message_class).bytes
+    if size > most:
+        besides, instead = ("", "")
+        if message_class is log_pb2.ProduceRequest:
+            besides, instead = " besides batches and Arrow", ", or send records as batches or Arrow"
+        raise RecordListTooLarge(f"{size} bytes{besides}: at most {most} are taken at once; send less{instead}")
+    return size
+
+
+def _limits(message_class: Any) -> _Limits:
+    fields = MAX_FIELDS_PRODUCED if message_class is log_pb2.ProduceRequest else MAX_FIELDS
+    return _LIMITS.get(message_class) or _Limits(MAX_FIELDS_BYTES, fields)
 
 
 def _checked_bytes(message_class: Any, data: bytes) -> int:

@@ -31,8 +31,8 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import controller_call_messages, fetch_messages, topic_state_messages
-from sparklog.server.grpc_values import parse, to_message, to_value
+from sparklog.server import controller_call_messages, fetch_messages, grpc_service, grpc_values, topic_state_messages
+from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
@@ -41,10 +41,15 @@ Fields = Callable[[Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplicationCall:
-    """One method of the service, with the encoding of its request and answer. Decoding raises InvalidRequest."""
+    """One method of the service, with the encoding of its request and answer.
+
+    Decoding raises InvalidRequest, or RecordListTooLarge for a request that exceeds a limit of its method.
+    """
 
     method: str
     request: type
+    request_class: Any
+    """Class of the request's message."""
     encode_request: Callable[[Any], bytes]
     decode_request: Callable[[bytes], Any]
     encode_response: Callable[[Any], bytes]
@@ -65,11 +70,15 @@ def _by_names(
     method: str, request: type, response: type, asked: Differing = _ALIKE, answered: Differing = _ALIKE
 ) -> ReplicationCall:
     described = _METHODS[method]
-    encode_request, decode_request = _both_ways(request, GetMessageClass(described.input_type), asked)
-    encode_response, decode_response = _both_ways(response, GetMessageClass(described.output_type), answered)
+    request_class = GetMessageClass(described.input_type)
+    encode_request, decode_request = _both_ways(request, request_class, asked, grpc_service.parse)
+    encode_response, decode_response = _both_ways(
+        response, GetMessageClass(described.output_type), answered, grpc_values.parse
+    )
     return ReplicationCall(
         method=method,
         request=request,
+        request_class=request_class,
         encode_request=encode_request,
         decode_request=decode_request,
         encode_response=encode_response,
@@ -78,7 +87,7 @@ def _by_names(
 
 
 def _both_ways(
-    value_type: type, message_class: Any, differing: Differing
+    value_type: type, message_class: Any, differing: Differing, parse: Callable[[Any, bytes], Any]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     def encode(value: Any) -> bytes:
         data: bytes = to_message(value, message_class, **differing.of_message(value)).SerializeToString()
@@ -108,6 +117,7 @@ CALLS = (
     ReplicationCall(
         method="Fetch",
         request=ReplicaFetch,
+        request_class=replication_pb2.ReplicaFetchRequest,
         encode_request=fetch_messages.encode_fetch,
         decode_request=fetch_messages.decode_fetch,
         encode_response=fetch_messages.encode_fetch_response,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRegularExpression
+from sparklog.group import topic_pattern
 from sparklog.group.requests import ConsumerGroupHeartbeat
 from sparklog.group.shard import Shard
 from sparklog.group.topic_pattern import TopicPattern, match
@@ -55,11 +58,27 @@ def test_agrees_with_python(pattern, name):
     "pattern",
     ["(", "[a", "a**", r"(a)\1", "(?=a)", "(?<!a)b", "(?>a)", "a++", "a{1001}", "(((a{100}){100}){100})",
      "((((a{9}){10}){10}){10}){10}", "x" * 5000, "(" * 4000 + ")" * 4000, r"(\pL{100}){10}",
+     r"\p{Greek}" * 21,
      "|".join(["(?:[a-h]?){800}_"] * 10)],
 )  # fmt: skip
 def test_refuses_what_re2_refuses(pattern):
     with pytest.raises(InvalidRegularExpression):
         TopicPattern(pattern)
+
+
+def test_what_a_group_has_matched_is_not_kept() -> None:
+    """It would take RE2 as many positions as there are groups, for each of their instructions: 128 MB."""
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert TopicPattern("(" * 2_000 + "a" + ")" * 2_000).matches("a")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 << 10
+
+
+def test_classes_of_unicode_are_counted_before_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = Mock()
+    monkeypatch.setattr(topic_pattern.re2, "compile", compiled)
+    with pytest.raises(InvalidRegularExpression, match="21 classes of Unicode, the limit is 20"):
+        TopicPattern(r"\pL" * 11 + r"[a\PL]" * 10)
+    assert not compiled.called
 
 
 def test_an_expression_that_makes_python_backtrack_is_answered_at_once():

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import grpc
 import pytest
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import NetworkException, RequestTimedOut, StaleBrokerEpoch, UnsupportedVersion
+from sparklog.base.errors import (
+    ElectionNotNeeded,
+    NetworkException,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+    UnsupportedVersion,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
-from sparklog.cluster.model import BrokerInfo
-from sparklog.replica.messages import FetchedPartition, ReplicaFetch, ReplicaFetchResponse, StopReplica
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from sparklog.cluster.messages import TopicState, UpdateMetadata, UpdateMetadataResponse
+from sparklog.cluster.model import BrokerInfo, PartitionInfo
+from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse, StopReplica
 from sparklog.server.grpc_peers import GrpcPeers
 from sparklog.server.grpc_replication import ReplicationServicer
+from support.brokers.most_calls import most_calls_of
 from support.patience import PATIENCE_MS, PATIENCE_S
 
 FETCH = ReplicaFetch(
@@ -26,13 +36,16 @@ FETCH = ReplicaFetch(
 ORDER = UpdateMetadata(controller_id=1, controller_epoch=1, broker_epoch=1, brokers=())
 
 
+ASKED = (ReplicaFetch, UpdateMetadata, ElectLeadersRequest)
+
+
 class Callee:
     """As much of a broker as the service needs: it answers what `answers` says."""
 
     def __init__(self) -> None:
         self.answers: dict[type, Callable[[Any], Awaitable[Any]]] = {}
         self.grpc = grpc.aio.server()
-        apis = {kind: Api(name=kind.__name__, handle=self._handle) for kind in (ReplicaFetch, UpdateMetadata)}
+        apis = {kind: Api(name=kind.__name__, handle=self._handle) for kind in ASKED}
         self.service = ReplicationServicer(self, apis)  # type: ignore[arg-type]
         self.grpc.add_generic_rpc_handlers((self.service.handler(),))
         self.port = self.grpc.add_insecure_port("127.0.0.1:0")
@@ -103,6 +116,42 @@ async def test_a_broker_that_is_not_there_is_said_to_be_away_and_reached_once_it
 
 async def updated(_: Any) -> UpdateMetadataResponse:
     return UpdateMetadataResponse()
+
+
+async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_partitions(
+    callee: Callee, peers: GrpcPeers
+) -> None:
+    """Neither the one that sends them nor the one that gets them keeps its event loop from everybody else."""
+    count = 10_000
+    part = PartitionInfo(leader=1, leader_epoch=1, in_sync_replicas=(1,), replicas=(1,), partition_epoch=1)
+    topic = TopicState(name="t", topic_id=UUID(int=2), partitions=(part,) * count, overrides={})
+    order = dataclasses.replace(ORDER, topics=(topic,))
+    wanted = FetchPartition(
+        name=TopicPartition("t", 0), topic_id=UUID(int=2), fetch_offset=0, max_bytes=1, current_leader_epoch=1,
+        last_fetched_epoch=None, log_start_offset=0,
+    )  # fmt: skip
+    fetch = dataclasses.replace(FETCH, partitions=(wanted,) * count)
+    seen: list[Any] = []
+
+    async def carry_out(request: Any) -> Any:
+        seen.append(request)
+        return answers[type(request)]
+
+    names = [TopicPartition("t", number) for number in range(count)]
+    election = ElectLeadersRequest(partitions=names, is_for_controller=True)
+    error = ElectionNotNeeded("no")
+    answers = {
+        UpdateMetadata: UpdateMetadataResponse(),
+        ReplicaFetch: ReplicaFetchResponse(session_id=1, partitions=()),
+        ElectLeadersRequest: ElectLeadersResponse(errors=dict.fromkeys(names, error)),
+    }
+    callee.answers |= dict.fromkeys(answers, carry_out)
+    with most_calls_of(asyncio.get_running_loop()) as most:
+        for request in (order, fetch, election):
+            await peers.call(callee.info, request, timeout_ms=PATIENCE_MS)
+        await asyncio.sleep(0)  # the end of this turn, which is counted then
+    assert seen == [order, fetch, election]
+    assert most.calls < count, most
 
 
 async def run_out_of_time(peers: GrpcPeers, callee: Callee, request: Any, begun: asyncio.Event) -> None:

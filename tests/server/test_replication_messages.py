@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any
+from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import InvalidRequest, KafkaError, error_for
+from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge, error_for
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import TopicState, UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
@@ -33,6 +36,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
+from sparklog.server import grpc_values
 from sparklog.server.replication_calls import CALLS
 from sparklog.v1 import replication_pb2
 
@@ -225,3 +229,69 @@ def test_a_topic_without_an_id_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match="a topic id has 16 bytes, not 0"):
         CALL_OF[LeaderAndIsr].decode_request(nameless.SerializeToString())
+
+
+LARGEST = {
+    "LeaderAndIsr": 16 << 20, "StopReplica": 16 << 20, "UpdateMetadata": 16 << 20, "Fetch": 16 << 20,
+    "DescribeFiles": 64 << 10, "ReadFile": 64 << 10, "ControlledShutdown": 64 << 10,
+    "AlterPartitionReassignments": 8 << 20, "ElectLeaders": 8 << 20, "AppendHistory": 8 << 20,
+}  # fmt: skip
+"""How many bytes a request may have."""
+METHOD = attrgetter("method")
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.method)
+def test_a_request_larger_than_its_method_needs_is_refused_unread(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_values, "parse", Mock(side_effect=AssertionError("it was parsed")))
+    most = LARGEST[call.method]
+
+    with pytest.raises(RecordListTooLarge, match=f"at most {most} are taken at once"):
+        call.decode_request(b"\x0a" + bytes(most))
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if LARGEST[call.method] > 1 << 20], ids=METHOD)
+def test_a_request_of_a_great_many_fields_is_refused_unread(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_values, "parse", Mock(side_effect=AssertionError("it was parsed")))
+
+    with pytest.raises(RecordListTooLarge, match="a request of more than"):
+        call.decode_request(b"\x78\0" * 1_000_001)
+
+
+NAMES = [TopicPartition(f"{number:05d}".ljust(249, "n"), 0) for number in range(10_000)]
+TOPIC_ID = UUID(int=2)
+EPOCHS = {"controller_id": 1, "controller_epoch": 1, "broker_epoch": 1}
+REPLICAS = {"leader": 1, "leader_epoch": 300, "replicas": (1, 2, 3), "partition_epoch": 300}
+OVERRIDES = {"cleanup.policy": "compact", "retention.ms": "-1", "min.insync.replicas": "2"}
+PART = PartitionInfo(in_sync_replicas=(1, 2, 3), **REPLICAS)
+OF_LARGE_CLUSTERS = [
+    LeaderAndIsr(
+        partitions=tuple(LeaderAndIsrPartitionState(name=n, topic_id=TOPIC_ID, isr=(1,), **REPLICAS) for n in NAMES),
+        overrides={name.topic: OVERRIDES for name in NAMES},
+        **EPOCHS,
+    ),
+    UpdateMetadata(
+        brokers=(),
+        topics=tuple(
+            TopicState(name=name.topic, topic_id=TOPIC_ID, partitions=(PART,), overrides=OVERRIDES) for name in NAMES
+        ),
+        **EPOCHS,
+    ),
+    StopReplica(partitions=tuple(StopPartition(name=n, leader_epoch=1, delete=True) for n in NAMES), **EPOCHS),
+    ReplicaFetch(
+        replica_id=2, broker_epoch=9, max_wait_ms=0, min_bytes=1, max_bytes=1, session_id=0, session_epoch=-1,
+        partitions=tuple(
+            FetchPartition(
+                name=name, topic_id=TOPIC_ID, fetch_offset=2**40, max_bytes=1 << 20, current_leader_epoch=1,
+                last_fetched_epoch=1, log_start_offset=2**40,
+            )
+            for name in NAMES
+        ),
+    ),
+]  # fmt: skip
+"""Of 10,000 topics with the longest names and configurations of their own, all on one broker."""
+
+
+@pytest.mark.parametrize("request_", OF_LARGE_CLUSTERS, ids=lambda request: type(request).__name__)
+def test_large_clusters_are_within_the_limits(request_: Any) -> None:
+    call = CALL_OF[type(request_)]
+    assert call.decode_request(call.encode_request(request_)) == request_

@@ -79,6 +79,23 @@ def test_others_have_their_turn_between_appends_and_between_reads(
     assert most.calls < most.total / 2
 
 
+def test_others_have_their_turn_between_appends_of_many_bytes(
+    broker: RunningBroker, log: log_pb2_grpc.LogStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most_at_once in {"TOGETHER": 1_000, "BYTES_TOGETHER": 10_000, "PART_BYTES": 1_000}.items():
+        monkeypatch.setattr(produce, name, most_at_once)
+    with most_calls(broker) as most:
+        done = log.Produce(wide())
+    assert [part.base_offset for part in done.partitions] == [
+        number for number in range(PER_PARTITION) for _ in range(PARTITIONS)
+    ]
+    assert most.calls < most.total / 5
+
+    answers = list(log.ProduceStream(iter([wide(0), narrow(1)]), timeout=PATIENCE_S))
+    assert [answer.correlation_id for answer in answers] == [0, 1]
+    assert answers[1].partitions[0].base_offset == 2 * PER_PARTITION
+
+
 def test_what_a_stream_sends_is_appended_in_its_order(log: log_pb2_grpc.LogStub) -> None:
     answers = list(log.ProduceStream(iter([wide(0), narrow(1), wide(2), narrow(3)]), timeout=PATIENCE_S))
 

@@ -26,7 +26,7 @@ from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
-from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc, replication_pb2
 from support.brokers.grown_messages import grow, repeated_fields
 from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.patience import wait_until
@@ -40,6 +40,7 @@ METHODS = {
     for method in service.methods
     if not (method.client_streaming or method.server_streaming)
 }
+REPLICATION = replication_pb2.DESCRIPTOR.services_by_name["Replication"]
 MAKES_TOPICS = {"CreateTopics", "CreatePartitions"}
 
 
@@ -215,6 +216,44 @@ def test_large_answers_of_one_group_are_made_while_others_have_their_turn(
     assert group.members[0].topics == names
     assert len(group.members[0].assignment) == len(partitions)
     assert most.calls < len(partitions), most
+
+
+@pytest.mark.parametrize("name", ["LeaderAndIsr", "UpdateMetadata"])
+def test_others_have_their_turn_while_the_controller_tells_much(
+    name: str, wide_broker: RunningBroker, wide_channel: grpc.Channel
+) -> None:
+    method = REPLICATION.methods_by_name[name]
+    request = GetMessageClass(method.input_type)()
+    for number in range(MAX_TOGETHER):
+        if name == "UpdateMetadata":
+            request.topics.add(name=f"{number}", topic_id=bytes(15) + b"\2").partitions.add(replicas=[1, 2])
+        else:
+            request.partitions.add(topic="t", partition=number, topic_id=bytes(15) + b"\2", isr=[1, 2])
+    with most_calls(wide_broker) as most, suppress(grpc.RpcError):
+        call(wide_channel, method, request.SerializeToString())
+    assert most.calls < MAX_TOGETHER / 2, most
+
+
+@pytest.mark.parametrize("name", ["ElectLeaders", "AlterPartitionReassignments"])
+def test_others_have_their_turn_while_the_controller_decides_about_much(
+    name: str, wide_broker: RunningBroker, wide_channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    request = GetMessageClass(METHODS[name].input_type)()
+    for number in range(MAX_TOGETHER):
+        request.partitions.add(topic="t", partition=number)
+    for method in (METHODS[name], REPLICATION.methods_by_name[name]):
+        with most_calls(wide_broker) as most:
+            answer = call(wide_channel, method, request.SerializeToString())
+        assert len(GetMessageClass(method.output_type).FromString(answer).partitions) == MAX_TOGETHER
+        assert most.calls < 3 * MAX_TOGETHER, most
+
+
+def test_a_file_is_not_asked_for_with_megabytes(wide_channel: grpc.Channel) -> None:
+    request = replication_pb2.ReadFileRequest(topic_id=bytes(1 << 20))
+    with pytest.raises(grpc.RpcError, match="RECORD_LIST_TOO_LARGE") as refused:
+        call(wide_channel, REPLICATION.methods_by_name["ReadFile"], request.SerializeToString())
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_more_than_a_broker_takes_at_once_is_refused(wide_channel: grpc.Channel) -> None:

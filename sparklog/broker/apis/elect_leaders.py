@@ -7,7 +7,9 @@
   records it has not copied. ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica is alive.
 - ELECTION_NOT_NEEDED if the preferred replica already leads or, for UNCLEAN, if there is a leader. Without a list of
   partitions, the response has only those that needed an election, as in Kafka.
-- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a partition whose topic is being deleted.
+- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a partition whose topic is being deleted. A name that no topic
+  can have is not forwarded: the controller is sent the topic's name with each partition, and 30,000 characters, which a
+  client sends once, would be sent 10,000 times.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut
-from sparklog.base.ids import TopicPartition
+from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from sparklog.base.ids import MAX_TOPIC_LENGTH, TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.controller_calls import ask_controller
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -49,8 +51,12 @@ async def handle(
     if request.is_for_controller:
         return await _elect(controller, request)
     deadline_ms = clock.monotonic_ms() + request.timeout_ms
+    impossible = [name for name in request.partitions or () if len(name.topic) > MAX_TOPIC_LENGTH]
+    wanted = request.partitions
+    if wanted and impossible:
+        wanted = [name for name in wanted if len(name.topic) <= MAX_TOPIC_LENGTH]
     response: ElectLeadersResponse = await ask_controller(
-        dataclasses.replace(request, is_for_controller=True),
+        dataclasses.replace(request, partitions=wanted, is_for_controller=True),
         clock=clock,
         metadata=metadata,
         peers=peers,
@@ -60,7 +66,13 @@ async def handle(
     left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
     await metadata.wait_until(lambda: not _unseen(metadata, leaders), left_ms)
     late = RequestTimedOut("the new leader is elected, but this broker has not been told of it yet")
-    return dataclasses.replace(response, errors={**response.errors, **dict.fromkeys(_unseen(metadata, leaders), late)})
+    unknown = UnknownTopicOrPartition(f"no topic has a name of more than {MAX_TOPIC_LENGTH} characters")
+    errors = {
+        **response.errors,
+        **dict.fromkeys(impossible, unknown),
+        **dict.fromkeys(_unseen(metadata, leaders), late),
+    }
+    return dataclasses.replace(response, errors=errors)
 
 
 async def _elect(controller: Controller, request: ElectLeadersRequest) -> ElectLeadersResponse:

@@ -19,8 +19,8 @@
   original answer and is not written again. Its log append time is returned only if the broker sets the timestamps;
   Apache Kafka always returns the batch's timestamp. A negative epoch, or a negative id other than -1, gets
   INVALID_RECORD; Apache Kafka accepts both unchecked.
-- Requests append in the order in which their handlers start, provided that their topics exist. A request of more than
-  `TOGETHER` partitions yields to others meanwhile: a caller that needs an order must wait for its end.
+- Requests append in the order in which their handlers start, provided that their topics exist. A large request
+  (`is_appended_in_parts`) yields to others meanwhile: a caller that needs an order must wait for its end.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
-from sparklog.runtime.slices import Slices, of_many
+from sparklog.runtime.slices import Slices, in_parts
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
-TOGETHER = 1_000
-"""Partitions that are appended to without yielding: 10 ms."""
-PART = 100
-"""In larger requests: partitions between two looks at the clock."""
+TOGETHER, BYTES_TOGETHER = 1_000, 8 << 20
+"""Partitions and bytes that are appended without yielding: 10 ms."""
+PART, PART_BYTES = 100, 1 << 20
+"""In larger requests: what is appended between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,12 @@ class PartitionProduced:
     last_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
+
+
+def is_appended_in_parts(request: ProduceRequest) -> bool:
+    """Return whether others have their turn while the request is appended."""
+    partitions = request.partitions
+    return len(partitions) > TOGETHER or sum(len(part.data) for part in partitions) > BYTES_TOGETHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +129,15 @@ class Produce:
             await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
         results: list[PartitionProduced] = []
         pending: list[_Pending] = []
-        if len(request.partitions) <= TOGETHER:
+        if not is_appended_in_parts(request):
             self._append_all(request, request.partitions, results, pending)
         else:
 
             async def append(parts: Sequence[PartitionProduce]) -> None:
                 self._append_all(request, parts, results, pending)
 
-            await self.slices.each(of_many(request.partitions, PART), append)
+            parts = in_parts(request.partitions, lambda part: max(len(part.data), PART_BYTES // PART), PART_BYTES)
+            await self.slices.each(parts, append)
         if pending:
             await self._settle(request, results, pending)
         return ProduceResponse(partitions=results)

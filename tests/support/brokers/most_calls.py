@@ -31,7 +31,14 @@ class Most:
 @contextmanager
 def most_calls(broker: RunningBroker) -> Iterator[Most]:
     """Counts what the broker's event loop does in each turn, until the end of the block."""
-    most, loop = Most(), broker.run(_running_loop())
+    with most_calls_of(broker.run(_running_loop())) as most:
+        yield most
+
+
+@contextmanager
+def most_calls_of(loop: asyncio.AbstractEventLoop) -> Iterator[Most]:
+    """Counts what the event loop does in each turn, until the end of the block."""
+    most = Most()
     run = asyncio.Handle._run
 
     def watched(handle: asyncio.Handle) -> None:
