@@ -210,17 +210,12 @@ class ReplicaManager:
     # At the leader
 
     def append(
-        self, name: TopicPartition, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
-    ) -> Appended:
-        """Call `append_to` with the partition's replica. Raises as `get_leader` and `append_to` do."""
-        return self.append_to(self.get_leader(name), data, acks=acks, leader_epoch=leader_epoch)
-
-    def append_to(
         self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """Append the batches of one produce request; their offsets are written into `data`. Call `flush_if_due` next.
+        """Append the batches of one produce request; their offsets are written into `data`.
 
-        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
+        The caller must call `flush` if the result says `must_flush`. Raises as `Partition.check_leader_epoch`,
+        `Partition.check_in_sync` and `Log.append` do.
         """
         partition = replica.partition
         if leader_epoch is not None:
@@ -234,24 +229,20 @@ class ReplicaManager:
                 self._on_log_end(partition.name)
         return appended
 
-    async def flush_if_due(self, replica: Replica) -> None:
-        """Return once the appended records are flushed, if flush.messages requires it; then they count at the leader.
+    async def flush(self, replica: Replica) -> int:
+        """Flush the log; its records then count at the leader. Return the offset below which all records are flushed.
 
         The flush goes on if the caller is cancelled. Raises KafkaStorageError.
         """
-        if replica.log.must_flush:
-            await asyncio.shield(self._flush(replica))
-        else:
-            self._count(replica)
+        return await asyncio.shield(self._flush(replica))
 
-    async def _flush(self, replica: Replica) -> None:
-        await asyncio.to_thread(replica.log.flush)
-        self._count(replica)
-
-    def _count(self, replica: Replica) -> None:
+    async def _flush(self, replica: Replica) -> int:
+        log = replica.log
+        await asyncio.to_thread(log.flush)
         partition = replica.partition
-        if partition.is_leader and partition.log_counts(replica.log.counted_end_offset):
+        if partition.is_leader and partition.log_counts(log.counted_end_offset):
             self._on_high_watermark(partition.name)
+        return log.recovery_point
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
         """Return committed batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""

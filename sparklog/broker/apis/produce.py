@@ -157,9 +157,7 @@ class Produce:
         if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
             raise InvalidTopic(f"{topic} is written by brokers only")
         replica = self.replicas.get_leader(TopicPartition(topic, part.partition))
-        appended = self.replicas.append_to(
-            replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
-        )
+        appended = self.replicas.append(replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch)
         last_offset = appended.last_offset
         if not appended.is_duplicate:
             self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
@@ -180,7 +178,7 @@ class Produce:
 
         async def flush(each: _Pending) -> None:
             try:
-                await self.replicas.flush_if_due(each.replica)
+                await self.replicas.flush(each.replica)
             except KafkaError as error:
                 results[each.place] = _failed(results[each.place], error)
 

@@ -189,7 +189,7 @@ class Host:
 
     def append(self, count: int = 1) -> int:
         """-> the log end offset."""
-        return self.replicas.append(NAME, batch(count), acks=1).last_offset + 1
+        return self.replicas.append(self.replicas.get_leader(NAME), batch(count), acks=1).last_offset + 1
 
     def produce(self, count: int = 1, *, timeout_ms: int = 60_000) -> asyncio.Task[produce.PartitionProduced]:
         """With acks=all."""

@@ -96,7 +96,7 @@ class Broker:
     def append(self, count: int = 1, *, size: int = 5, name: TopicPartition = NAME) -> int:
         """-> the log end offset."""
         data = batch(count, value=random.Random(size).randbytes(size))
-        return self.replicas.append(name, data, acks=1).last_offset + 1
+        return self.replicas.append(self.replicas.get_leader(name), data, acks=1).last_offset + 1
 
     def files(self, name: TopicPartition = NAME) -> dict[int, bytes]:
         """What the segments hold, by where they begin; none that is empty."""
