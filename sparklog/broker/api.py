@@ -10,7 +10,7 @@ constructor of a class whose instances take the request. The parameters have the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, TypeVar, cast
@@ -58,14 +58,11 @@ class ApiVersion(NamedTuple):
 
 
 class Handlers(dict[Api[Any, Any], Handler[Any, Any]]):
-    """The handlers of one broker, by API. An API that `bind` was not given is bound when it is first looked up."""
+    """The handlers of one broker, by API. An API's handler is bound when it is first looked up."""
 
-    _services: object
-
-    def bind(self, services: object, apis: Iterable[Api[Any, Any]]) -> None:
-        """Bind these APIs. Called once, before any handler is looked up."""
+    def __init__(self, services: object) -> None:
+        super().__init__()
         self._services = services
-        self.update((api, api.bind(services)) for api in apis)
 
     def __missing__(self, api: Api[Request, Response]) -> Handler[Request, Response]:
         handler = self[api] = api.bind(self._services)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
@@ -63,5 +63,8 @@ class Services:
     """Long work is cut into slices, so that other requests get their turn."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
-    handlers: Handlers
-    """The APIs' handlers, bound to these services."""
+    handlers: Handlers = field(init=False)
+    """The APIs' handlers, bound to these services. One of them, too: a handler may call others."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handlers", Handlers(self))

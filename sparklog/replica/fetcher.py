@@ -96,6 +96,8 @@ class FetcherContext:
     config: BrokerConfig
     ask: Ask
     throttle: Throttle
+    broker_epoch: Callable[[], int]
+    """Returns this broker's own epoch."""
 
 
 class LeaderFetcher:
@@ -217,7 +219,7 @@ class LeaderFetcher:
         wait_ms = config.replica_fetch_wait_max_ms
         return ReplicaFetch(
             replica_id=config.broker_id,
-            broker_epoch=self._replicas.broker_epoch,
+            broker_epoch=self._context.broker_epoch(),
             max_wait_ms=wait_ms if self._may_give_up else min(wait_ms, FIRST_PAUSE_MS),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,

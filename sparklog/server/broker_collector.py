@@ -138,7 +138,7 @@ class BrokerCollector(Collector):
         yield from (start, committed, end, size, waiting)
 
     def _replication(self) -> Iterator[Metric]:
-        if not hasattr(self._broker, "services"):
+        if not self._broker.has_services:
             return
         services = self._broker.services
         replicas = tuple(services.replicas)
@@ -187,7 +187,7 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
 
     def _cluster(self) -> Iterator[Metric]:
-        if not hasattr(self._broker, "services"):
+        if not self._broker.has_services:
             return
         figures = self._broker.services.controller.figures
         for name, value in figures._asdict().items() if figures else ():

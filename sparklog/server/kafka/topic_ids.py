@@ -23,8 +23,8 @@ class TopicIds:
 
     def name_of(self, topic: Message) -> str | None:
         """Return the topic name of a structure that has `name` or `topic_id`; None if no topic has the id."""
-        if hasattr(topic, "name"):
-            return str(topic.name)
+        if (name := getattr(topic, "name", None)) is not None:
+            return str(name)
         found = self._metadata.find_by_id(topic.topic_id)
         return found.name if found else None
 

@@ -84,12 +84,14 @@ class Host:
         self.replicas = ReplicaManager(
             self.waiting.check, broker_id=ME, clock=self.clock, max_lag_ms=LAG_MS,
             alter_isr=self._alter_isr, broker_epoch_of=self.epochs.get, exists=lambda name: name.topic == "t",
+            on_leadership=lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)),
         )  # fmt: skip
-        self.replicas.broker_epoch = self.epochs[ME]
+        own_epoch = self.epochs[ME]
         self.fetchers = RecordedFetchers()
-        self.state_changes = StateChanges(self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock)
+        self.state_changes = StateChanges(
+            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: own_epoch
+        )
         self.leaderships: list[tuple[bool, int]] = []
-        self.replicas.watch_leadership(lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)))
         self.services = SimpleNamespace(
             config=config,
             logs=self.logs,
