@@ -101,7 +101,7 @@ class FetcherContext:
 
 
 class LeaderFetcher:
-    """Copies partitions from the broker `leader`, in a task of its own. Used on the event loop."""
+    """Copies partitions from the broker `leader`, in a task of its own from `start` on. Used on the event loop."""
 
     def __init__(self, leader: int, context: FetcherContext) -> None:
         self.leader = leader
@@ -114,10 +114,14 @@ class LeaderFetcher:
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
         self._may_give_up = True
         """Whether `add` may cancel the poll: never two polls in a row, however fast partitions are added."""
-        self._task = asyncio.create_task(self._run(), name=f"copying from broker {leader}")
+        self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._parts)
+
+    def start(self) -> None:
+        """Fetch until `stop`."""
+        self._task = asyncio.create_task(self._run(), name=f"copying from broker {self.leader}")
 
     def add(self, part: Followed) -> None:
         self._parts[part.name] = part
@@ -130,7 +134,8 @@ class LeaderFetcher:
         self._parts.pop(name, None)
 
     def stop(self) -> asyncio.Task[None]:
-        """Stop fetching; return the task, which is about to end."""
+        """Stop fetching; return the task, which is about to end. `start` must have been called."""
+        assert self._task
         self._task.cancel()
         return self._task
 
