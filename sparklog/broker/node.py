@@ -42,7 +42,7 @@ from sparklog.base.errors import (
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.adoption import adopt, has_lost_changes, restore, restore_lost_configs
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
@@ -98,7 +98,7 @@ class Broker:
         self.is_stopping = False
         self.slices = Slices()
         self._fs = fs or LocalFs()
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._store = store
         self._peers = peers
         self._random = random or randomness.SystemRandom()
@@ -108,7 +108,7 @@ class Broker:
             self._fs,
             config.log_dirs,
             config,
-            self._clock,
+            self.clock,
             on_dir_failure=self._dir_failed,
             jitter=self._random.randrange,
             new_id=self._new_id,
@@ -127,6 +127,11 @@ class Broker:
         if self._services is None:
             raise RuntimeError(f"broker {self.config.broker_id} has not joined its cluster yet")
         return self._services
+
+    @property
+    def handlers(self) -> Handlers:
+        """The handlers, for the steps of a listener's request that are no requests themselves: `serve` counts those."""
+        return self.services.handlers
 
     @property
     def has_services(self) -> bool:
@@ -155,7 +160,7 @@ class Broker:
         store, cluster_id = await asyncio.to_thread(self._open)
         self._services = services = compose(
             Dependencies(
-                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self._clock,
+                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self.clock,
                 random=self._random, store=store, logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
             )
@@ -228,7 +233,7 @@ class Broker:
         if has_lost:
             restore(logs, topics, config, store)
         if is_new or has_lost:
-            producer_ids.leap(store, config.broker_id, self._clock.time_ms())
+            producer_ids.leap(store, config.broker_id, self.clock.time_ms())
             restore_topics(logs, topics, config, store)
         adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
         if is_new or has_lost:
@@ -272,7 +277,9 @@ class Broker:
         try:
             if not self._is_ready.is_set() and type(request) not in PEER_APIS:
                 await self._is_ready.wait()
-            return await self.services.handlers[api](request)
+            services = self._services
+            assert services  # other brokers reach this one once it has joined
+            return await services.handlers[api](request)
         except KafkaError:
             figures.refused += 1
             raise
@@ -345,12 +352,21 @@ class Broker:
         """Number of fetches and produces that wait for records or replicas."""
         return self._waiting.waiting
 
+    def figures(self) -> Mapping[str, int]:
+        """Return the figures of `Services.figures`; none before the broker's start."""
+        return self._services.figures() if self._services else {}
+
+    def cluster_figures(self) -> Mapping[str, int]:
+        """Return figures of the whole cluster by name if this broker is the controller, else none."""
+        found = self._services.controller.figures if self._services else None
+        return found._asdict() if found else {}
+
     def replicas(self) -> Iterator[Replica]:
         """Iterate over this broker's replicas; none before its start."""
         return iter(self._services.replicas) if self._services else iter(())
 
     def _start_schedule(self, services: Services) -> None:
-        config, logs, clock, replicas = self.config, self._logs, self._clock, services.replicas
+        config, logs, clock, replicas = self.config, self._logs, self.clock, services.replicas
 
         def committed(name: TopicPartition) -> int:
             """Return the high watermark; 0 for a partition that the controller has not assigned here yet."""
