@@ -29,26 +29,39 @@ class Health(NamedTuple):
 
 
 class MetricsServer:
-    """Serves at one address from construction until `stop`."""
+    """Serves at one address from `start` until `stop`."""
 
     def __init__(self, collector: Collector, listener: Address, health: Callable[[], Health] = Health) -> None:
-        """Start serving. Raises ConfigError if the address cannot be bound."""
         registry = CollectorRegistry()
         registry.register(collector)
         self._metrics = make_wsgi_app(registry)
         self._health = health
+        self._listener = listener
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """The address that is served, as HOST:PORT, with the chosen port if the configured one is 0."""
+        return str(self._listener._replace(port=self._server.server_port) if self._server else self._listener)
+
+    def start(self) -> None:
+        """Start serving. Raises ConfigError if the address cannot be bound."""
+        listener = self._listener
         try:
-            self._server = make_server(listener.host, listener.port, self._answer, _Server, _Quiet)
+            server = make_server(listener.host, listener.port, self._answer, _Server, _Quiet)
         except OSError as error:
             raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
-        self.address = str(listener._replace(port=self._server.server_port))
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Stop serving, and wait for the thread. Has no effect before `start`."""
+        if self._server and self._thread:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:

@@ -10,7 +10,7 @@ constructor of a class whose instances take the request. The parameters have the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, TypeVar, cast
@@ -22,18 +22,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Api(Generic[Request, Response]):
-    """One entry of the table in `broker/apis/__init__.py`."""
+class Operation(Generic[Request, Response]):
+    """A handler with the services it uses. One that is no `Api` is a step of a request, for a listener to ask."""
 
-    name: str
     handle: Callable[Concatenate[Request, ...], Awaitable[Response]] | Callable[..., Handler[Request, Response]]
     """A function, or a class whose instances take the request."""
-    summary: str = ""
-    """What it does, for the reference; empty: the first sentence of the handler's file says so."""
-    key: int | None = None
-    """The API's key in Kafka's protocol; None: served over gRPC only."""
-    versions: tuple[int, int] = (0, -1)
-    """The first and last version of Kafka's message served; an empty range without a key."""
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -49,6 +42,19 @@ class Api(Generic[Request, Response]):
         return cast(Handler[Request, Response], partial(self.handle, **used) if used else self.handle)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Api(Operation[Request, Response]):
+    """An operation that clients or brokers request: one entry of the table in `broker/apis/__init__.py`."""
+
+    name: str
+    summary: str = ""
+    """What it does, for the reference; empty: the first sentence of the handler's file says so."""
+    key: int | None = None
+    """The API's key in Kafka's protocol; None: served over gRPC only."""
+    versions: tuple[int, int] = (0, -1)
+    """The first and last version of Kafka's message served; an empty range without a key."""
+
+
 class ApiVersion(NamedTuple):
     """The versions of one API that a broker serves: its key in Kafka's protocol, the first and the last version."""
 
@@ -57,20 +63,17 @@ class ApiVersion(NamedTuple):
     max_version: int
 
 
-class Handlers(dict[Api[Any, Any], Handler[Any, Any]]):
-    """The handlers of one broker, by API. An API that `bind` was not given is bound when it is first looked up."""
+class Handlers(dict[Operation[Any, Any], Handler[Any, Any]]):
+    """The handlers of one broker, by operation. Each is bound when it is first looked up."""
 
-    _services: object
-
-    def bind(self, services: object, apis: Iterable[Api[Any, Any]]) -> None:
-        """Bind these APIs. Called once, before any handler is looked up."""
+    def __init__(self, services: object) -> None:
+        super().__init__()
         self._services = services
-        self.update((api, api.bind(services)) for api in apis)
 
-    def __missing__(self, api: Api[Request, Response]) -> Handler[Request, Response]:
-        handler = self[api] = api.bind(self._services)
+    def __missing__(self, operation: Operation[Request, Response]) -> Handler[Request, Response]:
+        handler = self[operation] = operation.bind(self._services)
         return handler
 
     if TYPE_CHECKING:
 
-        def __getitem__(self, api: Api[Request, Response]) -> Handler[Request, Response]: ...
+        def __getitem__(self, operation: Operation[Request, Response]) -> Handler[Request, Response]: ...

@@ -16,7 +16,7 @@ from sparklog.base.errors import NetworkException, StoreError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
-from sparklog.broker.api import ApiVersion, Handlers
+from sparklog.broker.api import ApiVersion
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
@@ -45,7 +45,7 @@ from sparklog.group.generations import Generation
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
-from sparklog.replica.manager import ReplicaManager
+from sparklog.replica.manager import OnLeadership, ReplicaManager
 from sparklog.replica.partition import Partition
 from sparklog.replica.segment_sync import Ask
 from sparklog.replica.state_changes import StateChanges
@@ -66,6 +66,7 @@ class Dependencies:
     random: randomness.Random
     store: Store
     logs: LogManager
+    metadata: MetadataCache
     metrics: Metrics
     slices: Slices
     waiting: Purgatory[TopicPartition]
@@ -82,7 +83,7 @@ class Dependencies:
 def compose(dependencies: Dependencies) -> Services:
     """Return the parts, not yet started. Must be called on the event loop that uses them."""
     config, clock, store = dependencies.config, dependencies.clock, dependencies.store
-    metadata = MetadataCache(config.topic_defaults)
+    metadata = dependencies.metadata
     topic_store = TopicStore(store, config.topic_defaults)
     peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
     follower_fetches = FollowerFetches(
@@ -92,13 +93,16 @@ def compose(dependencies: Dependencies) -> Services:
     )
     topics = Topics(config, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
-    history = _history(dependencies, metadata, peers, topics, producer_ids)
-    replicas = _replicas(dependencies, metadata, follower_fetches, history)
-    fetchers = _fetchers(config, metadata, peers, replicas)
-    groups = _groups(dependencies, metadata, replicas, topics, history)
-    replicas.watch_leadership(groups.leadership_changed)
-    handlers = Handlers()
-    services = Services(
+    history = _history(dependencies, peers, topics, producer_ids)
+
+    def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
+        groups.leadership_changed(name, is_leader, leader_epoch)
+
+    replicas = _replicas(dependencies, follower_fetches, history, leadership_changed)
+    groups = _groups(dependencies, replicas, topics, history)
+    registration = _registration(dependencies, replicas)
+    fetchers = _fetchers(dependencies, peers, replicas, registration)
+    return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
         clock=clock,
@@ -110,7 +114,7 @@ def compose(dependencies: Dependencies) -> Services:
         groups=groups,
         logs=dependencies.logs,
         replicas=replicas,
-        state_changes=_state_changes(dependencies, replicas, fetchers),
+        state_changes=_state_changes(dependencies, replicas, fetchers, registration),
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,
@@ -122,7 +126,7 @@ def compose(dependencies: Dependencies) -> Services:
         slices=dependencies.slices,
         waiting=dependencies.waiting,
         peers=peers,
-        registration=_registration(dependencies, replicas),
+        registration=registration,
         controller=Controller(
             store=store,
             directory_id=dependencies.logs.ownership.directory_id,
@@ -132,16 +136,16 @@ def compose(dependencies: Dependencies) -> Services:
             note=history.note,
         ),
         history=history,
-        handlers=handlers,
     )
-    handlers.bind(services, (*APIS, *PEER_APIS.values()))
-    return services
 
 
 def _replicas(
-    dependencies: Dependencies, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
+    dependencies: Dependencies,
+    follower_fetches: FollowerFetches,
+    history: ClusterHistory,
+    on_leadership: OnLeadership,
 ) -> ReplicaManager:
-    config = dependencies.config
+    config, metadata = dependencies.config, dependencies.metadata
 
     def committed(name: TopicPartition) -> None:
         dependencies.waiting.check(name)
@@ -161,10 +165,13 @@ def _replicas(
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,
         on_isr_change=partial(_note_isr, history),
+        on_leadership=on_leadership,
     )
 
 
-def _state_changes(dependencies: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
+def _state_changes(
+    dependencies: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers, registration: Registration
+) -> StateChanges:
     def newest_change() -> int:
         with suppress(StoreError):
             return dependencies.store.newest_change()
@@ -178,28 +185,31 @@ def _state_changes(dependencies: Dependencies, replicas: ReplicaManager, fetcher
         clock=dependencies.clock,
         topic_defaults=dependencies.config.topic_defaults,
         newest_change=newest_change,
+        broker_epoch=lambda: registration.epoch,
     )
 
 
-def _fetchers(config: BrokerConfig, metadata: MetadataCache, peers: Peers, replicas: ReplicaManager) -> ReplicaFetchers:
+def _fetchers(
+    dependencies: Dependencies, peers: Peers, replicas: ReplicaManager, registration: Registration
+) -> ReplicaFetchers:
+    config, metadata = dependencies.config, dependencies.metadata
     return ReplicaFetchers(
         FetcherContext(
             replicas=replicas,
             config=config,
             ask=_ask_leader(config, metadata, peers),
             throttle=Throttle(throttled_rate(config, metadata, FOLLOWER_RATE)),
+            broker_epoch=lambda: registration.epoch,
         )
     )
 
 
-def _history(
-    dependencies: Dependencies, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
-) -> ClusterHistory:
+def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_ids: ProducerIds) -> ClusterHistory:
     return ClusterHistory(
         broker_id=dependencies.config.broker_id,
         is_enabled=dependencies.config.cluster_history_enable,
         clock=dependencies.clock,
-        metadata=metadata,
+        metadata=dependencies.metadata,
         peers=peers,
         new_producer_id=producer_ids.next,
         create_topic=partial(create_internal, topics, dependencies.config, HISTORY_TOPIC, 1),
@@ -207,16 +217,12 @@ def _history(
 
 
 def _groups(
-    dependencies: Dependencies,
-    metadata: MetadataCache,
-    replicas: ReplicaManager,
-    topics: Topics,
-    history: ClusterHistory,
+    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
 ) -> GroupCoordinator:
     return GroupCoordinator(
         config=dependencies.config,
         clock=dependencies.clock,
-        topics=metadata,
+        topics=dependencies.metadata,
         replicas=replicas,
         waiting=dependencies.waiting,
         create_offsets_topic=partial(
@@ -234,17 +240,12 @@ def _groups(
 
 def _registration(dependencies: Dependencies, replicas: ReplicaManager) -> Registration:
     config = dependencies.config
-
-    def begin_life(epoch: int) -> None:
-        replicas.broker_epoch = epoch
-
     return Registration(
         dependencies.store,
         dependencies.info,
         dependencies.logs.ownership.directory_id,
         dependencies.clock,
         timeout_ms=2 * session_timeout_ms(config),
-        on_epoch=begin_life,
         on_connected=replicas.resume_isr_changes,
         protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
     )

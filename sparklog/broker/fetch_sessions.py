@@ -36,11 +36,14 @@ from math import inf
 from uuid import UUID
 
 from sparklog.base.errors import (
+    FencedLeaderEpoch,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
     KafkaError,
+    NotLeaderOrFollower,
 )
+from sparklog.cluster.model import CurrentLeader
 from sparklog.log.slice import LogSlice
 
 NO_SESSION = 0
@@ -109,6 +112,13 @@ class PartitionFetched:
     """For followers: the base offset of the segment that holds the records."""
     generation: int = -1
     """For followers: the generation of the leader's closed segments."""
+    current_leader: CurrentLeader | None = None
+    """For consumers, with `is_told_leader`: the leader, if there is one."""
+
+    @property
+    def is_told_leader(self) -> bool:
+        """Whether the client is told the current leader, which saves it a Metadata request (KIP-951)."""
+        return isinstance(self.error, NotLeaderOrFollower | FencedLeaderEpoch)
 
     @property
     def key(self) -> Key:

@@ -42,7 +42,7 @@ from sparklog.base.errors import (
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.adoption import adopt, has_lost_changes, restore, restore_lost_configs
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
@@ -80,10 +80,6 @@ Response = TypeVar("Response")
 class Broker:
     """A broker without listeners: requests arrive through `serve`."""
 
-    services: Services
-    metadata: MetadataCache
-    """The cluster's state, as the controller has sent it."""
-
     def __init__(
         self,
         config: BrokerConfig,
@@ -96,11 +92,13 @@ class Broker:
     ) -> None:
         """`store` replaces the configured one. `peers` is None if there are no other brokers."""
         self.config = config
+        self.metadata = MetadataCache(config.topic_defaults)
+        """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.is_stopping = False
         self.slices = Slices()
         self._fs = fs or LocalFs()
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._store = store
         self._peers = peers
         self._random = random or randomness.SystemRandom()
@@ -110,7 +108,7 @@ class Broker:
             self._fs,
             config.log_dirs,
             config,
-            self._clock,
+            self.clock,
             on_dir_failure=self._dir_failed,
             jitter=self._random.randrange,
             new_id=self._new_id,
@@ -121,6 +119,24 @@ class Broker:
         self._has_left = False
         self._is_ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._services: Services | None = None
+
+    @property
+    def services(self) -> Services:
+        """The broker's parts. Raises RuntimeError before `join` has made them."""
+        if self._services is None:
+            raise RuntimeError(f"broker {self.config.broker_id} has not joined its cluster yet")
+        return self._services
+
+    @property
+    def handlers(self) -> Handlers:
+        """The handlers, for the steps of a listener's request that are no requests themselves: `serve` counts those."""
+        return self.services.handlers
+
+    @property
+    def has_services(self) -> bool:
+        """Whether `join` has made the broker's parts."""
+        return self._services is not None
 
     async def start(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
         """Run `join`, then `ready`: for a broker that others can already reach."""
@@ -142,24 +158,22 @@ class Broker:
             version=__version__,
         )
         store, cluster_id = await asyncio.to_thread(self._open)
-        self.services = compose(
+        self._services = services = compose(
             Dependencies(
-                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self._clock,
-                random=self._random, store=store, logs=self._logs, metrics=self.metrics, slices=self.slices,
-                waiting=self._waiting,
-                peers=self._peers, serve=self.serve,
+                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self.clock,
+                random=self._random, store=store, logs=self._logs, metadata=self.metadata,
+                metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
             )
         )  # fmt: skip
-        self.metadata = self.services.metadata
-        await self.services.registration.start()
-        self.services.history.start()
-        await self.services.controller.start()
-        self._start_schedule()
+        await services.registration.start()
+        services.history.start()
+        await services.controller.start()
+        self._start_schedule(services)
 
     async def ready(self) -> None:
         """Wait until client requests can be served, for at most `READY_TIMEOUT_MS`, then serve them in any case."""
         try:
-            if not await self.services.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
+            if not await self.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
                 logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
             await asyncio.to_thread(self._note_change)
         finally:
@@ -219,7 +233,7 @@ class Broker:
         if has_lost:
             restore(logs, topics, config, store)
         if is_new or has_lost:
-            producer_ids.leap(store, config.broker_id, self._clock.time_ms())
+            producer_ids.leap(store, config.broker_id, self.clock.time_ms())
             restore_topics(logs, topics, config, store)
         adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
         if is_new or has_lost:
@@ -233,7 +247,7 @@ class Broker:
 
     def _dir_failed(self, path: str, error: OSError) -> None:
         """Take the directory's partitions offline and answer the requests that wait for them. Called on any thread."""
-        if self._loop and hasattr(self, "services"):
+        if self._loop and self._services:
             self._loop.call_soon_threadsafe(self._lose_dir, path, str(error))
 
     def _lose_dir(self, path: str, why: str) -> None:
@@ -247,7 +261,7 @@ class Broker:
 
     def troubles(self) -> dict[str, object]:
         """Return the failed and full log directories and the offline partitions; empty if there are none."""
-        offline = sorted(map(str, self.services.replicas.offline)) if hasattr(self, "services") else []
+        offline = sorted(map(str, self._services.replicas.offline)) if self._services else []
         found = {
             "failed_log_dirs": dict(self._logs.failed_dirs),
             "full_log_dirs": list(self._logs.full_dirs),
@@ -263,7 +277,9 @@ class Broker:
         try:
             if not self._is_ready.is_set() and type(request) not in PEER_APIS:
                 await self._is_ready.wait()
-            return await self.services.handlers[api](request)
+            services = self._services
+            assert services  # other brokers reach this one once it has joined
+            return await services.handlers[api](request)
         except KafkaError:
             figures.refused += 1
             raise
@@ -279,10 +295,10 @@ class Broker:
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""
-        if self._has_left or self.is_stopping or not hasattr(self, "services"):
+        config, services = self.config, self._services
+        if self._has_left or self.is_stopping or services is None:
             return
         self._has_left = True
-        config, services = self.config, self.services
         if config.controlled_shutdown_enable and len(services.metadata.brokers) > 1:
             pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
             with suppress(TimeoutError):  # nothing may keep a broker from stopping
@@ -300,10 +316,10 @@ class Broker:
         """Answer the waiting requests; from now on no request waits."""
         self.is_stopping = True
         self._is_ready.set()
-        if hasattr(self, "services"):
-            self.services.groups.stop()
-            self.services.metadata.release()
-            self.services.follower_fetches.waiting.release_all()
+        if self._services:
+            self._services.groups.stop()
+            self.metadata.release()
+            self._services.follower_fetches.waiting.release_all()
         self._waiting.release_all()
 
     async def stop(self) -> None:
@@ -311,15 +327,14 @@ class Broker:
         await self.leave()
         self.prepare_stop()
         await self._schedule.stop()
-        if hasattr(self, "services"):
-            await self._stop_services()
+        if self._services:
+            await self._stop_services(self._services)
         if self._is_open:
             await asyncio.to_thread(self._logs.close)
         if self._store:
             await asyncio.to_thread(self._store.close)
 
-    async def _stop_services(self) -> None:
-        services = self.services
+    async def _stop_services(self, services: Services) -> None:
         await services.controller.stop()
         await services.history.stop()
         await services.registration.stop()
@@ -329,7 +344,7 @@ class Broker:
         await services.replacements.stop()
         await services.groups.loaded()  # nothing reads logs any more
         await services.topics.settled()
-        await self._checkpoint_high_watermarks()
+        await _checkpoint_high_watermarks(services)
         await services.peers.close()
 
     @property
@@ -337,12 +352,29 @@ class Broker:
         """Number of fetches and produces that wait for records or replicas."""
         return self._waiting.waiting
 
+    def figures(self) -> Mapping[str, int]:
+        """Return the figures of `Services.figures`; none before the broker's start."""
+        return self._services.figures() if self._services else {}
+
+    def cluster_figures(self) -> Mapping[str, int]:
+        """Return figures of the whole cluster by name if this broker is the controller, else none."""
+        found = self._services.controller.figures if self._services else None
+        return found._asdict() if found else {}
+
     def replicas(self) -> Iterator[Replica]:
         """Iterate over this broker's replicas; none before its start."""
-        return iter(self.services.replicas) if hasattr(self, "services") else iter(())
+        return iter(self._services.replicas) if self._services else iter(())
 
-    def _start_schedule(self) -> None:
-        config, logs, clock = self.config, self._logs, self._clock
+    def _start_schedule(self, services: Services) -> None:
+        config, logs, clock, replicas = self.config, self._logs, self.clock, services.replicas
+
+        def committed(name: TopicPartition) -> int:
+            """Return the high watermark; 0 for a partition that the controller has not assigned here yet."""
+            return replicas.find_high_watermark(name) or 0
+
+        async def shrink_isr() -> None:
+            replicas.shrink_isr()
+
         every = self._schedule.every
         for interval_ms, name, work in (
             (
@@ -363,7 +395,7 @@ class Broker:
             (
                 config.log_retention_check_interval_ms,
                 "retention",
-                lambda: logs.tasks.apply_retention(clock.time_ms(), self._committed, self.services.replicas.is_led),
+                lambda: logs.tasks.apply_retention(clock.time_ms(), committed, replicas.is_led),
             ),
             (
                 config.producer_id_expiration_check_interval_ms,
@@ -377,22 +409,16 @@ class Broker:
         every(
             config.replica_high_watermark_checkpoint_interval_ms,
             "writing high watermarks",
-            self._checkpoint_high_watermarks,
+            partial(_checkpoint_high_watermarks, services),
         )
-        every(LEASE_INTERVAL_MS, "ending leases", self.services.replacements.expire)
-        every(config.offsets_retention_check_interval_ms, "expiring offsets", self.services.groups.expire)
-        every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", self._shrink_isr)
+        every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
+        every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)
+        every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", shrink_isr)
 
-    def _committed(self, name: TopicPartition) -> int:
-        """Return the high watermark; 0 for a partition that the controller has not assigned here yet."""
-        return self.services.replicas.find_high_watermark(name) or 0
 
-    async def _shrink_isr(self) -> None:
-        self.services.replicas.shrink_isr()
-
-    async def _checkpoint_high_watermarks(self) -> None:
-        changes = self.services.state_changes
-        await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
+async def _checkpoint_high_watermarks(services: Services) -> None:
+    changes = services.state_changes
+    await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
 
 
 def _is_led(replica: Replica | None) -> bool:

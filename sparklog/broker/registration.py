@@ -35,13 +35,11 @@ class Registration:
         clock: Clock,
         *,
         timeout_ms: int,
-        on_epoch: Callable[[int], None],
         on_connected: Callable[[], None] = lambda: None,
         protocols: Mapping[str, str] = BY_NAME,
     ) -> None:
         """timeout_ms: how long to wait for another broker's node with this id to go, or for the store to be reachable.
-        on_epoch: called with the broker epoch after each registration. on_connected: called when the store can be
-        reached again. protocols: the listeners' security protocols.
+        on_connected: called when the store can be reached again. protocols: the listeners' security protocols.
         """
         self.epoch = NO_EPOCH
         """The broker epoch of the present registration; NO_EPOCH before the first."""
@@ -50,7 +48,6 @@ class Registration:
         self._directory_id = directory_id
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._on_epoch = on_epoch
         self._on_connected = on_connected
         self._protocols = protocols
         self._has_expired = asyncio.Event()
@@ -104,7 +101,6 @@ class Registration:
             protocols=self._protocols,
         )
         logger.info("registered as broker %d with epoch %d", self._info.broker_id, self.epoch)
-        self._on_epoch(self.epoch)
 
     async def _keep(self) -> None:
         while True:  # until `stop`

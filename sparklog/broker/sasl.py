@@ -23,10 +23,12 @@ from typing import NamedTuple, Protocol
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from sparklog.cluster.users import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+FindCredentials = Callable[[str], Mapping[ScramMechanism, ScramCredential]]
 
 
 class Exchange(Protocol):
@@ -37,8 +39,10 @@ class Exchange(Protocol):
     claimed: str | None
     """The user that the client claims to be, if it has named one."""
 
-    def step(self, token: bytes) -> bytes:
+    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         """Return the answer to the client's next message. May block.
+
+        credentials: returns the SCRAM credentials of a user, none for an unknown one; may block.
 
         Raises SaslAuthenticationFailed, with a message for the client that reveals nothing about the cause.
         """
@@ -110,8 +114,8 @@ class Authentication:
             raise IllegalSaslState(f"{self.user} came by {self._mechanism} and cannot go on by {mechanism}")
         self._mechanism, self._exchange, self.state = mechanism, begin(), SaslState.AUTHENTICATE
 
-    async def authenticate(self, token: bytes) -> Authenticated:
-        """Handle the next message of the exchange and return the answer.
+    async def authenticate(self, token: bytes, credentials: FindCredentials) -> Authenticated:
+        """Handle the next message of the exchange and return the answer. credentials: see `Exchange.step`.
 
         Raises SaslAuthenticationFailed, or IllegalSaslState if no exchange is under way.
         """
@@ -119,7 +123,7 @@ class Authentication:
         if exchange is None:
             raise IllegalSaslState("SaslAuthenticate without SaslHandshake before it")
         try:
-            answer = await asyncio.to_thread(exchange.step, token)
+            answer = await asyncio.to_thread(exchange.step, token, credentials)
             if self.user not in (None, exchange.user) and exchange.user is not None:
                 raise SaslAuthenticationFailed("Cannot change principals during re-authentication")
         except BaseException as error:

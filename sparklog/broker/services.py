@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
@@ -63,5 +63,33 @@ class Services:
     """Long work is cut into slices, so that other requests get their turn."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
-    handlers: Handlers
-    """The APIs' handlers, bound to these services."""
+    handlers: Handlers = field(init=False)
+    """The APIs' handlers, bound to these services. One of them, too: a handler may call others."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handlers", Handlers(self))
+
+    def figures(self) -> dict[str, int]:
+        """Return the current figures of replication and of the cluster's history, by the names of their metrics."""
+        replicas = tuple(self.replicas)
+        led = [replica for replica in replicas if replica.partition.is_leader]
+        changes, history = self.replicas.isr_changes, self.history
+        return {
+            "partitions": len(replicas),
+            "leaders": len(led),
+            "offline_partitions": len(self.replicas.offline),
+            "failed_log_dirs": len(self.logs.failed_dirs),
+            "full_log_dirs": len(self.logs.full_dirs),
+            "under_replicated_partitions": sum(replica.partition.is_under_replicated for replica in led),
+            "under_min_isr_partitions": sum(
+                len(each.partition.in_sync_replicas) < each.config.min_insync_replicas for each in led
+            ),
+            "follower_max_lag": self.fetchers.max_lag,
+            "active_controller": int(self.controller.is_active),
+            "history_waiting": history.waiting,
+            "isr_shrinks": changes.shrinks,
+            "isr_expands": changes.expands,
+            "isr_update_failures": changes.failures,
+            "history_written": history.written,
+            "history_dropped": history.dropped,
+        }

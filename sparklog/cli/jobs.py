@@ -126,6 +126,8 @@ def _serve(config: ServerConfig) -> int:
     server = JobServer(config, session)
     listener = Address.parse(config.metrics_listener, "metrics.listener") if config.metrics_listener else None
     metrics = MetricsServer(JobCollector(server), listener) if listener else None
+    if metrics:
+        metrics.start()
     try:
         server.start()
     except Exception as error:  # noqa: BLE001 - anything that keeps Spark from starting

@@ -23,7 +23,7 @@ def open_store(config: BrokerConfig) -> Store:
         # Imported here: kazoo would cost every start a tenth of a second.
         from sparklog.cluster.zookeeper import ZookeeperStore
 
-        return ZookeeperStore(
+        return ZookeeperStore.open(
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,

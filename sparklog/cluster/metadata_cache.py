@@ -18,7 +18,7 @@ from sparklog.base.errors import StaleControllerEpoch, UnknownTopicId, UnknownTo
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.messages import TopicState, UpdateMetadata
-from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
+from sparklog.cluster.model import BrokerInfo, CurrentLeader, PartitionInfo, Topic
 from sparklog.cluster.topics import ALL_BROKERS, NO_LEADER
 from sparklog.log.directory.topic_configs import config_of
 from sparklog.runtime.purgatory import Purgatory
@@ -109,6 +109,12 @@ class MetadataCache:
         """Return the partition's leader; None if no live broker leads it or there is no such partition."""
         info = self.find_partition(name)
         return self.brokers.get(info.leader) if info else None
+
+    def current_leader(self, name: TopicPartition) -> CurrentLeader | None:
+        """Return the partition's leader and leader epoch; None if no live broker leads it."""
+        info = self.find_partition(name)
+        leader = self.brokers.get(info.leader) if info else None
+        return CurrentLeader(leader, info.leader_epoch) if info and leader else None
 
     def broker_overrides(self, broker_id: int) -> dict[str, str]:
         """Return a broker's keys that were changed at run time: those for all brokers, overridden by its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.addresses import Address
@@ -99,3 +100,10 @@ class BrokerInfo:
     version: str
     epoch: int = -1
     """Broker epoch, greater at each registration (`Node.created` of the broker's node in the store)."""
+
+
+class CurrentLeader(NamedTuple):
+    """A live broker that leads a partition, and its leader epoch."""
+
+    broker: BrokerInfo
+    leader_epoch: int

@@ -91,11 +91,8 @@ logger = logging.getLogger(__name__)
 class ZookeeperStore:
     """Implements Store."""
 
-    def __init__(self, hosts: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> None:
-        """`hosts`: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created.
-
-        Raises ConnectionLoss if no server answers within `connection_timeout_ms`.
-        """
+    def __init__(self, hosts: str, *, session_timeout_ms: int) -> None:
+        """Create a store without a connection; `open` returns one that is connected."""
         self._hosts = hosts
         self._timeout_s = session_timeout_ms / 1000
         self._is_connected = threading.Event()
@@ -106,11 +103,21 @@ class ZookeeperStore:
         self._listeners: list[SessionListener] = []
         self._missed: list[WatchCall] = []
         """Watches that kazoo has dropped, to call on reconnection."""
-        _make_root(hosts, self._timeout_s, connection_timeout_ms / 1000)
         self._client = KazooClient(_servers(hosts), timeout=self._timeout_s, connection_retry=dict(RETRY))
-        self._client.add_listener(self._state_changed)
-        _connect(self._client, hosts, connection_timeout_ms / 1000)
-        self._is_connected.wait(self._timeout_s)  # until kazoo has reported its new session
+
+    @classmethod
+    def open(cls, hosts: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> ZookeeperStore:
+        """Connect to ZooKeeper and return the store. Blocks.
+
+        `hosts`: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created. Raises
+        ConnectionLoss if no server answers within `connection_timeout_ms`.
+        """
+        store = cls(hosts, session_timeout_ms=session_timeout_ms)
+        _make_root(hosts, store._timeout_s, connection_timeout_ms / 1000)
+        store._client.add_listener(store._state_changed)
+        _connect(store._client, hosts, connection_timeout_ms / 1000)
+        store._is_connected.wait(store._timeout_s)  # until kazoo has reported its new session
+        return store
 
     @property
     def session_id(self) -> int:

@@ -39,7 +39,7 @@ class Correspondent(Protocol):
 
 
 class BrokerChannel:
-    """The channel to one broker with one broker epoch."""
+    """The channel to one broker with one broker epoch. Sends nothing before `start`."""
 
     def __init__(self, broker: BrokerInfo, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
         self.broker = broker
@@ -48,6 +48,10 @@ class BrokerChannel:
         self._timeout_ms = timeout_ms
         self._queue: deque[Request] = deque()
         self._has_work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Send the queued requests, and those to come, until `close`."""
         self._task = asyncio.create_task(self._run())
 
     def put(self, request: Request) -> None:
@@ -59,7 +63,8 @@ class BrokerChannel:
 
     def close(self) -> None:
         """Send nothing more, and ignore an answer that is still to come."""
-        self._task.cancel()
+        if self._task:
+            self._task.cancel()
 
     async def _run(self) -> None:
         while True:
@@ -98,9 +103,9 @@ class Channels:
     def open(self, broker: BrokerInfo) -> None:
         """Open a channel, and close the one to an earlier epoch of the broker."""
         self.close([broker.broker_id])
-        self._channels[broker.broker_id] = BrokerChannel(
-            broker, self._peers, self._correspondent, timeout_ms=self._timeout_ms
-        )
+        channel = BrokerChannel(broker, self._peers, self._correspondent, timeout_ms=self._timeout_ms)
+        self._channels[broker.broker_id] = channel
+        channel.start()
 
     def send(self, broker_id: int, request: Request) -> None:
         if channel := self._channels.get(broker_id):

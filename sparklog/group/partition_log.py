@@ -34,6 +34,10 @@ class PartitionLog:
         self._replicas = replicas
         self._waiting = waiting
         self._timeout_ms = config.offsets_commit_timeout_ms
+        self._must_flush_to = -1
+        """Last offset of the records that require a flush."""
+        self._flushed_below = 0
+        """The offset below which flushes have covered the records."""
 
     def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
         written: list[Record] = []
@@ -44,7 +48,10 @@ class PartitionLog:
         replica = self._replicas.get_leader(self._name)
         if replica.partition.led_since != self._led_since:
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
-        return self._replicas.append_to(replica, write_records(written), acks=ACKS_ALL).last_offset
+        appended = self._replicas.append(replica, write_records(written), acks=ACKS_ALL)
+        if appended.must_flush:
+            self._must_flush_to = appended.last_offset
+        return appended.last_offset
 
     def is_committed(self, offset: int) -> bool:
         replica = self._replicas.find(self._name)
@@ -54,7 +61,9 @@ class PartitionLog:
             return False  # `wait_committed` raises the reason
 
     async def wait_committed(self, offset: int) -> None:
-        await self._replicas.flush_if_due(self._replicas.get(self._name))
+        replica = self._replicas.get(self._name)
+        if self._must_flush_to >= self._flushed_below:
+            self._flushed_below = await self._replicas.flush(replica)
 
         def attempt() -> bool | None:
             return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None

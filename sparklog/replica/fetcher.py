@@ -82,10 +82,10 @@ class Followed:
 
 
 class Step(NamedTuple):
-    """Work that waits for a disk, and the rest of the leader's response to handle after it."""
+    """Work that waits for a disk, and the rest of the leader's response to handle after it, if any."""
 
     work: Callable[[], None]
-    then: FetchedPartition
+    then: FetchedPartition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,12 @@ class FetcherContext:
     config: BrokerConfig
     ask: Ask
     throttle: Throttle
+    broker_epoch: Callable[[], int]
+    """Returns this broker's own epoch."""
 
 
 class LeaderFetcher:
-    """Copies partitions from the broker `leader`, in a task of its own. Used on the event loop."""
+    """Copies partitions from the broker `leader`, in a task of its own from `start` on. Used on the event loop."""
 
     def __init__(self, leader: int, context: FetcherContext) -> None:
         self.leader = leader
@@ -112,10 +114,14 @@ class LeaderFetcher:
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
         self._may_give_up = True
         """Whether `add` may cancel the poll: never two polls in a row, however fast partitions are added."""
-        self._task = asyncio.create_task(self._run(), name=f"copying from broker {leader}")
+        self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._parts)
+
+    def start(self) -> None:
+        """Fetch until `stop`."""
+        self._task = asyncio.create_task(self._run(), name=f"copying from broker {self.leader}")
 
     def add(self, part: Followed) -> None:
         self._parts[part.name] = part
@@ -128,7 +134,8 @@ class LeaderFetcher:
         self._parts.pop(name, None)
 
     def stop(self) -> asyncio.Task[None]:
-        """Stop fetching; return the task, which is about to end."""
+        """Stop fetching; return the task, which is about to end. `start` must have been called."""
+        assert self._task
         self._task.cancel()
         return self._task
 
@@ -217,7 +224,7 @@ class LeaderFetcher:
         wait_ms = config.replica_fetch_wait_max_ms
         return ReplicaFetch(
             replica_id=config.broker_id,
-            broker_epoch=self._replicas.broker_epoch,
+            broker_epoch=self._context.broker_epoch(),
             max_wait_ms=wait_ms if self._may_give_up else min(wait_ms, FIRST_PAUSE_MS),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
@@ -275,9 +282,9 @@ class LeaderFetcher:
         if got.diverging:
             return self._cut(replica, got.diverging)
         if step := self._append(replica, got):
-            return self._append_after(part, replica, step)
-        part.failures, part.lag = 0, max(0, got.high_watermark - replica.log.log_end_offset)
-        return asyncio.to_thread(replica.log.flush) if replica.log.must_flush else None
+            return self._append_after(part, replica, step, got.high_watermark)
+        self._caught_up(part, replica, got.high_watermark)
+        return None
 
     async def _carry_out(self, part: Followed, work: Coroutine[None, None, None]) -> None:
         try:
@@ -286,8 +293,8 @@ class LeaderFetcher:
             self._delay(part, error)
 
     def _append(self, replica: Replica, got: FetchedPartition) -> Step | None:
-        """Append the records, or return the step that must come first."""
-        log = replica.log
+        """Append the records. Return the step that must come first, or the flush that they require, if any."""
+        log, must_flush = replica.log, False
         if got.segment_base_offset >= 0 and not log.is_at_segment(got.segment_base_offset):
             return Step(partial(log.follow_segment, got.segment_base_offset), got)
         if got.records:
@@ -295,25 +302,28 @@ class LeaderFetcher:
                 logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
                 return Step(partial(log.truncate_to, begin), got)
             try:
-                log.append_as_follower(got.records, rolls=False, takes_gaps=False)
+                must_flush = log.append_as_follower(got.records, rolls=False, takes_gaps=False).must_flush
             except UnexpectedGap:
                 return Step(partial(log.append_with_gaps, got.records), dataclasses.replace(got, records=b""))
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)
-        return None
+        return Step(log.flush) if must_flush else None
 
-    async def _append_after(self, part: Followed, replica: Replica, step: Step) -> None:
-        left: Step | None = step
-        while left:
-            await asyncio.to_thread(left.work)
+    async def _append_after(self, part: Followed, replica: Replica, first: Step, high_watermark: int) -> None:
+        step: Step | None = first
+        while step:
+            await asyncio.to_thread(step.work)
+            if step.then is None:
+                break
             self._replicas.truncated(replica)  # the step may have truncated the log
             if self._parts.get(part.name) is not part:
                 return
-            step, left = left, self._append(replica, left.then)
-        part.failures, part.lag = 0, max(0, step.then.high_watermark - replica.log.log_end_offset)
-        if replica.log.must_flush:
-            await asyncio.to_thread(replica.log.flush)
+            step = self._append(replica, step.then)
+        self._caught_up(part, replica, high_watermark)
+
+    def _caught_up(self, part: Followed, replica: Replica, high_watermark: int) -> None:
+        part.failures, part.lag = 0, max(0, high_watermark - replica.log.log_end_offset)
 
     async def _cut(self, replica: Replica, leader: EpochEnd) -> None:
         log, committed = replica.log, replica.partition.high_watermark

@@ -46,9 +46,11 @@ class ReplicaFetchers:
                 before.segment_sync.end()
             key = self._key(name, state)
             part = self._parts[name] = Followed(name, state, self._segment_sync(name, state, key))
-            if key not in self._fetchers:
-                self._fetchers[key] = LeaderFetcher(state.leader, self._context)
-            self._fetchers[key].add(part)
+            fetcher = self._fetchers.get(key)
+            if fetcher is None:
+                fetcher = self._fetchers[key] = LeaderFetcher(state.leader, self._context)
+                fetcher.start()
+            fetcher.add(part)
         self._end_idle()
 
     async def unfollow(self, names: Iterable[TopicPartition]) -> None:

@@ -27,7 +27,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, tell_nobody
-from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, IsrAltered
+from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered
 from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
 
 logger = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class ReplicaManager:
         exists: Callable[[TopicPartition], bool] = lambda _: False,
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
         on_isr_change: OnIsrChange = tell_nobody,
+        on_leadership: OnLeadership = lambda *_: None,
     ) -> None:
         """Create a manager without replicas.
 
@@ -75,14 +76,12 @@ class ReplicaManager:
         leadership or a follower's log start has changed. on_log_end: called when a partition with followers has new
         uncommitted records. exists: whether the cluster has the partition. alter_isr: writes an ISR change to the
         store; raises StoreError. broker_epoch_of: the epoch of a live broker, else None. on_isr_change: called for each
-        ISR change that was written.
+        ISR change that was written. on_leadership: called for each change of leadership.
         """
         self.broker_id = broker_id
-        self.broker_epoch = NO_BROKER_EPOCH
-        """This broker's own epoch, once it has one."""
         self._on_high_watermark = on_high_watermark
         self._on_log_end = on_log_end
-        self._on_leadership: list[OnLeadership] = []
+        self._on_leadership = on_leadership
         self._clock = clock or SystemClock()
         self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark, on_isr_change)
         self._max_lag_ms = max_lag_ms
@@ -90,10 +89,6 @@ class ReplicaManager:
         self._exists = exists
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
-
-    def watch_leadership(self, told: OnLeadership) -> None:
-        """Call `told` for every later change of leadership."""
-        self._on_leadership.append(told)
 
     # Look-up
 
@@ -198,8 +193,7 @@ class ReplicaManager:
             partition.leader,
         )  # fmt: skip
         self._on_high_watermark(partition.name)
-        for told in self._on_leadership:
-            told(partition.name, partition.is_leader, partition.leader_epoch)
+        self._on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
         """Set the configuration of the topic's partitions."""
@@ -210,17 +204,12 @@ class ReplicaManager:
     # At the leader
 
     def append(
-        self, name: TopicPartition, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
-    ) -> Appended:
-        """Call `append_to` with the partition's replica. Raises as `get_leader` and `append_to` do."""
-        return self.append_to(self.get_leader(name), data, acks=acks, leader_epoch=leader_epoch)
-
-    def append_to(
         self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """Append the batches of one produce request; their offsets are written into `data`. Call `flush_if_due` next.
+        """Append the batches of one produce request; their offsets are written into `data`.
 
-        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
+        The caller must call `flush` if the result says `must_flush`. Raises as `Partition.check_leader_epoch`,
+        `Partition.check_in_sync` and `Log.append` do.
         """
         partition = replica.partition
         if leader_epoch is not None:
@@ -234,24 +223,20 @@ class ReplicaManager:
                 self._on_log_end(partition.name)
         return appended
 
-    async def flush_if_due(self, replica: Replica) -> None:
-        """Return once the appended records are flushed, if flush.messages requires it; then they count at the leader.
+    async def flush(self, replica: Replica) -> int:
+        """Flush the log; its records then count at the leader. Return the offset below which all records are flushed.
 
         The flush goes on if the caller is cancelled. Raises KafkaStorageError.
         """
-        if replica.log.must_flush:
-            await asyncio.shield(self._flush(replica))
-        else:
-            self._count(replica)
+        return await asyncio.shield(self._flush(replica))
 
-    async def _flush(self, replica: Replica) -> None:
-        await asyncio.to_thread(replica.log.flush)
-        self._count(replica)
-
-    def _count(self, replica: Replica) -> None:
+    async def _flush(self, replica: Replica) -> int:
+        log = replica.log
+        await asyncio.to_thread(log.flush)
         partition = replica.partition
-        if partition.is_leader and partition.log_counts(replica.log.counted_end_offset):
+        if partition.is_leader and partition.log_counts(log.counted_end_offset):
             self._on_high_watermark(partition.name)
+        return log.recovery_point
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
         """Return committed batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""

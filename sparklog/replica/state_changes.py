@@ -76,14 +76,18 @@ class StateChanges:
         clock: Clock | None = None,
         topic_defaults: TopicConfig | None = None,
         newest_change: Callable[[], int] = lambda: 0,
+        broker_epoch: Callable[[], int] = lambda: NO_BROKER_EPOCH,
     ) -> None:
-        """newest_change: returns the number of the cluster store's newest change; may block."""
+        """newest_change: returns the number of the cluster store's newest change; may block. broker_epoch: returns this
+        broker's own epoch.
+        """
         self._logs = logs
         self._replicas = replicas
         self._fetchers = fetchers
         self._clock = clock or SystemClock()
         self._topic_defaults = topic_defaults or TopicConfig()
         self._newest_change = newest_change
+        self._broker_epoch = broker_epoch
         self._files = HighWatermarkFiles(fs, self._is_here)
         self._executor = SerialExecutor()
         self._controller_epoch = NO_EPOCH
@@ -100,8 +104,9 @@ class StateChanges:
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
-        if NO_BROKER_EPOCH < request.broker_epoch < self._replicas.broker_epoch:  # greater: not known here yet
-            raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {self._replicas.broker_epoch}")
+        own_epoch = self._broker_epoch()
+        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # greater: not known here yet
+            raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {own_epoch}")
         self._controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:

@@ -42,6 +42,26 @@ from prometheus_client.registry import Collector
 from sparklog.broker.metrics import LATENCY_BUCKETS_S
 from sparklog.broker.node import Broker
 
+_FIGURES: dict[str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str]] = {
+    "partitions": (GaugeMetricFamily, "Replicas of this broker."),
+    "leaders": (GaugeMetricFamily, "Partitions that this broker leads."),
+    "offline_partitions": (GaugeMetricFamily, "Replicas of this broker whose log has failed."),
+    "failed_log_dirs": (GaugeMetricFamily, "Log directories that have failed."),
+    "full_log_dirs": (GaugeMetricFamily, "Log directories that take no records until there is room."),
+    "under_replicated_partitions": (GaugeMetricFamily, "Led partitions with fewer replicas in sync than they have."),
+    "under_min_isr_partitions": (
+        GaugeMetricFamily, "Led partitions with fewer replicas in sync than min.insync.replicas.",
+    ),
+    "follower_max_lag": (GaugeMetricFamily, "Records that the slowest followed partition is behind its leader."),
+    "active_controller": (GaugeMetricFamily, "1: this broker is the controller."),
+    "history_waiting": (GaugeMetricFamily, "Records for the cluster's history, not written yet."),
+    "isr_shrinks": (CounterMetricFamily, "Replicas that left an ISR, as this broker wrote."),
+    "isr_expands": (CounterMetricFamily, "Replicas that joined an ISR, as this broker wrote."),
+    "isr_update_failures": (CounterMetricFamily, "ISR changes that were refused, or whose end is not known."),
+    "history_written": (CounterMetricFamily, "Records of this broker in the cluster's history."),
+    "history_dropped": (CounterMetricFamily, "Records of the history that were lost before they were written."),
+}  # fmt: skip
+"""The metrics of a broker's figures, by name, each with its text."""
 _CLUSTER_FIGURES = {"not_preferred_leaders": "partitions that their preferred replica does not lead"}
 """Figures of the controller whose names do not say what they count."""
 
@@ -138,59 +158,13 @@ class BrokerCollector(Collector):
         yield from (start, committed, end, size, waiting)
 
     def _replication(self) -> Iterator[Metric]:
-        if not hasattr(self._broker, "services"):
-            return
-        services = self._broker.services
-        replicas = tuple(services.replicas)
-        led = [replica for replica in replicas if replica.partition.is_leader]
-        for name, text, value in (
-            ("partitions", "Replicas of this broker.", len(replicas)),
-            ("leaders", "Partitions that this broker leads.", len(led)),
-            ("offline_partitions", "Replicas of this broker whose log has failed.", len(services.replicas.offline)),
-            ("failed_log_dirs", "Log directories that have failed.", len(services.logs.failed_dirs)),
-            (
-                "full_log_dirs",
-                "Log directories that take no records until there is room.",
-                len(services.logs.full_dirs),
-            ),
-            (
-                "under_replicated_partitions",
-                "Led partitions with fewer replicas in sync than they have.",
-                sum(replica.partition.is_under_replicated for replica in led),
-            ),
-            (
-                "under_min_isr_partitions",
-                "Led partitions with fewer replicas in sync than min.insync.replicas.",
-                sum(len(each.partition.in_sync_replicas) < each.config.min_insync_replicas for each in led),
-            ),
-            (
-                "follower_max_lag",
-                "Records that the slowest followed partition is behind its leader.",
-                services.fetchers.max_lag,
-            ),
-            ("active_controller", "1: this broker is the controller.", int(services.controller.is_active)),
-            ("history_waiting", "Records for the cluster's history, not written yet.", services.history.waiting),
-        ):
-            yield GaugeMetricFamily(f"sparklog_{name}", text, value=value)
-        changes = services.replicas.isr_changes
-        for name, text, value in (
-            ("isr_shrinks", "Replicas that left an ISR, as this broker wrote.", changes.shrinks),
-            ("isr_expands", "Replicas that joined an ISR, as this broker wrote.", changes.expands),
-            ("isr_update_failures", "ISR changes that were refused, or whose end is not known.", changes.failures),
-            ("history_written", "Records of this broker in the cluster's history.", services.history.written),
-            (
-                "history_dropped",
-                "Records of the history that were lost before they were written.",
-                services.history.dropped,
-            ),
-        ):
-            yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
+        figures = self._broker.figures()
+        for name, value in figures.items():
+            family, text = _FIGURES[name]
+            yield family(f"sparklog_{name}", text, value=value)
 
     def _cluster(self) -> Iterator[Metric]:
-        if not hasattr(self._broker, "services"):
-            return
-        figures = self._broker.services.controller.figures
-        for name, value in figures._asdict().items() if figures else ():
+        for name, value in self._broker.cluster_figures().items():
             what = _CLUSTER_FIGURES.get(name) or f"{name.replace('_', ' ')} in the cluster"
             yield GaugeMetricFamily(f"sparklog_cluster_{name}", f"The number of {what} (controller only).", value=value)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
-from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.apis import (
     alter_configs,
     create_partitions,
@@ -25,16 +23,12 @@ from sparklog.broker.apis import (
 from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
-from sparklog.runtime.slices import in_parts
 from sparklog.server import grpc_service
 from sparklog.server.controller_call_messages import elected, elections, reassignments
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.grpc_service import by_names
 from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import admin_pb2
-
-DESCRIBED_TOGETHER = 200
-"""Partitions described in one go: a few milliseconds of work."""
 
 
 class AdminServicer:
@@ -98,24 +92,14 @@ class AdminServicer:
 
     async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
         """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
-        metadata = self.broker.metadata
 
-        def weigh(name: str) -> int:
-            topic = metadata.find(name)
-            return len(topic.partitions) if topic else 1
-
-        async def describe(names: Sequence[str]) -> admin_pb2.DescribeTopicsResponse:
-            wanted = to_value(request, describe_topics.DescribeTopicsRequest, names=names)
+        async def describe(wanted: describe_topics.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
             response = await self.broker.serve(describe_topics.API, wanted)
-            there = response.topics
-            if not request.names:  # a topic may have been deleted meanwhile
-                there = [topic for topic in there if not isinstance(topic.error, UnknownTopicOrPartition)]
-            response = dataclasses.replace(response, topics=there)
             answer: admin_pb2.DescribeTopicsResponse = to_message(response, admin_pb2.DescribeTopicsResponse)
             return answer
 
-        names = request.names or [topic.name for topic in metadata]
-        parts = in_parts(names, weigh, DESCRIBED_TOGETHER)
+        wanted = to_value(request, describe_topics.DescribeTopicsRequest, omits_missing=False)
+        parts = await self.broker.handlers[describe_topics.SPLIT](wanted)
         if len(parts) == 1:
             return await describe(parts[0])
         answer: admin_pb2.DescribeTopicsResponse = await grpc_service.in_parts(parts, describe, self.broker.slices)

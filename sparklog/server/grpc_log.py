@@ -120,19 +120,16 @@ class LogServicer:
             return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
-        services = self.broker.services
-        wanted = SubscribeRequest(
-            max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
-        )
-        max_bytes = wanted.max_bytes
+        max_bytes = request.max_bytes or DEFAULT_MAX_BYTES
         with self._answers.hold() as held:
 
-            async def read(asked: FetchRequest) -> FetchResponse:
+            async def read(handler: Handler[FetchRequest, FetchResponse], asked: FetchRequest) -> FetchResponse:
                 nonlocal max_bytes
-                response, max_bytes = await _read_within(held, services.handlers[fetch.API], asked, request.format)
+                response, max_bytes = await _read_within(held, handler, asked, request.format)
                 return response
 
-            async for response in subscribe.stream(wanted, fetch=read, waiting=services.waiting):
+            wanted = SubscribeRequest(max_bytes=max_bytes, partitions=_partitions(request.partitions), read=read)
+            async for response in await self.broker.handlers[subscribe.SUBSCRIBE](wanted):
                 for part in response.partitions:
                     async for message in all_messages(part, request.format, max_bytes, self._decoding):
                         is_last, data = message.head.HasField("error"), serialize([message])
@@ -155,11 +152,10 @@ class LogServicer:
 
         The returned coroutine appends in its first step; of a large request, the append is already done.
         """
-        services = self.broker.services
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
         correlation_id, translated, refused = await self._translate(data)
-        await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
+        await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
         answering = self._produce(correlation_id, translated, refused)
         if not produce.is_appended_in_parts(translated):
             return answering
@@ -219,17 +215,16 @@ class LogServicer:
         """Encode plain records or Arrow as batches, one result per partition."""
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
-        services = self.broker.services
-        topic = await services.topics.find_or_create(part.topic)
+        target = await self.broker.handlers[produce.FIND_TARGET](part.topic)
         self._without_key += 1
         payloads = await load_payloads()
         encoded = await self._encoding.run(
             payloads.encode_payload,
             part,
-            partitions=len(topic.partitions),
-            without_key=self._without_key % len(topic.partitions),
-            now_ms=services.clock.time_ms(),
-            max_batch_bytes=topic.config.max_message_bytes,
+            partitions=target.partitions,
+            without_key=self._without_key % target.partitions,
+            now_ms=target.now_ms,
+            max_batch_bytes=target.max_batch_bytes,
         )
         return [
             PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))

@@ -57,7 +57,7 @@ class BrokerNode:
         try:
             self.grpc_address = str(self._grpc.bind(listener))
             await self._bind_kafka()
-            self._metrics = self._serve_metrics()
+            self._serve_metrics()
             await self.broker.join(advertised or self.grpc_address, self.kafka_addresses)
             await self._grpc.start()
             await self.broker.ready()
@@ -93,9 +93,9 @@ class BrokerNode:
         await kafka.bind()
         self.kafka_addresses = kafka.addresses
 
-    def _serve_metrics(self) -> MetricsServer | None:
+    def _serve_metrics(self) -> None:
         if not self._config.metrics_listener:
-            return None
+            return
         # Imported only if needed: prometheus_client imports an HTTP server, a third of a broker's start-up time.
         figures = importlib.import_module("sparklog.server.broker_collector")
         http = importlib.import_module("sparklog.base.metrics_http")
@@ -105,4 +105,5 @@ class BrokerNode:
             listener,
             lambda: http.Health(self.broker.takes_records, self.broker.troubles()),
         )
-        return server
+        server.start()
+        self._metrics = server

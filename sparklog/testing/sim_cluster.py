@@ -116,7 +116,7 @@ class SimNode:
 
     def find_log(self, name: TopicPartition) -> Log | None:
         """Return the partition's log in the last process, dead or alive; None if the process opened no such log."""
-        if self.broker is None or not hasattr(self.broker, "services"):
+        if self.broker is None or not self.broker.has_services:
             return None
         logs = (*self.broker.services.logs, *self._stopped_logs)
         return next((log for log in logs if log.partition == name), None)
@@ -148,7 +148,7 @@ class SimNode:
         )  # fmt: skip
 
         async def serve(api: Api[Any, Any], request: Any) -> Any:
-            if not hasattr(broker, "services"):
+            if not broker.has_services:
                 raise NetworkException(f"{self.name} does not listen yet")
             if isinstance(request, Called):
                 return await grpc_listener.serve(request)
@@ -419,7 +419,7 @@ class SimCluster:
         """
         found: dict[int, Ended] = {}
         for node in self.nodes.values():
-            if node.broker is None or not hasattr(node.broker, "services"):
+            if node.broker is None or not node.broker.has_services:
                 return 0
             if log := node.find_log(name):
                 is_led = node.broker.services.replicas.is_led(name) or node.broker_id == former

@@ -62,7 +62,7 @@ def _epochs(cluster: SimCluster) -> dict[int, int]:
 
 def _log_end(node: SimNode, name: TopicPartition, epoch: int | None) -> int | None:
     """Return the log end offset of a replica, or None if it cannot be seen or does not count."""
-    if not node.is_running or node.broker is None or not hasattr(node.broker, "services"):
+    if not node.is_running or node.broker is None or not node.broker.has_services:
         return None
     if node.broker.services.registration.epoch != epoch:
         return None

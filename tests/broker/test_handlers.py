@@ -42,8 +42,7 @@ async def echo(request: int) -> int:
 
 async def test_handlers_are_bound_once_when_first_asked_for_or_before() -> None:
     apis = [Api(name="", handle=each) for each in (Add, multiply, echo)]
-    handlers = Handlers()
-    handlers.bind(SimpleNamespace(amount=3, unused=None), apis[:1])
-    assert list(handlers) == apis[:1]
+    handlers = Handlers(SimpleNamespace(amount=3, unused=None))
+    assert list(handlers) == []
     assert [await handlers[api](4) for api in apis] == [7, 12, 4]
     assert [handlers[api] is handlers[api] for api in apis] == [True] * 3

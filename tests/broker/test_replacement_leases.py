@@ -145,7 +145,8 @@ async def test_a_snapshot_that_stalls_or_is_too_large_leaves_nothing(world, batc
     await world.start()
     await world.create("__consumer_offsets")
     name = TopicPartition("__consumer_offsets", 0)
-    world.broker.services.replicas.append(name, batch([b"x"]), acks=1)
+    replicas = world.broker.services.replicas
+    replicas.append(replicas.get_leader(name), batch([b"x"]), acks=1)
 
     async def stalling() -> AsyncIterator[bytes]:
         yield b"a little"

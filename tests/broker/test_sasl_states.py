@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparklog.base.errors import IllegalSaslState, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Authentication
+from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Authentication, FindCredentials
+from sparklog.cluster.users import ScramCredential, ScramMechanism
 from sparklog.testing.sim_clock import SimClock
 
 PRODUCE, METADATA = 0, 3
@@ -20,7 +21,7 @@ class Nickname:
         self.claimed: str | None = None
         self._greeted = False
 
-    def step(self, token: bytes) -> bytes:
+    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         if not self._greeted:
             self._greeted = True
             return b"who?"
@@ -28,6 +29,10 @@ class Nickname:
             raise SaslAuthenticationFailed("no")
         self.user = token.decode()
         return b""
+
+
+def nobody(_: str) -> dict[ScramMechanism, ScramCredential]:
+    return {}
 
 
 def begin(*, max_reauth_ms: int = 0) -> tuple[Authentication, SimClock]:
@@ -49,8 +54,8 @@ def allowed(authentication: Authentication) -> set[int]:
 async def log_in(authentication: Authentication, name: bytes) -> int:
     """How long the session lasts."""
     authentication.handshake("NICKNAME")
-    await authentication.authenticate(b"hello")
-    return (await authentication.authenticate(name)).session_lifetime_ms
+    await authentication.authenticate(b"hello", nobody)
+    return (await authentication.authenticate(name, nobody)).session_lifetime_ms
 
 
 async def test_a_stranger_may_only_show_who_it_is() -> None:
@@ -59,10 +64,10 @@ async def test_a_stranger_may_only_show_who_it_is() -> None:
 
     authentication.handshake("NICKNAME")
     assert allowed(authentication) == {SASL_AUTHENTICATE}
-    assert (await authentication.authenticate(b"hello")).token == b"who?"
+    assert (await authentication.authenticate(b"hello", nobody)).token == b"who?"
     assert (allowed(authentication), authentication.user) == ({SASL_AUTHENTICATE}, None)
 
-    await authentication.authenticate(b"alice")
+    await authentication.authenticate(b"alice", nobody)
     assert (allowed(authentication), authentication.user) == (EVERYTHING, "alice")
 
 
@@ -74,7 +79,7 @@ async def test_after_a_failure_nothing_is_served_any_more() -> None:
 
     assert (allowed(authentication), authentication.user) == (set(), None)
     with pytest.raises(IllegalSaslState):
-        await authentication.authenticate(b"alice")
+        await authentication.authenticate(b"alice", nobody)
 
 
 async def test_an_unknown_mechanism_ends_it() -> None:

@@ -155,7 +155,9 @@ def hosts(server: ZooKeeperServer, tmp_path: Path) -> str:
 
 @pytest.mark.jvm
 def test_sessions_and_watches_outlive_a_killed_zookeeper(mortal: ZooKeeperServer, hosts: str) -> None:
-    stores = [ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS) for _ in range(2)]
+    stores = [
+        ZookeeperStore.open(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS) for _ in range(2)
+    ]
     states, told = Told(), Told()
     stores[0].listen(states)
     stores[0].create("/e", ephemeral=True)
@@ -175,7 +177,7 @@ def test_sessions_and_watches_outlive_a_killed_zookeeper(mortal: ZooKeeperServer
 
 @pytest.mark.jvm
 def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(mortal: ZooKeeperServer, hosts: str) -> None:
-    store = ZookeeperStore(hosts, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore.open(hosts, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
     store.create("/a")
@@ -196,7 +198,7 @@ def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(mortal: ZooK
 def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_session_lives(
     mortal: ZooKeeperServer, hosts: str
 ) -> None:
-    store = ZookeeperStore(hosts, session_timeout_ms=24_000, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore.open(hosts, session_timeout_ms=24_000, connection_timeout_ms=PATIENCE_MS)
     session_id = store.session_id
     mortal.kill()
     host, port = mortal.address.split(":")
@@ -214,7 +216,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_ses
 
 @pytest.mark.jvm
 def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(mortal: ZooKeeperServer, hosts: str) -> None:
-    store = ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore.open(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states, outcomes = Told(), Told()
     store.listen(states)
     mortal.kill()
@@ -238,7 +240,7 @@ def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(mortal: Zo
 
 @pytest.mark.jvm
 def test_a_store_closes_where_zookeeper_is_gone(mortal: ZooKeeperServer, hosts: str) -> None:
-    store = ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore.open(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
     mortal.kill()
@@ -249,7 +251,9 @@ def test_a_store_closes_where_zookeeper_is_gone(mortal: ZooKeeperServer, hosts: 
 
 @pytest.mark.jvm
 def test_zookeepers_own_shell_shows_what_an_operator_of_kafka_expects(server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(f"{server.address}/shown", session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore.open(
+        f"{server.address}/shown", session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS
+    )
     info = BrokerInfo(
         broker_id=3, grpc_address="here:1", listeners={"PLAINTEXT": Address("here", 9092)}, rack="", version="1"
     )

@@ -127,7 +127,7 @@ def test_a_topics_configuration_comes_with_it() -> None:
         await host.become(1, 0, (1,), overrides={"min.insync.replicas": "2", "retention.ms": "5"})
         assert host.replica.log.config.retention_ms == 5
         with pytest.raises(NotEnoughReplicas):
-            host.replicas.append(NAME, bytearray(), acks=-1)
+            host.replicas.append(host.replicas.get_leader(NAME), bytearray(), acks=-1)
 
     run(test)
 

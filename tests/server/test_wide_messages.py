@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import group_apis
+from sparklog.broker.apis import describe_topics, group_apis
 from sparklog.group.requests import (
     CommittedOffset,
     ConsumerGroupDescribeResponse,
@@ -21,7 +21,6 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
 )
 from sparklog.runtime import slices
-from sparklog.server import grpc_admin
 from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
@@ -88,7 +87,7 @@ def test_all_topics_and_log_dirs_are_described_a_part_at_a_time(
     names = [f"all-{number:02d}" for number in range(40)]
     admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[{"name": name, "partitions": 3} for name in names]))
     everything = admin.DescribeTopics(admin_pb2.DescribeTopicsRequest())
-    monkeypatch.setattr(grpc_admin, "DESCRIBED_TOGETHER", 12)
+    monkeypatch.setattr(describe_topics, "DESCRIBED_TOGETHER", 12)
     monkeypatch.setattr(slices, "SLICE_S", 0)
 
     for wanted in ([], names):

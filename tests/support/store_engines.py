@@ -108,7 +108,9 @@ class ZookeeperEngine:
         self._opened: list[ZookeeperStore] = []
 
     def open(self) -> ZookeeperStore:
-        opened = ZookeeperStore(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=PATIENCE_MS)
+        opened = ZookeeperStore.open(
+            self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=PATIENCE_MS
+        )
         self._opened.append(opened)
         return opened
 

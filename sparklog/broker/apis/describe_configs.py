@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
-from sparklog.broker.config_entries import ConfigEntry, broker_entries, topic_entries
+from sparklog.broker.config_entries import ConfigEntry, ConfigSource, broker_entries, topic_entries
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.topics import ALL_BROKERS
@@ -27,6 +27,8 @@ class ConfigQuery:
     resource: ConfigResource
     keys: Sequence[str] = ()
     """Keys to describe; empty: all of them."""
+    is_of_all_brokers: bool = False
+    """Whether only values that were set for all brokers are described."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,22 @@ def _describe(config: BrokerConfig, metadata: MetadataCache, query: ConfigQuery)
             entries = broker_entries(config, given(config.broker_id), given(ALL_BROKERS))
     except KafkaError as error:
         return ResourceConfigs(resource=resource, error=error)
+    if query.is_of_all_brokers:
+        entries = _set_for_all(entries)
     if query.keys:
         entries = [entry for entry in entries if entry.name in query.keys]
     return ResourceConfigs(resource=resource, entries=entries)
+
+
+def _set_for_all(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    """Return the entries that were set for all brokers, without what this broker overrides them with."""
+    found = []
+    for entry in entries:
+        sources = [each.source for each in entry.synonyms]
+        if ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG in sources:
+            first = sources.index(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            found.append(replace(entry, synonyms=entry.synonyms[first:]))
+    return found
 
 
 API = Api(name="DescribeConfigs", handle=handle, key=32, versions=(1, 4))

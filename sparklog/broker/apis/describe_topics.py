@@ -11,23 +11,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, LeaderNotAvailable
+from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Operation
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.slices import in_parts
+
+DESCRIBED_TOGETHER = 200
+"""Partitions described in one go: a few milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicsRequest:
     names: Sequence[str] = ()
     allow_auto_topic_creation: bool = False
+    omits_missing: bool = False
+    """Whether missing topics are left out of the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,10 @@ class DescribeTopics:
     async def __call__(self, request: DescribeTopicsRequest) -> DescribeTopicsResponse:
         names = request.names or [topic.name for topic in self.metadata]
         create = request.allow_auto_topic_creation and self.config.auto_create_topics_enable
-        return DescribeTopicsResponse(topics=[await self._describe(name, create=create) for name in names])
+        found = [await self._describe(name, create=create) for name in names]
+        if request.omits_missing:
+            found = [topic for topic in found if not isinstance(topic.error, UnknownTopicOrPartition)]
+        return DescribeTopicsResponse(topics=found)
 
     async def _describe(self, name: str, *, create: bool) -> TopicDescription:
         try:
@@ -127,4 +136,19 @@ class DescribeTopics:
         )
 
 
+async def split(request: DescribeTopicsRequest, *, metadata: MetadataCache) -> list[DescribeTopicsRequest]:
+    """Return requests for parts of the topics, so that topics with many partitions do not block other requests."""
+
+    def weigh(name: str) -> int:
+        topic = metadata.find(name)
+        return len(topic.partitions) if topic else 1
+
+    names = request.names or [topic.name for topic in metadata]
+    omits_missing = request.omits_missing or not request.names  # a topic may be deleted before it is described
+    return [
+        replace(request, names=part, omits_missing=omits_missing) for part in in_parts(names, weigh, DESCRIBED_TOGETHER)
+    ]
+
+
+SPLIT = Operation(handle=split)
 API = Api(name="DescribeTopics", handle=DescribeTopics)

@@ -25,7 +25,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
@@ -314,7 +314,7 @@ class Fetch:
         if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch | NotLeaderOrFollower) and part.topic:
             replica = self.replicas.find(TopicPartition(part.topic, part.partition))
             leader_epoch = replica.partition.leader_epoch if replica else -1
-        return PartitionFetched(
+        failed = PartitionFetched(
             topic=part.topic,
             topic_id=part.topic_id,
             partition=part.partition,
@@ -323,6 +323,10 @@ class Fetch:
             error=error.with_traceback(None),  # the frames take kilobytes for each of thousands
             leader_epoch=leader_epoch,
         )
+        if not failed.is_told_leader:
+            return failed
+        name = TopicPartition(part.topic or "", part.partition)
+        return replace(failed, current_leader=self.metadata.current_leader(name))
 
 
 def _check(request: FetchRequest) -> None:

@@ -15,20 +15,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, LeaderNotAvailable
+from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Operation
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.slices import in_parts, of_many
 
 NO_LEADER = -1
+PART = 200
+"""Number of partitions described in one go: a few milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class MetadataRequest:
 
     topics: Sequence[TopicQuery] | None = None
     allow_auto_topic_creation: bool = False
+    omits_missing: bool = False
+    """Whether missing topics are left out of the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +160,8 @@ async def handle(
         found = [describer.describe(topic) for topic in metadata]
     else:
         found = [topic for query in request.topics if (topic := await find(query))]
+    if request.omits_missing:
+        found = [topic for topic in found if not isinstance(topic.error, UnknownTopicOrPartition)]
     return MetadataResponse(
         cluster_id=cluster_id,
         controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,
@@ -163,4 +170,36 @@ async def handle(
     )
 
 
+async def split(request: MetadataRequest, *, metadata: MetadataCache) -> Iterator[MetadataRequest]:
+    """Return at least one request, each for at most `PART` partitions. A larger topic is split, too.
+
+    So topics with many partitions do not block other requests. The requests are made as they are asked for.
+    """
+    queries = request.topics
+    if queries is None:  # a topic may be deleted before it is described
+        queries = [TopicQuery(name=topic.name) for topic in metadata]
+        request = replace(request, omits_missing=True)
+    return (replace(request, topics=part) for part in _parts(metadata, queries))
+
+
+def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery]) -> Iterator[Sequence[TopicQuery]]:
+    def count(query: TopicQuery) -> int:
+        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id)
+        return len(topic.partitions) if topic else 1
+
+    def weigh(query: TopicQuery) -> int:
+        return min(PART, count(query))
+
+    for some in of_many(queries, PART) if queries else [()]:
+        pieces = [piece for query in some for piece in _pieces(query, count(query))]
+        yield from in_parts(pieces, weigh, PART)
+
+
+def _pieces(query: TopicQuery, partitions: int) -> Sequence[TopicQuery]:
+    if partitions <= PART:
+        return (query,)
+    return [replace(query, first=first, count=PART) for first in range(0, partitions, PART)]
+
+
+SPLIT = Operation(handle=split)
 API = Api(name="Metadata", handle=handle, key=3, versions=(0, 13))

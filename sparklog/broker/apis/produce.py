@@ -28,16 +28,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
-from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, RequestTimedOut
+from sparklog.base.clock import Clock
+from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Operation
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import CurrentLeader
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts
@@ -81,6 +83,13 @@ class PartitionProduced:
     last_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
+    current_leader: CurrentLeader | None = None
+    """With `is_told_leader`: the leader, if there is one."""
+
+    @property
+    def is_told_leader(self) -> bool:
+        """Whether the client is told the current leader, which saves it a Metadata request (KIP-951)."""
+        return isinstance(self.error, NotLeaderOrFollower)
 
 
 def is_appended_in_parts(request: ProduceRequest) -> bool:
@@ -154,7 +163,7 @@ class Produce:
             try:
                 results.append(self._append(request, part, len(results), pending))
             except KafkaError as error:
-                results.append(PartitionProduced(topic=part.topic, partition=part.partition, error=error))
+                results.append(self._failed(part.topic, part.partition, error))
 
     def _append(
         self, request: ProduceRequest, part: PartitionProduce, place: int, pending: list[_Pending]
@@ -164,9 +173,7 @@ class Produce:
         if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
             raise InvalidTopic(f"{topic} is written by brokers only")
         replica = self.replicas.get_leader(TopicPartition(topic, part.partition))
-        appended = self.replicas.append_to(
-            replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
-        )
+        appended = self.replicas.append(replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch)
         last_offset = appended.last_offset
         if not appended.is_duplicate:
             self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
@@ -187,9 +194,9 @@ class Produce:
 
         async def flush(each: _Pending) -> None:
             try:
-                await self.replicas.flush_if_due(each.replica)
+                await self.replicas.flush(each.replica)
             except KafkaError as error:
-                results[each.place] = _failed(results[each.place], error)
+                results[each.place] = self._failed(*each.replica.partition.name, error)
 
         # Start all flushes before waiting for any: the client may disconnect, and readers see records only once they
         # are flushed.
@@ -204,7 +211,7 @@ class Produce:
             try:
                 return each.is_settled(request.acks)
             except KafkaError as error:
-                results[each.place] = _failed(results[each.place], self._why_gone(each) or error)
+                results[each.place] = self._failed(*each.replica.partition.name, self._why_gone(each) or error)
                 return True
 
         def settle(name: TopicPartition) -> bool | None:
@@ -223,7 +230,13 @@ class Produce:
             settle(name)
         if waiting and await self.waiting.watch(tuple(waiting), settle, request.timeout_ms) is None:
             for each in chain.from_iterable(waiting.values()):
-                results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
+                results[each.place] = self._failed(*each.replica.partition.name, _not_in_time(each, request.timeout_ms))
+
+    def _failed(self, topic: str, partition: int, error: KafkaError) -> PartitionProduced:
+        failed = PartitionProduced(topic=topic, partition=partition, error=error)
+        if not failed.is_told_leader:
+            return failed
+        return replace(failed, current_leader=self.metadata.current_leader(TopicPartition(topic, partition)))
 
     def _why_gone(self, pending: _Pending) -> KafkaError | None:
         """Return why the replica is gone, such as a failed disk; None if this broker has only lost the leadership."""
@@ -242,8 +255,22 @@ async def create_missing_topics(request: ProduceRequest, *, metadata: MetadataCa
                 await topics.find_or_create(part.topic)
 
 
-def _failed(result: PartitionProduced, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(topic=result.topic, partition=result.partition, error=error)
+class ProduceTarget(NamedTuple):
+    """What a listener has to know of a topic before it encodes records for it."""
+
+    partitions: int
+    max_batch_bytes: int
+    now_ms: int
+    """The broker's time, for records without a timestamp."""
+
+
+async def find_target(topic: str, *, clock: Clock, topics: Topics) -> ProduceTarget:
+    """Return the topic to produce to; create it if it is missing and auto.create.topics.enable is set.
+
+    Raises UnknownTopicOrPartition if there is no such topic, and as `Topics.find_or_create` does.
+    """
+    found = await topics.find_or_create(topic)
+    return ProduceTarget(len(found.partitions), found.config.max_message_bytes, clock.time_ms())
 
 
 def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
@@ -251,3 +278,5 @@ def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
 
 
 API = Api(name="Produce", handle=Produce, key=0, versions=(3, 13))
+CREATE_MISSING_TOPICS = Operation(handle=create_missing_topics)
+FIND_TARGET = Operation(handle=find_target)

@@ -23,6 +23,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed
 from sparklog.broker.api import Api
 from sparklog.broker.sasl import Authenticated, Authentication
+from sparklog.cluster.users import UserStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,10 @@ async def choose_mechanism(request: SaslHandshakeRequest) -> SaslHandshakeRespon
     return SaslHandshakeResponse()
 
 
-async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig) -> Authenticated:
+async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig, users: UserStore) -> Authenticated:
     authentication = _check_listener(request.authentication)
     try:
-        return await authentication.authenticate(request.token)
+        return await authentication.authenticate(request.token, users.credentials)
     except SaslAuthenticationFailed:
         # Slows down password guessing; the connection reads nothing meanwhile.
         await asyncio.sleep(config.connection_failed_authentication_delay_ms / 1000)

@@ -1,6 +1,7 @@
 """Subscribe: fetch continuously from the given offsets, each response continuing where the previous one ended.
 
-It is a stream of fetch responses, not a request with one response, so it is not in the table of APIs.
+It is a stream of fetch responses, not a request with one response, so it is not in the table of APIs. A listener gets
+the stream from the handler.
 
 - A response has at least one partition with records, an error or a divergence; partitions with no news are left out.
 - Partitions that had records move behind those that had none, so that a busy partition starves none.
@@ -11,12 +12,14 @@ It is a stream of fetch responses, not a request with one response, so it is not
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Handler
+from sparklog.broker.api import Handler, Handlers, Operation
+from sparklog.broker.apis import fetch
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
 from sparklog.runtime.purgatory import Purgatory
 
@@ -27,17 +30,26 @@ WAIT_MS = 60_000  # bounds the delay after a lost wake-up
 class SubscribeRequest:
     max_bytes: int
     partitions: Sequence[PartitionFetch]
+    read: Callable[[Handler[FetchRequest, FetchResponse], FetchRequest], Awaitable[FetchResponse]]
+    """Reads once by the handler of Fetch. The listener may read again with less, where it lacks memory."""
+
+
+async def handle(
+    request: SubscribeRequest, *, handlers: Handlers, waiting: Purgatory[TopicPartition]
+) -> AsyncIterator[FetchResponse]:
+    """Return the stream."""
+    return stream(request, read=partial(request.read, handlers[fetch.API]), waiting=waiting)
 
 
 async def stream(
-    request: SubscribeRequest, *, fetch: Handler[FetchRequest, FetchResponse], waiting: Purgatory[TopicPartition]
+    request: SubscribeRequest, *, read: Handler[FetchRequest, FetchResponse], waiting: Purgatory[TopicPartition]
 ) -> AsyncIterator[FetchResponse]:
-    """Yield responses. Raises as `fetch` does, and InvalidRequest if there are no partitions."""
+    """Yield responses. Raises as `read` does, and InvalidRequest if there are no partitions."""
     if not request.partitions:
         raise InvalidRequest("a subscription to no partitions")
     partitions = list(request.partitions)
     while not waiting.is_released:
-        response = await fetch(
+        response = await read(
             FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=request.max_bytes, partitions=partitions),
         )
         told = [part for part in response.partitions if part.slice or part.error or part.diverging]
@@ -57,3 +69,6 @@ def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetched
         if result.slice
     ]
     return quiet + busy
+
+
+SUBSCRIBE = Operation(handle=handle)

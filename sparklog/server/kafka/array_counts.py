@@ -104,9 +104,9 @@ def _skip_field(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
         [kind], is_optional = [each for each in get_args(kind) if each is not NoneType], True
     if get_origin(kind) is tuple:
         element: Any = get_args(kind)[0]
-        is_entity = hasattr(element, "__dataclass_fields__")
+        is_entity = dataclasses.is_dataclass(element)
         return _array(skip_entity(element) if is_entity else _skip_value(field, is_flexible), is_flexible)
-    if hasattr(kind, "__dataclass_fields__"):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _optional(skip_entity(kind)) if is_optional else skip_entity(kind)
     return _skip_value(field, is_flexible)
 

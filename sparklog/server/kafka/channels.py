@@ -146,7 +146,7 @@ def _whole(part: LogSlice) -> bytes:
 
 
 class PlainChannel:
-    """A channel over a socket without TLS."""
+    """A channel over a socket without TLS. It reads from the first `resume` on."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: ChannelOwner) -> None:
         self._loop = loop
@@ -157,7 +157,6 @@ class PlainChannel:
         self._is_copied = False  # slices are copied instead of sent by sendfile
         self._is_reading = False
         self._is_closed = False
-        self.resume()
 
     def resume(self) -> None:
         if not (self._is_reading or self._is_closed):

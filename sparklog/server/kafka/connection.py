@@ -27,6 +27,7 @@ import asyncio
 import logging
 import mmap
 import struct
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol
@@ -82,9 +83,14 @@ class Host(Protocol):
 class KafkaConnection:
     """The state of one connection. Used on one event loop only."""
 
-    channel: Channel
-
-    def __init__(self, host: Host, session: Session, figures: ListenerMetrics) -> None:
+    def __init__(
+        self,
+        host: Host,
+        session: Session,
+        figures: ListenerMetrics,
+        open_channel: Callable[[KafkaConnection], Channel],
+    ) -> None:
+        """open_channel: returns the channel that transfers this connection's bytes, and does not read yet."""
         self.session = session
         self.figures = figures
         self.deadline = monotonic() + host.idle_s
@@ -111,6 +117,7 @@ class KafkaConnection:
         self._remote_s = 0.0
         self._waits_since = 0.0
         self._times = (0.0, 0.0, 0.0)  # of the response being sent: seconds queued, time begun, time answered
+        self.channel = open_channel(self)
 
     @property
     def is_idle(self) -> bool:

@@ -11,6 +11,8 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from sparklog.base.addresses import Address
@@ -121,16 +123,14 @@ class KafkaListener:
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._handshakes.discard)
             return
-        connection = self._new_connection(peer)
-        connection.channel = PlainChannel(asyncio.get_running_loop(), accepted, connection)
+        self._new_connection(peer, partial(PlainChannel, asyncio.get_running_loop(), accepted)).channel.resume()
 
     async def _shake_hands(self, accepted: socket.socket, peer: str, context: ssl.SSLContext) -> None:
         is_open = False
 
         def opened(channel: Channel, tls: ssl.SSLObject) -> KafkaConnection:
             nonlocal is_open
-            connection = self._new_connection(peer, principal_of(tls))
-            connection.channel = channel
+            connection = self._new_connection(peer, lambda _: channel, principal_of(tls))
             is_open = True
             return connection
 
@@ -153,7 +153,9 @@ class KafkaListener:
                 self._host.quotas.give_back(peer)
                 self._figures.open -= 1
 
-    def _new_connection(self, peer: str, principal: str = "User:ANONYMOUS") -> KafkaConnection:
+    def _new_connection(
+        self, peer: str, open_channel: Callable[[KafkaConnection], Channel], principal: str = "User:ANONYMOUS"
+    ) -> KafkaConnection:
         broker = self._host.broker
         session = Session(
             listener=self._listener.name,
@@ -163,7 +165,7 @@ class KafkaListener:
         )
         if self._listener.has_sasl:
             sasl.begin(broker, session, self._mechanisms)
-        connection = KafkaConnection(self._host, session, self._figures)
+        connection = KafkaConnection(self._host, session, self._figures, open_channel)
         self._host.connections.add(connection)
         return connection
 

@@ -180,8 +180,8 @@ def _arrays(cls: MessageClass) -> tuple[_Array, ...]:
         kind = _without_none(annotation)
         if get_origin(kind) is tuple:
             element: MessageClass = get_args(kind)[0]
-            inner = _arrays(element) if hasattr(element, "__dataclass_fields__") else ()
-            found.append(_Array(name, kind is not annotation, inner))
+            is_structure = dataclasses.is_dataclass(element)
+            found.append(_Array(name, kind is not annotation, _arrays(element) if is_structure else ()))
     return tuple(found)
 
 

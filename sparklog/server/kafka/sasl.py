@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import scramp
 from scramp.core import Salt
@@ -25,8 +26,8 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
 from sparklog.broker.apis.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from sparklog.broker.node import Broker
-from sparklog.broker.sasl import Authenticated, Authentication, Exchange
-from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
+from sparklog.broker.sasl import Authenticated, Authentication, Exchange, FindCredentials
+from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from sparklog.server.kafka.jaas import parse_plain_users
 from sparklog.server.kafka.translation import Session
 
@@ -47,7 +48,7 @@ class PlainExchange:
         self.claimed: str | None = None
         self._passwords = passwords
 
-    def step(self, token: bytes) -> bytes:
+    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             acting_as, user, password = token.decode().split("\0")
         except ValueError:  # UnicodeDecodeError is one
@@ -64,16 +65,17 @@ class PlainExchange:
 class ScramExchange:
     """The SCRAM exchange of two client messages: user and nonce, then the proof of the password."""
 
-    def __init__(self, mechanism: ScramMechanism, users: UserStore) -> None:
+    def __init__(self, mechanism: ScramMechanism) -> None:
         self.user: str | None = None
         self._mechanism = mechanism
-        self._users = users
         self.claimed: str | None = None
-        self._server = scramp.ScramMechanism(mechanism.sasl_name).make_server(self._find)
+        self._server: Any = None
 
-    def step(self, token: bytes) -> bytes:
+    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             if self.claimed is None:
+                find = partial(self._find, credentials)
+                self._server = scramp.ScramMechanism(self._mechanism.sasl_name).make_server(find)
                 self._server.set_client_first(token.decode())
                 return str(self._server.get_server_first()).encode()
             self._server.set_client_final(token.decode())
@@ -86,35 +88,33 @@ class ScramExchange:
         self.user = self.claimed
         return final
 
-    def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+    def _find(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
         self.claimed = user
         nobody = _credential_of_nobody(self._mechanism, user)
-        found = self._users.credentials(user).get(self._mechanism, nobody)
+        found = credentials(user).get(self._mechanism, nobody)
         return found.salt, found.stored_key, found.server_key, found.iterations
 
 
-def mechanisms(broker: Broker) -> Mechanisms:
+def mechanisms(config: BrokerConfig) -> Mechanisms:
     """Return the enabled mechanisms by name, each with a function that begins an exchange.
 
-    The functions need a started broker. PLAIN is left out if it has no users, because clients would send passwords in
+    PLAIN is left out if it has no users, because clients would send passwords in
     vain. Raises ConfigError if `plain.sasl.jaas.config` is invalid or no mechanism is enabled.
     """
-    passwords = parse_plain_users(broker.config.plain_sasl_jaas_config)
+    passwords = parse_plain_users(config.plain_sasl_jaas_config)
     known: dict[str, Callable[[], Exchange]] = {PLAIN: partial(PlainExchange, passwords)} if passwords else {}
-    known |= {mechanism.sasl_name: partial(_begin_scram, broker, mechanism) for mechanism in ScramMechanism}
-    enabled = {name: known[name] for name in broker.config.sasl_enabled_mechanisms if name in known}
+    known |= {mechanism.sasl_name: partial(ScramExchange, mechanism) for mechanism in ScramMechanism}
+    enabled = {name: known[name] for name in config.sasl_enabled_mechanisms if name in known}
     if not enabled:
         raise ConfigError("sasl.enabled.mechanisms = PLAIN needs plain.sasl.jaas.config: the users and their passwords")
-    _warn_where_grpc_is_open(broker.config)
+    _warn_where_grpc_is_open(config)
     return enabled
 
 
 def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
     """Require authentication with one of the enabled mechanisms on a new connection before any other request."""
     config = broker.config
-    session.authentication = Authentication(
-        enabled, broker.services.clock, config.connections_max_reauth_ms, session.host
-    )
+    session.authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)
     session.admit = _admit
     session.max_request_bytes = config.sasl_server_max_receive_size
 
@@ -143,10 +143,6 @@ def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
             "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
             config.grpc_listener,
         )
-
-
-def _begin_scram(broker: Broker, mechanism: ScramMechanism) -> ScramExchange:
-    return ScramExchange(mechanism, broker.services.users)
 
 
 def _admit(session: Session, api_key: int) -> None:

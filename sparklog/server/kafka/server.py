@@ -54,7 +54,7 @@ class KafkaServer:
             config.listeners, config.advertised_listeners, config.listener_security_protocol_map, socket.gethostname()
         )
         context = server_context(config) if any(listener.has_tls for listener in self._listeners) else None
-        enabled = mechanisms(broker) if any(listener.has_sasl for listener in self._listeners) else {}
+        enabled = mechanisms(broker.config) if any(listener.has_sasl for listener in self._listeners) else {}
         self._servers = [
             KafkaListener(self, listener, context if listener.has_tls else None, enabled)
             for listener in self._listeners

@@ -1,4 +1,4 @@
-"""Topics of group requests in Kafka's protocol: by name in older versions, by id in newer ones (KIP-848).
+"""Topics of requests in Kafka's protocol: by name in older versions, by id in newer ones (KIP-848).
 
 The broker uses names internally. Partitions of an id that no topic has are handled separately: UNKNOWN_TOPIC_ID.
 """
@@ -10,23 +10,31 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.broker.node import Broker
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
 
 
 class TopicIds:
-    """Mapping between topic names and ids, from the current metadata."""
+    """Mapping between topic names and ids. The only place where a listener looks into the broker's metadata."""
 
-    def __init__(self, metadata: MetadataCache) -> None:
-        self._metadata = metadata
+    def __init__(self, broker: Broker) -> None:
+        self._metadata = broker.metadata
 
     def name_of(self, topic: Message) -> str | None:
         """Return the topic name of a structure that has `name` or `topic_id`; None if no topic has the id."""
-        if hasattr(topic, "name"):
-            return str(topic.name)
+        if (name := getattr(topic, "name", None)) is not None:
+            return str(name)
         found = self._metadata.find_by_id(topic.topic_id)
         return found.name if found else None
+
+    def find_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with that id; None if there is none."""
+        return self._metadata.find_name(topic_id)
+
+    def get_name(self, topic_id: UUID) -> str:
+        """Return the name of the topic with that id. Raises UnknownTopicId."""
+        return self._metadata.get_by_id(topic_id).name
 
     def id_of(self, name: str) -> UUID | None:
         found = self._metadata.find(name)

@@ -70,9 +70,7 @@ def connect(broker: RunningBroker, chance: random.Random | None) -> KafkaConnect
     server = broker.node._kafka
     server.quotas.take("fed")
     session = Session(listener="PLAINTEXT", host="fed", max_request_bytes=1 << 20)
-    connection = KafkaConnection(server, session, server.broker.metrics.listeners["fed"])
-    connection.channel = Channel(chance)
-    return connection
+    return KafkaConnection(server, session, server.broker.metrics.listeners["fed"], lambda _: Channel(chance))
 
 
 async def feed(broker: RunningBroker, seed: int) -> Channel:

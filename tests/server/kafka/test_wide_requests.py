@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.index import load_request_schema
 
+from sparklog.broker.apis import metadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import Topic
 from sparklog.runtime.slices import FEW
 from sparklog.server.kafka import dispatch
-from sparklog.server.kafka.apis import TRANSLATIONS, metadata
+from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import make
 from sparklog.server.kafka.packing import MAX_TAGS, varint

@@ -138,7 +138,7 @@ class Calls:
 
     async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
         found = self._brokers.get(broker.broker_id)
-        if found is None or not hasattr(found, "services"):
+        if found is None or not found.has_services:
             raise NetworkException(f"broker {broker.broker_id} is not there")
         return await found.serve(PEER_APIS[type(request)], request)
 

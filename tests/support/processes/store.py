@@ -27,7 +27,7 @@ from support.patience import PATIENCE_MS, PATIENCE_S
 def open_named(where: str, session_timeout_ms: int) -> Store:
     if where.startswith("/"):
         return SqliteStore.open(where, session_timeout_ms=session_timeout_ms)
-    return ZookeeperStore(where, session_timeout_ms=session_timeout_ms, connection_timeout_ms=PATIENCE_MS)
+    return ZookeeperStore.open(where, session_timeout_ms=session_timeout_ms, connection_timeout_ms=PATIENCE_MS)
 
 
 class StoreProcess:

@@ -84,12 +84,14 @@ class Host:
         self.replicas = ReplicaManager(
             self.waiting.check, broker_id=ME, clock=self.clock, max_lag_ms=LAG_MS,
             alter_isr=self._alter_isr, broker_epoch_of=self.epochs.get, exists=lambda name: name.topic == "t",
+            on_leadership=lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)),
         )  # fmt: skip
-        self.replicas.broker_epoch = self.epochs[ME]
+        own_epoch = self.epochs[ME]
         self.fetchers = RecordedFetchers()
-        self.state_changes = StateChanges(self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock)
+        self.state_changes = StateChanges(
+            self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock, broker_epoch=lambda: own_epoch
+        )
         self.leaderships: list[tuple[bool, int]] = []
-        self.replicas.watch_leadership(lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)))
         self.services = SimpleNamespace(
             config=config,
             logs=self.logs,
@@ -189,7 +191,7 @@ class Host:
 
     def append(self, count: int = 1) -> int:
         """-> the log end offset."""
-        return self.replicas.append(NAME, batch(count), acks=1).last_offset + 1
+        return self.replicas.append(self.replicas.get_leader(NAME), batch(count), acks=1).last_offset + 1
 
     def produce(self, count: int = 1, *, timeout_ms: int = 60_000) -> asyncio.Task[produce.PartitionProduced]:
         """With acks=all."""

@@ -66,7 +66,6 @@ class Broker:
             self._wake, broker_id=broker_id, clock=world.clock, max_lag_ms=10_000, alter_isr=world.alter_isr,
             broker_epoch_of=world.epoch_of, on_log_end=followers.waiting.check,
         )  # fmt: skip
-        self.replicas.broker_epoch = epoch
         self.services = SimpleNamespace(
             config=self.config, clock=world.clock, replicas=self.replicas, waiting=self.waiting,
             follower_fetches=followers, metadata=SimpleNamespace(brokers=world.brokers),
@@ -77,11 +76,13 @@ class Broker:
                 config=self.config,
                 ask=lambda leader, request: world.ask(self, leader, request),
                 throttle=Throttle(lambda: self.follower_rate),
+                broker_epoch=lambda: epoch,
             )
         )
         self.state_changes = StateChanges(
-            fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=world.topic
-        )
+            fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=world.topic,
+            broker_epoch=lambda: epoch,
+        )  # fmt: skip
 
     def _wake(self, name: TopicPartition) -> None:
         self.waiting.check(name)
@@ -96,7 +97,7 @@ class Broker:
     def append(self, count: int = 1, *, size: int = 5, name: TopicPartition = NAME) -> int:
         """-> the log end offset."""
         data = batch(count, value=random.Random(size).randbytes(size))
-        return self.replicas.append(name, data, acks=1).last_offset + 1
+        return self.replicas.append(self.replicas.get_leader(name), data, acks=1).last_offset + 1
 
     def files(self, name: TopicPartition = NAME) -> dict[int, bytes]:
         """What the segments hold, by where they begin; none that is empty."""

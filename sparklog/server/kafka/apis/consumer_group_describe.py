@@ -42,7 +42,7 @@ def _weigh(member: DescribedConsumer) -> int:
 def _group(
     call: KafkaCall, group: DescribedConsumerGroup, members: Sequence[DescribedConsumer], *, ask_operations: bool
 ) -> dict[str, Any]:
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
     return {
         "error_code": group.error,
         "error_message": message_of(group.error),

@@ -16,7 +16,7 @@ FIRST_WITH_OWN_ID = 1
 async def serve(call: KafkaCall, request: Message) -> Message:
     if call.version >= FIRST_WITH_OWN_ID and not request.member_id:
         raise InvalidRequest("MemberId can't be empty.")
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
     owned = request.topic_partitions
     wanted = ConsumerGroupHeartbeat(
         group_id=request.group_id,
@@ -42,7 +42,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 def _answer(call: KafkaCall, response: ConsumerGroupHeartbeatResponse) -> Message:
     """Return the response. Look up the ids again, because assigned topics may be newer than the request."""
     assigned = response.assignment
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
     return call.answer(
         error_code=response.error,
         error_message=message_of(response.error),

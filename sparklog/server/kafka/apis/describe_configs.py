@@ -5,14 +5,12 @@ A broker with an empty name means the defaults that were set for all brokers at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_configs
 from sparklog.broker.apis.describe_configs import ConfigQuery, DescribeConfigsRequest
-from sparklog.broker.config_entries import ConfigEntry, ConfigSource
+from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
@@ -22,10 +20,10 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
     response = await call.broker.serve(describe_configs.API, wanted)
-    results = []
-    for asked, found in zip(request.resources, response.resources, strict=True):
-        entries = _set_for_all(found.entries) if _is_all_brokers(asked) else found.entries
-        results.append(_result(asked, found.error, [_entry(entry, request) for entry in entries]))
+    results = [
+        _result(asked, found.error, [_entry(entry, request) for entry in found.entries])
+        for asked, found in zip(request.resources, response.resources, strict=True)
+    ]
     return call.answer(results=results)
 
 
@@ -34,22 +32,11 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 
 
 def _query(asked: Message) -> ConfigQuery:
-    return ConfigQuery(resource=resource(asked.resource_type, asked.resource_name), keys=asked.configuration_keys or ())
-
-
-def _is_all_brokers(asked: Message) -> bool:
-    return bool(asked.resource_type == BROKER and not asked.resource_name)
-
-
-def _set_for_all(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
-    """Return the entries that were set for all brokers, without what this broker overrides them with."""
-    found = []
-    for entry in entries:
-        sources = [each.source for each in entry.synonyms]
-        if ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG in sources:
-            first = sources.index(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
-            found.append(replace(entry, synonyms=entry.synonyms[first:]))
-    return found
+    return ConfigQuery(
+        resource=resource(asked.resource_type, asked.resource_name),
+        keys=asked.configuration_keys or (),
+        is_of_all_brokers=bool(asked.resource_type == BROKER and not asked.resource_name),
+    )
 
 
 def _result(asked: Message, error: KafkaError | None, entries: list[dict[str, Any]]) -> dict[str, Any]:

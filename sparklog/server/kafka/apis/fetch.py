@@ -19,7 +19,7 @@ from datetime import timedelta
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from sparklog.base.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
+from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import fetch
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
 from sparklog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, Key
@@ -27,6 +27,7 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 
 FIRST_WITH_LOG_START = 5
@@ -92,9 +93,9 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
 def _asked(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
         return (_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions)
-    names = call.broker.metadata
+    ids = TopicIds(call.broker)
     return (
-        _partition(part, names.find_name(topic.topic_id), topic.topic_id)
+        _partition(part, ids.find_name(topic.topic_id), topic.topic_id)
         for topic in request.topics
         for part in topic.partitions
     )
@@ -194,19 +195,16 @@ def _partition_tags(call: KafkaCall, part: PartitionFetched) -> bytes:
     if part.diverging:
         data = _DIVERGING_EPOCH.pack(part.diverging.epoch, part.diverging.end_offset) + packing.NO_TAGS
         return packing.tags({DIVERGING_EPOCH_TAG: data})
-    if _is_told_leader(call, part):
-        return packing.tags({CURRENT_LEADER_TAG: current_leader(call, part.topic, part.partition)})
+    if call.version >= FIRST_WITH_LEADERS and part.is_told_leader:
+        return packing.tags({CURRENT_LEADER_TAG: current_leader(call, part.current_leader)})
     return packing.NO_TAGS
 
 
 def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetched]) -> bytes:
-    named = [(part.topic, part.partition) for part in parts if _is_told_leader(call, part)]
-    return node_endpoints(call, named) if named else packing.NO_TAGS
-
-
-def _is_told_leader(call: KafkaCall, part: PartitionFetched) -> bool:
-    """Return whether to send the current leader, which saves the client a Metadata request (KIP-951)."""
-    return call.version >= FIRST_WITH_LEADERS and isinstance(part.error, NotLeaderOrFollower | FencedLeaderEpoch)
+    if call.version < FIRST_WITH_LEADERS:
+        return packing.NO_TAGS
+    leaders = [part.current_leader for part in parts if part.is_told_leader]
+    return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
 TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, ends_with_connection=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
-from sparklog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
-from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.runtime.slices import in_parts, of_many
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.responses import (
@@ -27,8 +24,6 @@ from sparklog.server.kafka.wide_requests import join
 
 FIRST_WITH_NONE_FOR_ALL = 1
 FIRST_WITH_TOPIC_IDS = 12
-PART = 200
-"""Number of partitions described in one go: a few milliseconds of work."""
 
 
 async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
@@ -36,43 +31,22 @@ async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     is_all = request.topics is None or (call.version < FIRST_WITH_NONE_FOR_ALL and not request.topics)
     create = not is_all and getattr(request, "allow_auto_topic_creation", True)
     if is_all:
-        queries = [TopicQuery(name=topic.name) for topic in call.broker.metadata]
-    elif len(request.topics) <= PART:
+        queries = None
+    elif len(request.topics) <= metadata.PART:
         queries = _queries(call.version, request)
     else:
         queries = await asyncio.to_thread(_queries, call.version, request)
-    serve_part = partial(_serve_part, call, request, create)
-    if len(queries) <= PART and len(parts := list(_parts(call.broker.metadata, queries))) == 1:
-        return await serve_part(parts[0])
-    answers = await call.broker.slices.each(_parts(call.broker.metadata, queries), serve_part)
-    if is_all:
-        answers = [_without_gone(answer) for answer in answers]
+    wanted = MetadataRequest(topics=queries, allow_auto_topic_creation=create)
+    parts = await call.broker.handlers[metadata.SPLIT](wanted)
+    first = list(islice(parts, 2))
+    serve_part = partial(_serve_part, call, request)
+    if len(first) == 1:
+        return await serve_part(first[0])
+    answers = await call.broker.slices.each(chain(first, parts), serve_part)
     return (await asyncio.to_thread(lambda: write(join(answers, PARTITIONS.tells))),)
 
 
-def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery]) -> Iterator[list[TopicQuery]]:
-    """Split the topics into at least one part, of at most `PART` partitions. A larger topic is split, too."""
-
-    def count(query: TopicQuery) -> int:
-        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id)
-        return len(topic.partitions) if topic else 1
-
-    def weigh(query: TopicQuery) -> int:
-        return min(PART, count(query))
-
-    for some in of_many(queries, PART) if queries else [()]:
-        pieces = [piece for query in some for piece in _pieces(query, count(query))]
-        yield from in_parts(pieces, weigh, PART)
-
-
-def _pieces(query: TopicQuery, partitions: int) -> Sequence[TopicQuery]:
-    if partitions <= PART:
-        return (query,)
-    return [dataclasses.replace(query, first=first, count=PART) for first in range(0, partitions, PART)]
-
-
-async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
-    wanted = MetadataRequest(topics=queries, allow_auto_topic_creation=create)
+async def _serve_part(call: KafkaCall, request: Message, wanted: MetadataRequest) -> Message:
     response = await call.broker.serve(metadata.API, wanted)
     ask_topic = getattr(request, "include_topic_authorized_operations", False)
     ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
@@ -92,12 +66,6 @@ async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: 
         cluster_authorized_operations=CLUSTER_OPERATIONS if ask_cluster else OPERATIONS_NOT_ASKED,
         error_code=None,
     )
-
-
-def _without_gone(answer: Message) -> Message:
-    """Drop topics that were deleted before they were described. Used if the request is for all topics."""
-    gone = UnknownTopicOrPartition.code
-    return dataclasses.replace(answer, topics=tuple(topic for topic in answer.topics if topic.error_code != gone))
 
 
 def _queries(version: int, request: Message) -> list[TopicQuery]:

@@ -20,8 +20,9 @@ NO_RETENTION = -1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    ids = TopicIds(call.broker.metadata)
-    retention_ms = whole_ms(request.retention_time) if hasattr(request, "retention_time") else NO_RETENTION
+    ids = TopicIds(call.broker)
+    retention_time = getattr(request, "retention_time", None)  # of versions 2 to 4
+    retention_ms = NO_RETENTION if retention_time is None else whole_ms(retention_time)
     wanted = OffsetCommit(
         group_id=request.group_id,
         generation_or_epoch=request.generation_id_or_member_epoch,
@@ -36,7 +37,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
     return _answer(call, request, ids, {each.partition: error for each in _offsets(request, ids)})
 
 

@@ -42,7 +42,7 @@ _Row = tuple[str | UUID, dict[str, Any] | None]
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
 
     async def fetch(asked: Message) -> _Fetched:
         return asked, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
@@ -52,7 +52,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    ids = TopicIds(call.broker.metadata)
+    ids = TopicIds(call.broker)
     groups = [(asked, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
     return _make(call, [(group, list(_rows(call, ids, group))) for group in groups])
 

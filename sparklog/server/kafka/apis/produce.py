@@ -24,12 +24,12 @@ from collections.abc import Iterable, Sequence
 from sparklog.base.errors import (
     InvalidRecord,
     KafkaError,
-    NotLeaderOrFollower,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
 from sparklog.broker.apis import produce
 from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionProduced, ProduceRequest
+from sparklog.cluster.model import CurrentLeader
 from sparklog.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -41,6 +41,7 @@ from sparklog.records.batch import (
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
+from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 
 FIRST_WITH_LOG_START = 5
@@ -108,7 +109,7 @@ def _sort_out(
         try:
             name = topic.name
             if topic.topic_id is not None:
-                name = call.broker.metadata.get_by_id(topic.topic_id).name
+                name = TopicIds(call.broker).get_name(topic.topic_id)
             data = _check(call.version, records)
         except KafkaError as error:
             place = len(wanted) + len(refused)
@@ -151,7 +152,7 @@ def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[Partit
     flexible = version >= FIRST_FLEXIBLE
     left = iter(results)
     parts = [packing.array(len(request.topics), flexible=flexible)]
-    named = []
+    leaders: list[CurrentLeader | None] = []
     for topic in request.topics:
         parts += (topic.key, packing.array(len(topic.partitions), flexible=flexible))
         for _ in topic.partitions:
@@ -159,13 +160,13 @@ def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[Partit
             if result.error is None:
                 parts.append(_pack_success(version, result))
             else:
-                if _is_told_leader(version, result):
-                    named.append((result.topic, result.partition))
+                if version >= FIRST_WITH_LEADERS and result.is_told_leader:
+                    leaders.append(result.current_leader)
                 parts.append(_pack_error(call, result, result.error))
         if flexible:
             parts.append(packing.NO_TAGS)
-    if named:
-        parts += (_NO_THROTTLE, node_endpoints(call, named))
+    if leaders:
+        parts += (_NO_THROTTLE, node_endpoints(call, leaders))
     else:
         parts.append(_NO_THROTTLE_NO_TAGS if flexible else _NO_THROTTLE)
     return b"".join(parts)
@@ -190,14 +191,9 @@ def _pack_error(call: KafkaCall, result: PartitionProduced, error: KafkaError) -
     packed = _FIELDS.pack(result.partition, error.code, -1, -1, result.log_start_offset)
     if version >= FIRST_WITH_MESSAGES:
         packed += packing.array(0, flexible=flexible) + packing.string(str(error), flexible=flexible)
-    if _is_told_leader(version, result):
-        return packed + packing.tags({CURRENT_LEADER_TAG: current_leader(call, result.topic, result.partition)})
+    if version >= FIRST_WITH_LEADERS and result.is_told_leader:
+        return packed + packing.tags({CURRENT_LEADER_TAG: current_leader(call, result.current_leader)})
     return packed + packing.NO_TAGS if flexible else packed
-
-
-def _is_told_leader(version: int, result: PartitionProduced) -> bool:
-    """Return whether to send the current leader, which saves the client a Metadata request (KIP-951)."""
-    return version >= FIRST_WITH_LEADERS and isinstance(result.error, NotLeaderOrFollower)
 
 
 TRANSLATION = Translation(api=produce.API, serve=serve, refuse=refuse, read=read_produce_request)

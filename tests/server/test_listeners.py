@@ -1,0 +1,26 @@
+"""Listeners translate: they ask handlers, and do not look into the broker's parts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import sparklog.server
+
+SERVER = Path(sparklog.server.__file__).parent
+REFUSED = {"services": (), "metadata": ("kafka/topic_ids.py",)}
+"""Attributes of a broker that no listener uses, each with the files that may."""
+
+
+def uses(attribute: str) -> Iterator[str]:
+    for path in sorted(SERVER.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr == attribute and "broker" in ast.unparse(node.value):
+                yield f"{path.relative_to(SERVER)}"
+
+
+def test_listeners_do_not_look_into_the_broker() -> None:
+    assert {attribute: set(uses(attribute)) for attribute in REFUSED} == {
+        attribute: set(allowed) for attribute, allowed in REFUSED.items()
+    }
