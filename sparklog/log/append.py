@@ -104,7 +104,7 @@ class LogWriter:
     def configure(self, config: TopicConfig) -> None:
         """See `Log.configure`."""
         with self._state.lock:
-            self._state.config = config
+            self._state.configure(config)
             self._segment.configure(config)
 
     def append(self, data: bytearray | memoryview, leader_epoch: int) -> Appended:

@@ -140,11 +140,11 @@ def _find_segments(state: Loading) -> None:
             state.fs.remove(path_in(state.folder, file))
             state.has_changed = True
     for base in sorted(bases):
-        segment = Segment(state.fs, state.folder, base, 0, state.cache)
-        opened = state.fs.open_read(segment.path(LOG))
-        segment.size_bytes = opened.size
+        opened = state.fs.open_read(path_in(state.folder, SegmentFile(base, LOG, "")))
+        size_bytes = opened.size
         opened.close()
-        segment.is_flushed = True
+        segment = Segment(state.fs, state.folder, base, size_bytes, state.cache)
+        segment.mark_flushed()
         state.segments.append(segment)
     while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
         state.dropped.append(state.segments.pop(0))  # an interrupted deletion
@@ -219,7 +219,6 @@ def _recover(state: Loading) -> None:
 
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
-    segment.is_flushed = False
     active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, index_anew=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):

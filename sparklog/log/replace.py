@@ -232,7 +232,7 @@ class SegmentReplacer:
             swaps.finish()
         except OSError as error:
             if swaps.is_in_force and error.errno in NOT_THE_DISK:  # no use of the log with the swap half done
-                self._state.disk.offline = (
+                self._state.disk.go_offline(
                     f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
                 )
             raise

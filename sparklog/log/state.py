@@ -33,7 +33,7 @@ from sparklog.log.segment.segments import Segments
 
 
 class LogState:
-    """The state of one log. Only its own methods change the offsets and the epochs."""
+    """The state of one log, changed by its own methods only."""
 
     __slots__ = (
         "_compacted_to",
@@ -121,6 +121,17 @@ class LogState:
     def must_flush(self) -> bool:
         """Whether flush.messages records are unflushed."""
         return self._end_offset - self._recovery_point >= self.config.flush_messages
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+
+    def claim(self, topic_id: UUID) -> None:
+        """Record the topic's id, which has been stored."""
+        self.topic_id = topic_id
+
+    def move(self, folder: str) -> None:
+        """Record that the log's folder has been renamed to `folder`."""
+        self.folder = folder
 
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
         """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""

@@ -114,14 +114,14 @@ class Swap:
         if self.segment.file.size != wanted.size_bytes or wanted.size_bytes > MAX_INT:
             raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, to be {wanted.size_bytes}")
         with without_room(f"the indexes of {self.segment}"):
-            self.segment.size_bytes = wanted.size_bytes
+            self.segment.extend_to(wanted.size_bytes)
             self._remove(INDEXES, CLEANED)
             self._active = SegmentWriter.open(self._fs, self.segment, self._config, now_ms, index_anew=True)
             self._check_batches(wanted, self._active, is_wanted)
             self._active.flush_indexes()
             self.segment.flush()
             self._fs.flush_dir(self._folder)
-        self.segment.is_flushed, self.segment.crc32c = True, wanted.crc32c
+        self.segment.mark_flushed(wanted.crc32c)
 
     def _check_batches(self, wanted: ExpectedSegment, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
         file = _Summed(self.segment.file)

@@ -226,7 +226,7 @@ class LogDirectories:
         with self.lock:
             if directory.failure:
                 return
-            directory.failure = str(error)
+            directory.fail(error)
             why = f"log directory {directory.path} has failed: {error}"
             gone = self.logs_in(directory.path)
             for log in gone:

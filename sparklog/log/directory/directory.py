@@ -70,6 +70,10 @@ class LogDirectory:
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
 
+    def fail(self, error: OSError) -> None:
+        """Record why the directory is no longer used."""
+        self.failure = str(error)
+
     def acquire(self, held: contextlib.ExitStack) -> None:
         """Create the directory if it is missing, and lock it until `held` is closed.
 

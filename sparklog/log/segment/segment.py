@@ -51,6 +51,13 @@ class ReadSegment:
         self._largest: TimeEntry | None = None
         self._first_timestamp_ms: int | None = None
 
+    @classmethod
+    def whole(cls, fs: ReadFs, folder: str, base_offset: int, *, mark: str) -> ReadSegment:
+        """Open the file, and return the segment of all its batches. Raises OSError."""
+        segment = cls(fs, folder, base_offset, mark=mark)
+        segment.size_bytes = segment.file.size
+        return segment
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
 
@@ -91,9 +98,9 @@ class ReadSegment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The time index's last entry: the greatest timestamp of a closed segment; timestamp -1 if there is none.
+        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
 
-        Raises OSError.
+        Of a closed segment, this is the time index's last entry. Raises OSError.
         """
         if self._largest is None:
             self._largest = (self._times or self._read_last_times()).last
@@ -221,18 +228,6 @@ class Segment(ReadSegment):
         self.crc32c: int | None = None
         """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
 
-    @property
-    def largest(self) -> TimeEntry:
-        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
-
-        Raises OSError.
-        """
-        return super().largest
-
-    @largest.setter
-    def largest(self, entry: TimeEntry) -> None:
-        self._largest = entry
-
     def _load_offsets(self) -> OffsetIndex:
         """Return the index on the disk, or a rebuilt one if that does not match the file."""
         index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
@@ -340,6 +335,24 @@ class Segment(ReadSegment):
         if identity == self.identity:  # else the file was truncated meanwhile
             self.crc32c = found
         return found
+
+    def extend_to(self, size_bytes: int) -> None:
+        """Record that the batches end at `size_bytes` now; readers walk up to there."""
+        self.size_bytes = size_bytes
+
+    def set_largest(self, entry: TimeEntry) -> None:
+        """Set the greatest timestamp of a segment that is being written, and the last offset of its first batch."""
+        self._largest = entry
+
+    def mark_flushed(self, crc32c: int | None = None) -> None:
+        """Record that batches, names and indexes are on the disk, and the file's checksum where it is known."""
+        self.is_flushed = True
+        if crc32c is not None:
+            self.crc32c = crc32c
+
+    def move(self, folder: str) -> None:
+        """Record that the segment's folder has been renamed to `folder`."""
+        self.folder = folder
 
     def was_cut(self, size_bytes: int) -> None:
         """Update size, checksum and identity after the file was truncated to `size_bytes`."""

@@ -57,7 +57,7 @@ class SegmentWriter:
         self._bytes_since_entry = 0
         self._file, self._offsets, self._index_file, self._times, self._time_file = files
         self._largest: TimeEntry = self._times.last
-        segment.largest = self._largest  # set early: a reader's lazy load would overwrite updates
+        segment.set_largest(self._largest)  # set early: a reader's lazy load would overwrite updates
         self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
@@ -130,7 +130,7 @@ class SegmentWriter:
             with undoing(f"a part of an append to {self.segment}"):
                 _cut_to(self._file, position)
             raise
-        self.segment.size_bytes = self._file.size  # set before the timestamp: readers scan only up to the size
+        self.segment.extend_to(self._file.size)  # set before the timestamp: readers scan only up to the size
         if not position:
             self._first_timestamp_ms = batches[0].max_timestamp_ms
         for size, last_offset, timestamp in batches:
@@ -140,7 +140,8 @@ class SegmentWriter:
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Account for a batch in the file: update the greatest timestamp, and add index entries if they are due."""
         if max_timestamp_ms > self._largest.timestamp_ms:
-            self._largest = self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
+            self._largest = TimeEntry(max_timestamp_ms, last_offset)
+            self.segment.set_largest(self._largest)
         if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full:
             self._offsets.append(last_offset, position)
             self._times.append(*self._largest)
@@ -223,7 +224,8 @@ class SegmentWriter:
         for place in self.segment.walk(start, self.size_bytes):
             if place.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
-        self._largest = self.segment.largest = largest
+        self._largest = largest
+        self.segment.set_largest(largest)
 
 
 class _IndexFile:
