@@ -80,7 +80,6 @@ class Connection:
 
     def __init__(self, address: str, config: ClientConfig, channel: Any) -> None:
         self.address = address
-        self.in_flight = 0
         self.metadata = (("client-id", config.client_id),) if config.client_id else ()
         self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
@@ -115,9 +114,7 @@ class Connection:
         if cls is NetworkException:
             why = details.removesuffix(": OK").rpartition(": ")[2]
             meaning = next((text for part, text in _WRONG_DOOR.items() if part in details), why)
-            silent = NetworkException(f"no broker answers at {self.address} ({meaning})")
-            silent.address = self.address
-            return silent
+            return NetworkException(f"no broker answers at {self.address} ({meaning})", address=self.address)
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")

@@ -28,7 +28,7 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumer.callback_invoker import UserCall
 from sparklog.client.consumer.committer import Callback
-from sparklog.client.consumer.consumed import ConsumerRecord, next_rows, to_records, to_table
+from sparklog.client.consumer.consumed import ConsumerRecord, to_records, to_table
 from sparklog.client.consumer.consumer_coordinator import ConsumerCoordinator, required
 from sparklog.client.consumer.fetcher import Fetcher, News
 from sparklog.client.consumer.positions import Positions
@@ -438,7 +438,7 @@ class AsyncConsumer(AsyncClient):
                     break
                 queued_bytes = state.queued_bytes
                 try:
-                    rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                    rows = None if state.paused else state.take(most, check_crc=self.config.check_crcs)
                 except SparklogError:
                     if taken:
                         break  # the next poll raises it

@@ -163,7 +163,7 @@ class Fetcher:
             nearer = self._cluster.known_broker(state.read_replica)
             if nearer and now_ms < state.read_replica_until_ms:
                 return nearer
-            state.read_replica = -1
+            state.read_from_leader()
         if state.position is not None and state.topic_id:
             self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
         return self._cluster.known_leader(state.partition)
@@ -177,14 +177,14 @@ class Fetcher:
 
     def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
         for state in moment:
-            state.fetching = True
+            state.begin_fetch()
         task = background(work, "sparklog fetch")
         self._under_way[task] = moment
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         for state in self._under_way.pop(task):
-            state.fetching = False
+            state.end_fetch()
         self._woken.set()
 
     async def _look_up(self, moment: Moment) -> None:
@@ -276,8 +276,7 @@ class Fetcher:
         Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
         epoch if that is newer than its own, as it may be after a commit: the topic may be another of the same name.
         """
-        if not state.topic_id:
-            state.topic_id = self._cluster.known_topic_id(state.partition.topic)
+        state.bind(self._cluster.known_topic_id(state.partition.topic))
         known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
         is_known = known_epoch is not None and 0 <= state.last_epoch <= known_epoch
         return log_pb2.PartitionFetch(
@@ -293,8 +292,7 @@ class Fetcher:
     def _keep(self, state: TopicPartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
             if self._assignment.is_current(state, generation):
-                state.failures = 0
-                state.high_watermark = part.high_watermark
+                state.note_answer(part.high_watermark)
                 if part.HasField("diverging"):
                     self._go_back(state, part.diverging.end_offset)
                 elif part.HasField("preferred_read_replica"):
@@ -314,7 +312,7 @@ class Fetcher:
         )
         if self._config.auto_offset_reset == "none":
             state.drop_ahead()
-            state.error = LogTruncation(f"{text}; seek to go on")
+            state.block(LogTruncation(f"{text}; seek to go on"))
         else:
             logger.warning("%s; going on at offset %d", text, end_offset)
             state.move_to(end_offset)
@@ -323,10 +321,10 @@ class Fetcher:
         """Read from this broker, until it is time to ask the leader again. With the lock held."""
         now_ms = self._clock.monotonic_ms()
         if self._cluster.known_broker(broker_id):
-            state.read_replica, state.read_replica_until_ms = broker_id, now_ms + self._config.metadata_max_age_ms
+            state.read_from(broker_id, now_ms + self._config.metadata_max_age_ms)
         else:
             self._cluster.lost_leader(state.partition)
-            state.retry_at_ms = now_ms + self._cluster.backoff.pause_ms(1)
+            state.wait_until(now_ms + self._cluster.backoff.pause_ms(1))
 
     def _failed(self, moment: Moment, error: KafkaError) -> None:
         with self._assignment.lock:
@@ -337,24 +335,24 @@ class Fetcher:
 
     def _react(self, state: TopicPartitionState, error: KafkaError) -> None:
         """React to a failed request for a partition. With the lock held."""
-        state.failures += 1
-        state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
+        failures = state.note_failure()
+        state.wait_until(self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(failures))
         unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
         gone = unknown and not self._assignment.from_group
-        was_nearer, state.read_replica = state.read_replica >= 0, -1
+        was_nearer = state.read_from_leader()
         if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
-            state.retry_at_ms = 0  # ask the leader at once: it decides
+            state.retry_at_once()  # ask the leader at once: it decides
         elif self._is_made_again(state, error):
             self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
             logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)
-            state.retry_at_ms = 0
+            state.retry_at_once()
         elif error.retriable and not gone:
-            logger.info("%s: fetching again, attempt %d: %s", state.partition, state.failures, error)
+            logger.info("%s: fetching again, attempt %d: %s", state.partition, failures, error)
             self._cluster.lost_leader(state.partition)
         else:
-            state.error = error
+            state.block(error)
 
     def _is_made_again(self, state: TopicPartitionState, error: KafkaError) -> bool:
         """Return whether another topic has the name by now. With the lock held."""
@@ -365,8 +363,8 @@ class Fetcher:
         """Begin in the new topic of the name, as auto_offset_reset says. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
-            state.error = OffsetOutOfRange(f"{text}; seek to go on")
+            state.block(OffsetOutOfRange(f"{text}; seek to go on"))
         else:
             logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
             state.look_up(None)
-            state.retry_at_ms = 0
+            state.retry_at_once()

@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 
 from sparklog.base.errors import (
     ClosedError,
@@ -79,6 +79,8 @@ class Sender:
         self._config = config
         self._clock = cluster.clock
         self._woken = asyncio.Event()
+        self._in_flight: Counter[Connection] = Counter()
+        """Requests without an answer, by broker."""
         self._requests: set[asyncio.Task[None]] = set()
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._identity = NOBODY
@@ -148,9 +150,9 @@ class Sender:
             else:
                 self._learn(queue.partition.topic)
         for leader, queues in by_leader.items():
-            while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
+            while queues and self._in_flight[leader] < self._config.max_in_flight_requests_per_connection:
                 load = self._load(queues)
-                leader.in_flight += 1
+                self._in_flight[leader] += 1
                 task = background(self._send(leader, load), "sparklog produce request")
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
@@ -189,7 +191,9 @@ class Sender:
             self._give_up(load, UnknownServerError(f"the client failed: {defect!r}"))
             raise
         finally:
-            leader.in_flight -= 1
+            self._in_flight[leader] -= 1
+            if not self._in_flight[leader]:
+                del self._in_flight[leader]
             self.wake()
             self._notify_freed()
 
@@ -254,8 +258,7 @@ class Sender:
     def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
         now_ms = self._clock.monotonic_ms()
         for batch in batches:
-            batch.attempts += 1
-            batch.last_error = str(error)
+            batch.refused(str(error))
         if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
             self._accumulator.divide(queue)
         elif isinstance(error, OutOfOrderSequenceNumber) and len(batches) > 1:
@@ -320,7 +323,7 @@ class Sender:
             given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
             raise_error_of(given)
             self._identity = Identity(given.producer_id, given.producer_epoch)
-            self._accumulator.is_identity_used_up = False
+            self._accumulator.identity_renewed()
         except KafkaError as error:
             logger.info("asking for a producer id: %s", error)
             self._cluster.doubt()
