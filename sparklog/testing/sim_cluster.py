@@ -132,7 +132,7 @@ class SimNode:
         self.process = process = SimProcess(self.name, random.Random(self._chance.random()))
         context = process.context()
         self._store = MemoryStore(cluster.tree, call_soon=self._told_by_store)
-        self.fs.on_power_cut = self._power_went
+        self.fs.watch_power(self._power_went)
         cluster.loop.create_task(self._boot(process, self._store), context=context)
 
     def _told_by_store(self, work: Callable[[], None]) -> None:
@@ -439,6 +439,11 @@ class SimCluster:
         where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
         self.trace.event(f"{kind}: {text}")
         self.findings.append(Anomaly(kind, text + where))
+
+    def take_findings(self) -> list[Anomaly]:
+        """Return the findings since the last call, and remove them."""
+        taken, self.findings = self.findings, []
+        return taken
 
     async def start(self) -> None:
         """Start all nodes. Return when they are up, or after a finding if they are not up within 60 s."""

@@ -221,20 +221,20 @@ class Nemesis:
     async def _loss(self, fault: Fault, _: SimNode) -> None:
         weather = Weather(delay_ms=1 + 20 * fault.size, chance_of_loss=0.2 * fault.size, chance_of_delay=0.05)
         self._cluster.trace.event(f"the network is bad: {weather}")
-        self._cluster.network.weather = weather
+        self._cluster.network.change_weather(weather)
         await asyncio.sleep(fault.lasts_s)
-        self._cluster.network.weather = Weather()
+        self._cluster.network.change_weather(Weather())
 
     async def _slow(self, fault: Fault, node: SimNode) -> None:
         self._cluster.trace.event(f"{node.name}: its disk is slow")
         process = node.process
-        process.slowness = 10 + 1_000 * fault.size
+        process.slow_down(10 + 1_000 * fault.size)
         await asyncio.sleep(fault.lasts_s)
-        process.slowness = 1.0
+        process.slow_down(1)
 
     async def _hang(self, fault: Fault, node: SimNode) -> None:
         self._cluster.trace.event(f"{node.name}: its disk hangs")
-        node.process.hangs_until = self._cluster.loop.time() + fault.lasts_s
+        node.process.hang_until(self._cluster.loop.time() + fault.lasts_s)
 
     async def _damage(self, fault: Fault, node: SimNode) -> None:
         if node.is_running:
@@ -298,9 +298,9 @@ class Nemesis:
 
     async def _double(self, fault: Fault, _: SimNode) -> None:
         self._cluster.trace.event("brokers and gRPC clients ask twice")
-        self._cluster.network.weather = Weather(chance_of_double=0.5, chance_of_delay=0.05)
+        self._cluster.network.change_weather(Weather(chance_of_double=0.5, chance_of_delay=0.05))
         await asyncio.sleep(fault.lasts_s)
-        self._cluster.network.weather = Weather()
+        self._cluster.network.change_weather(Weather())
 
     async def _disk(self, fault: Fault, node: SimNode) -> None:
         """Let a disk fail or fill up. Then kill the broker, repair the disk and start the broker again."""

@@ -161,14 +161,25 @@ class History:
     now: Callable[[], float]
     operations: list[Operation] = field(default_factory=list)
 
-    def begin(self, client: str, action: Any) -> Operation:
+    def begin(self, client: str, action: Any, *, tries: int = 1) -> Operation:
         """Record that a client begins an action. Return its operation, for `end`."""
-        operation = Operation(client=client, action=action, invoked_at=self.now())
+        operation = Operation(client=client, action=action, invoked_at=self.now(), tries=tries)
         self.operations.append(operation)
         return operation
 
-    def end(self, operation: Operation, outcome: OperationOutcome, result: Any = None) -> None:
-        """Record the end of an operation, at the present time."""
+    def end(
+        self,
+        operation: Operation,
+        outcome: OperationOutcome,
+        result: Any = None,
+        *,
+        tries: int | None = None,
+        leader_epoch: int | None = None,
+    ) -> None:
+        """Record the end of an operation, at the present time. tries: the number of its requests, if it has changed."""
+        if tries is not None:
+            operation.tries = tries
+        operation.leader_epoch = leader_epoch
         operation.outcome = outcome
         operation.result = result
         operation.ended_at = self.now()

@@ -56,6 +56,14 @@ class SimProcess:
         self._context = copy_context()
         self._context.run(PROCESS.set, self)
 
+    def slow_down(self, factor: float) -> None:
+        """Make executor calls take `factor` times as long as usual from now on; 1: as usual."""
+        self.slowness = factor
+
+    def hang_until(self, time_s: float) -> None:
+        """Let new executor calls wait until that loop time, in seconds."""
+        self.hangs_until = time_s
+
     def kill(self) -> None:
         """Run nothing of the process any more."""
         self.is_dead = True

@@ -143,7 +143,7 @@ class _Call:
 
 
 class SimNetwork:
-    """The network of a simulated cluster; `weather` may be replaced at any time."""
+    """The network of a simulated cluster."""
 
     def __init__(self, loop: SimLoop, chance: random.Random, trace: Trace) -> None:
         self.weather = Weather()
@@ -167,6 +167,10 @@ class SimNetwork:
 
     def unblock(self, source: str, target: str) -> None:
         self._blocked.discard((source, target))
+
+    def change_weather(self, weather: Weather) -> None:
+        """Lose, delay and repeat messages as `weather` says from now on."""
+        self.weather = weather
 
     def heal(self) -> None:
         """Unblock every direction, and end all losses and long delays."""

@@ -58,6 +58,7 @@ from sparklog.testing.scenario import Command, ScenarioError, duration_ms, perfo
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, SimNode, logs_in_trace
 from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim_network import Weather
 from sparklog.testing.sim_run import as_the_seed_says
 from sparklog.testing.sim_workload import values_of
 
@@ -95,14 +96,13 @@ class ClusterScenario:
         return [*found, *self._take_findings()]
 
     def _take_findings(self) -> list[str]:
-        findings, self._cluster.findings = self._cluster.findings, []
-        return [str(each) for each in findings]
+        return [str(each) for each in self._cluster.take_findings()]
 
     async def do_brokers(self, count: str, **config: str) -> list[str]:
         self._cluster = SimCluster(self._loop, self._seed, brokers=int(count), settings=config)
         names = [node.name for node in self._cluster.nodes.values()]
         self._client = SimClient("client", self._cluster.network, names, self._cluster.stream("client"))
-        self._cluster.network.weather.chance_of_delay = 0
+        self._cluster.network.change_weather(Weather(chance_of_delay=0))
         self._has_begun = True
         with logs_in_trace(self._cluster):
             await self._cluster.start()

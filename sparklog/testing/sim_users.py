@@ -143,9 +143,10 @@ class UserProducer:
         self._sent += 1
         is_idempotent = producer.config.enable_idempotence
         operation = self._history.begin(
-            self._user.name, Send(partition=place, values=(value,), is_idempotent=is_idempotent)
+            self._user.name,
+            Send(partition=place, values=(value,), is_idempotent=is_idempotent),
+            tries=1 if is_idempotent else 2,  # the client retries by itself
         )
-        operation.tries = 1 if is_idempotent else 2  # the client retries by itself
         try:
             await producer.send(topic, value, partition=number, on_delivery=partial(self._told, operation))
         except SparklogError as error:

@@ -111,7 +111,7 @@ class SimProducer:
         while True:
             try:
                 tries += 1
-                offset, operation.leader_epoch = await self._try(send)
+                offset, epoch = await self._try(send)
             except KafkaError as error:
                 is_in_doubt |= not isinstance(error, NOT_WRITTEN)
                 self._client.forget_leader(send.partition)
@@ -120,14 +120,11 @@ class SimProducer:
                 elif self._tries_again and asyncio.get_running_loop().time() < deadline:
                     await self._client.back_off()
                     continue
-                operation.tries = tries
-                self._history.end(
-                    operation, OperationOutcome.INFO if is_in_doubt else OperationOutcome.FAIL, str(error)
-                )
+                outcome = OperationOutcome.INFO if is_in_doubt else OperationOutcome.FAIL
+                self._history.end(operation, outcome, str(error), tries=tries)
                 self._producer_id = -1  # the next sequence number is unknown
                 return
-            operation.tries = tries
-            self._history.end(operation, OperationOutcome.OK, offset)
+            self._history.end(operation, OperationOutcome.OK, offset, tries=tries, leader_epoch=epoch)
             self._sequences[send.partition] = self._sequences.get(send.partition, 0) + len(send.values)
             return
 
