@@ -7,7 +7,7 @@ checkpointed in the log directory (``replication-offset-checkpoint``), or to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from sparklog.base.errors import ConfigError, OffsetOutOfRange
@@ -43,10 +43,15 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 
 
 class FolderLookup:
-    """Lookup that answers from a log directory. `path` has the meaning of the option `path`."""
+    """Lookup that answers from a log directory."""
 
-    def __init__(self, path: str) -> None:
-        self._folders = _partition_folders(path.rstrip("/") or "/")
+    def __init__(self, folders: Mapping[TopicPartition, str]) -> None:
+        self._folders = folders
+
+    @classmethod
+    def open(cls, path: str) -> FolderLookup:
+        """List the partitions at `path`, which has the meaning of the option. Raises ConfigError if there are none."""
+        return cls(_partition_folders(path.rstrip("/") or "/"))
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         return {partition: self._bounds(partition) for partition in self._selected(selection)}

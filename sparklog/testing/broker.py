@@ -24,17 +24,22 @@ Result = TypeVar("Result")
 class RunningBroker:
     """A running broker. `stop`, or the end of a `with` block, stops it."""
 
-    def __init__(self, config: BrokerConfig, data_dir: Path, *, keep_data: bool) -> None:
+    def __init__(self, node: BrokerNode, loop: BrokerLoop, data_dir: Path, *, keep_data: bool) -> None:
         self.data_dir = data_dir
         """The folder that holds the partitions' logs."""
-        self.node: BrokerNode
+        self.node = node
+        self._loop = loop
         self._keep_data = keep_data
         self._is_stopped = False
-        self._loop = BrokerLoop("sparklog broker")
+
+    @classmethod
+    def start(cls, config: BrokerConfig, data_dir: Path, *, keep_data: bool) -> RunningBroker:
+        """Start a broker. Return it when it is ready. `keep_data`: `stop` does not remove `data_dir`."""
+        loop = BrokerLoop.start("sparklog broker")
         try:
-            self.node = self.run(start_node(config))
+            return cls(loop.run(start_node(config)), loop, data_dir, keep_data=keep_data)
         except BaseException:
-            self._loop.close()
+            loop.close()
             raise
 
     @property
@@ -84,7 +89,7 @@ def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **c
     keys = {"log.dirs": str(folder), "grpc.listener": "127.0.0.1:0"}
     keys["listeners"] = "PLAINTEXT://127.0.0.1:0" if kafka else ""
     try:
-        return RunningBroker(parsed("start_broker", keys, config), folder, keep_data=data_dir is not None)
+        return RunningBroker.start(parsed("start_broker", keys, config), folder, keep_data=data_dir is not None)
     except BaseException:
         if data_dir is None:
             shutil.rmtree(folder)

@@ -34,8 +34,9 @@ Result = TypeVar("Result")
 class RunningCluster:
     """A running cluster. `stop`, or the end of a `with` block, stops all its brokers."""
 
-    def __init__(self, configs: Mapping[int, BrokerConfig], data_dir: Path, *, keep_data: bool) -> None:
-        """Start the brokers. `configs` maps broker ids to their configurations."""
+    def __init__(
+        self, configs: Mapping[int, BrokerConfig], loop: BrokerLoop, data_dir: Path, *, keep_data: bool
+    ) -> None:
         self.data_dir = data_dir
         """The folder that holds the brokers' folders."""
         self._configs = dict(configs)
@@ -43,12 +44,21 @@ class RunningCluster:
         self._addresses: dict[int, tuple[str, str]] = {}
         self._keep_data = keep_data
         self._is_stopped = False
-        self._loop = BrokerLoop("sparklog cluster")
+        self._loop = loop
+
+    @classmethod
+    def start(cls, configs: Mapping[int, BrokerConfig], data_dir: Path, *, keep_data: bool) -> RunningCluster:
+        """Start the brokers. Return them when they know each other. `configs` maps broker ids to their configurations.
+
+        `keep_data`: `stop` does not remove `data_dir`.
+        """
+        cluster = cls(configs, BrokerLoop.start("sparklog cluster"), data_dir, keep_data=keep_data)
         try:
-            self.run(self._start(sorted(configs)))
+            cluster.run(cluster._start(sorted(configs)))
         except BaseException:
-            self.stop()
+            cluster.stop()
             raise
+        return cluster
 
     @property
     def bootstrap(self) -> str:
@@ -171,7 +181,7 @@ def start_cluster(
             number: parsed("start_cluster", keys, {**config, **broker_settings(shared, number)})
             for number in range(1, brokers + 1)
         }
-        return RunningCluster(configs, folder, keep_data=data_dir is not None)
+        return RunningCluster.start(configs, folder, keep_data=data_dir is not None)
     except BaseException:
         if data_dir is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
 
     They end at the checkpointed high watermark. Raises ConfigError and OSError.
     """
-    lookup = FolderLookup(path)
+    lookup = FolderLookup.open(path)
     found: dict[TopicPartition, LogDescription | KafkaError] = {}
     for partition, bounds in lookup.bounds(Subscribe((topic,))).items():
         fs, folder = open_folder(lookup.folder(partition))

@@ -10,7 +10,7 @@ from sparklog.spark.source.options import ReadOptions
 def open_lookup(options: ReadOptions) -> Lookup:
     """Open the lookup that the options ask for; the caller closes it."""
     if options.path is not None:
-        return FolderLookup(options.path)
+        return FolderLookup.open(options.path)
     from sparklog.spark.broker import BrokerLookup  # loads the gRPC client, which tasks that read files do not need
 
     assert options.broker is not None  # parse_read_options: a path or a broker
