@@ -28,8 +28,9 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.base.message_mapping import read_error
 from sparklog.client.config import ClientConfig
-from sparklog.client.connection import Connection, Connections, OpenChannel, error_of, open_channel
+from sparklog.client.connection import Connection, Connections, OpenChannel, open_channel
 from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import admin_pb2
 
@@ -279,7 +280,7 @@ class Cluster:
             request = admin_pb2.DescribeTopicsRequest(names=[name], allow_auto_topic_creation=self._create_topics)
             answer = await self.ask_admin("DescribeTopics", request, timeout_ms, per_broker_ms=LEARNING_TIMEOUT_MS)
             [description] = answer.topics
-            if error := error_of(description):
+            if error := read_error(description):
                 raise error
             return description
 

@@ -24,6 +24,7 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.base.message_mapping import read_error
 from sparklog.base.pem import read_keystore_for_grpc, read_pem
 from sparklog.client.config import ClientConfig
 from sparklog.v1.admin_pb2_grpc import AdminStub
@@ -161,12 +162,7 @@ def credentials_of(config: ClientConfig) -> Any:
     )
 
 
-def error_of(result: Any) -> KafkaError | None:
-    """Return the error in the result of a topic or partition, if any."""
-    return error_for(result.error.code, result.error.message) if result.HasField("error") else None
-
-
 def raise_error_of(result: Any) -> None:
     """Raise the error in a result, if any."""
-    if error := error_of(result):
+    if error := read_error(result):
         raise error

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis import (
     alter_configs,
     create_partitions,
@@ -30,7 +31,6 @@ from sparklog.server import grpc_service
 from sparklog.server.controller_call_messages import elected, elections, reassignments
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.grpc_service import by_names
-from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import admin_pb2
 
 DESCRIBED_TOGETHER = 200

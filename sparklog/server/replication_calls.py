@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message_factory import GetMessageClass
 
+from sparklog.base.message_mapping import parse, to_message, to_value
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import (
@@ -32,7 +33,6 @@ from sparklog.replica.messages import (
     StopReplicaResponse,
 )
 from sparklog.server import controller_call_messages, fetch_messages, topic_state_messages
-from sparklog.server.grpc_values import parse, to_message, to_value
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name

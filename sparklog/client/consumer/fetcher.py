@@ -45,9 +45,10 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
-from sparklog.client.connection import Connection, error_of
+from sparklog.client.connection import Connection
 from sparklog.client.consumer.subscription_state import COMMITTED, FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.loop_thread import background
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
@@ -264,7 +265,7 @@ class Fetcher:
             return
         for part in answer.partitions:
             state = states[TopicPartition(part.topic, part.partition)]
-            if refused := error_of(part):
+            if refused := read_error(part):
                 self._failed({state: moment[state]}, refused)
             else:
                 self._keep(state, moment[state], part)

@@ -46,9 +46,10 @@ from sparklog.base.errors import (
     UnknownServerError,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
-from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
@@ -237,7 +238,7 @@ class Sender:
         }
         for part in response.partitions:
             place = TopicPartition(part.topic, part.partition)
-            refusal = error_of(part)
+            refusal = read_error(part)
             if isinstance(refusal, DuplicateSequenceNumber):
                 answer[place] = (NO_OFFSET, NO_TIMESTAMP)
             else:

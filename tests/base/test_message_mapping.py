@@ -10,9 +10,9 @@ import pytest
 
 from sparklog.base.errors import InvalidRequest, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.group import requests as group
 from sparklog.log.description import NO_SUM, SegmentSum
-from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import admin_pb2, groups_pb2, replication_pb2
 
 TOPIC_ID = UUID(int=7)

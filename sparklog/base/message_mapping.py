@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -36,8 +36,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.errors import InvalidRequest, KafkaError, error_for
 from sparklog.base.ids import TopicPartition
-from sparklog.server.grpc_errors import error_message
 
+M = TypeVar("M")
+V = TypeVar("V")
 Message = Any
 MessageClass = Any
 Convert = Callable[[Any], Any]
@@ -57,22 +58,24 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 _NOTHING: frozenset[str] = frozenset()
 
 
-def to_message(value: Any, message_class: MessageClass, /, **given: Any) -> Message:
+def to_message(value: Any, message_class: type[M], /, **given: Any) -> M:
     """Return the message for a value.
 
     given: fields of the message that are not derived from the value
     """
     value_type: Any = type(value)
-    return message_class(**_writer(value_type, message_class, frozenset(given))(value), **given)
+    wanted: Any = message_class
+    return message_class(**_writer(value_type, wanted, frozenset(given))(value), **given)
 
 
-def to_value(message: Message, value_type: Any, /, **given: Any) -> Any:
+def to_value(message: Message, value_type: type[V], /, **given: Any) -> V:
     """Return the value for a message. Raises InvalidRequest if a topic id is invalid.
 
     given: fields of the value that are not derived from the message
     """
     message_class: MessageClass = type(message)
-    return value_type(**_reader(message_class, value_type, frozenset(given))(message), **given)
+    wanted: Any = value_type
+    return value_type(**_reader(message_class, wanted, frozenset(given))(message), **given)
 
 
 def parse(message_class: MessageClass, data: bytes) -> Message:
@@ -221,7 +224,7 @@ def _writing(kind: _Kind, field: FieldDescriptor, default: Any) -> Convert | Non
     if _has_presence(field) and default is not None:
         return lambda value: None if value == default else value
     convert = _writing_some(kind, field)
-    return _if_there(convert) if convert not in (None, error_message) and kind.may_be_none else convert
+    return _if_there(convert) if convert and kind.may_be_none else convert
 
 
 def _if_there(convert: Convert) -> Convert:
@@ -254,7 +257,9 @@ def _messages_writer(kind: _Kind, message_class: MessageClass) -> Convert:
 
 def _message_writer(kind: _Kind, message_class: MessageClass) -> Convert:
     if kind.type is KafkaError:
-        return error_message
+        return lambda error: message_class(
+            code=error.code, name=error.name, message=str(error), retriable=error.retriable
+        )
     names = [field.name for field in message_class.DESCRIPTOR.fields]
     if kind.is_mapping:
         (name,) = names
