@@ -17,7 +17,7 @@ __all__ = ["RunningBroker", "RunningCluster", "SimClock", "start_broker", "start
 _MODULES = {
     "RunningBroker": "sparklog.testing.broker",
     "RunningCluster": "sparklog.testing.cluster",
-    "SimClock": "sparklog.testing.sim_clock",
+    "SimClock": "sparklog.testing.sim.clock",
     "start_broker": "sparklog.testing.broker",
     "start_cluster": "sparklog.testing.cluster",
 }
@@ -27,6 +27,6 @@ _MODULES = {
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker, start_broker
     from sparklog.testing.cluster import RunningCluster, start_cluster
-    from sparklog.testing.sim_clock import SimClock
+    from sparklog.testing.sim.clock import SimClock
 else:
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

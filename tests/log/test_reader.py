@@ -24,7 +24,7 @@ from sparklog.log.reader import LogReader, ReadRange, SegmentInfo
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support import GOLDEN
 from support.logs.builders import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 from support.patience import PATIENCE_S

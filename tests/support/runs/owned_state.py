@@ -41,9 +41,9 @@ LIBRARIES = {
     "records/rewriting.py": "kept.flags.writeable",
     "server/kafka/sasl.py": "Salt.MIN_LENGTH",
     "server/tls.py": "context.maximum_version context.minimum_version context.options context.verify_mode",
-    "testing/sim.py": "sys.unraisablehook",
-    "testing/sim_cluster.py": "logger.propagate",
-    "testing/sim_run.py": "uuid.uuid4",
+    "testing/sim/command.py": "sys.unraisablehook",
+    "testing/sim/cluster.py": "logger.propagate",
+    "testing/sim/run.py": "uuid.uuid4",
 }
 """Objects of libraries, which are set up in this way."""
 
