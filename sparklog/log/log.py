@@ -41,18 +41,18 @@ from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import delete_folder_name
 from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
-from sparklog.log.offset_snapshot import Snapshot, SnapshotId, SnapshotWriter
-from sparklog.log.offset_snapshots import SnapshotStore
+from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, SnapshotWriter
+from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegments
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import Loading, load
-from sparklog.log.replace import KnownSegment, SegmentReplacer, StagedSegment
+from sparklog.log.replacement.replace import KnownSegment, SegmentReplacer, StagedSegment
+from sparklog.log.replacement.swap import StagedFile
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
-from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
 from sparklog.log.truncate import Truncator
 

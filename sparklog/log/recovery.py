@@ -51,12 +51,12 @@ from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_mis
 from sparklog.log.producers.producer_state import ProducerStates
 from sparklog.log.producers.recovery import rebuild, replay
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.replacement.swap import finish_swaps
 from sparklog.log.segment.cache import SegmentCache
-from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
 from sparklog.log.segment.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
-from sparklog.log.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 

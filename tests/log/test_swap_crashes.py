@@ -18,7 +18,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader
-from sparklog.log.replace import StagedSegment
+from sparklog.log.replacement.replace import StagedSegment
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim.clock import SimClock

@@ -24,9 +24,8 @@ from sparklog.log.disk import NO_ROOM
 from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, file_crc32c, walk
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 logger = logging.getLogger(__name__)
 

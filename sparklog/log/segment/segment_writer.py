@@ -25,10 +25,8 @@ from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.disk import NO_ROOM, undoing
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
-from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.segment import Segment
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 INDEX_WRITE_BYTES = 512
 

@@ -49,9 +49,9 @@ from crc32c import crc32c
 
 from sparklog.base.config_keys import MAX_INT, MAX_LONG
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidUpdateVersion, KafkaStorageError, ResourceNotFound
-from sparklog.base.fs import Fs, ReadFile
+from sparklog.base.fs import Buffer, File, Fs, ReadFile
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.disk import without_room
+from sparklog.log.disk import DiskGuard, without_room
 from sparklog.log.files import (
     CLEANED,
     LOG,
@@ -66,7 +66,7 @@ from sparklog.log.files import (
     segment_name,
 )
 from sparklog.log.segment.cache import SegmentCache
-from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
 from sparklog.log.segment.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
@@ -245,6 +245,28 @@ class Swaps:
             self._fs.flush_dir(self._folder)
         for swap in self._swaps:
             swap.discard()
+
+
+class StagedFile:
+    """A staged file, empty at first. Methods block and raise KafkaStorageError; a full disk harms only this file."""
+
+    def __init__(self, file: File, path: str, disk: DiskGuard) -> None:
+        self._file = file
+        self._path = path
+        self._disk = disk
+
+    @classmethod
+    def create(cls, fs: Fs, path: str, disk: DiskGuard) -> StagedFile:
+        with disk, without_room(path):
+            return cls(fs.open(path, create=True), path, disk)
+
+    def append(self, data: Buffer) -> None:
+        with self._disk, without_room(self._path):
+            self._file.append(data)
+
+    def close(self) -> None:
+        """Close the file. Dropping the last reference to a staged file closes it, too."""
+        self._file.close()
 
 
 class _Summed:

@@ -17,7 +17,7 @@ from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.fs import Buffer, Fs
 from sparklog.log.disk import without_room
 from sparklog.log.flush import Flusher
-from sparklog.log.offset_snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
+from sparklog.log.offset_snapshots.snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
 from sparklog.log.slice import LogSlice
 from sparklog.log.state import LogState
 

@@ -40,11 +40,10 @@ from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.files import TXN_INDEX
 from sparklog.log.flush import Flusher
 from sparklog.log.read import SegmentsReader
+from sparklog.log.replacement.swap import ExpectedSegment, StagedFile, Swap, Swaps, remove_staged, staged_path
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
-from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
-from sparklog.log.swap import ExpectedSegment, Swap, Swaps, remove_staged, staged_path
 
 KnownSegment = SegmentDescription | SegmentSum
 
