@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
+__all__ = ["BrokerOptions", "RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
 
 _MODULES = {
+    "BrokerOptions": "sparklog.testing.options",
     "RunningBroker": "sparklog.testing.broker",
     "RunningCluster": "sparklog.testing.cluster",
     "SimClock": "sparklog.testing.sim.clock",
@@ -27,6 +28,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker, start_broker
     from sparklog.testing.cluster import RunningCluster, start_cluster
+    from sparklog.testing.options import BrokerOptions
     from sparklog.testing.sim.clock import SimClock
 else:
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
 from sparklog.base.config_keys import render
 from sparklog.server.node import BrokerNode
 from sparklog.testing.loop import BrokerLoop
+from sparklog.testing.options import BrokerOptions
 
 Result = TypeVar("Result")
 
@@ -78,7 +79,9 @@ class RunningBroker:
         self.stop()
 
 
-def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any) -> RunningBroker:
+def start_broker(
+    data_dir: str | Path | None = None, *, kafka: bool = False, **config: Unpack[BrokerOptions]
+) -> RunningBroker:
     """Start a broker. Return it when it is ready, or raise ConfigError if `config` is not valid.
 
     `config` takes configuration keys with underscores instead of dots: ``start_broker(num_partitions=3,
@@ -96,7 +99,7 @@ def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **c
         raise
 
 
-def parsed(who: str, keys: dict[str, str], config: dict[str, Any]) -> BrokerConfig:
+def parsed(who: str, keys: dict[str, str], config: Mapping[str, object]) -> BrokerConfig:
     """Return the configuration of `keys`, overridden by `config` (underscores instead of dots). Raise ConfigError.
 
     `who` names the caller in error messages.

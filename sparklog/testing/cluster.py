@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from sparklog.base.cluster_config import broker_settings, cluster_defaults
 from sparklog.base.config import BrokerConfig
@@ -25,6 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.server.node import BrokerNode
 from sparklog.testing.broker import kafka_address, parsed, start_node
 from sparklog.testing.loop import BrokerLoop
+from sparklog.testing.options import BrokerOptions
 
 ACQUAINTED_WITHIN_S = 60
 OFFSETS_PARTITIONS = 5  # a test has few groups: Kafka's 50 partitions with three replicas each would slow the start
@@ -158,7 +159,7 @@ class RunningCluster:
 
 
 def start_cluster(
-    brokers: int = 3, data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any
+    brokers: int = 3, data_dir: str | Path | None = None, *, kafka: bool = False, **config: Unpack[BrokerOptions]
 ) -> RunningCluster:
     """Start a cluster. Return it when every broker knows all others, or raise ConfigError if `config` is not valid.
 
