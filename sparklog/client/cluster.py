@@ -235,7 +235,7 @@ class Cluster:
         return self.connections.get(address) if address else None
 
     def is_old(self, topic: str) -> bool:
-        """Return whether the topic should be asked for again."""
+        """Return whether the topic's metadata is missing or older than metadata_max_age_ms."""
         found = self._topics.get(topic)
         return not found or self.clock.monotonic_ms() - found.learnt_ms >= self.config.metadata_max_age_ms
 
@@ -305,7 +305,7 @@ class Cluster:
         return picture
 
     def _merged(self, told: TopicPicture) -> TopicPicture:
-        """Return `told` without leaders of an older epoch than a broker has reported before."""
+        """Return `told` without leaders whose epoch is older than one that a broker has reported."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
             known = (*newest.epochs, *(-1 for _ in told.epochs))

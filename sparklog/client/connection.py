@@ -46,7 +46,7 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 }
 
 
-_WRONG_DOOR = {
+_MEANINGS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not accepted",
     "WRONG_VERSION_NUMBER": "no TLS: what listens there does not speak it",
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
@@ -114,7 +114,7 @@ class Connection:
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
             why = details.removesuffix(": OK").rpartition(": ")[2]
-            meaning = next((text for part, text in _WRONG_DOOR.items() if part in details), why)
+            meaning = next((text for part, text in _MEANINGS.items() if part in details), why)
             return NetworkException(f"no broker answers at {self.address} ({meaning})", address=self.address)
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:

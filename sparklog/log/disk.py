@@ -39,7 +39,7 @@ def undoing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(errno.EIO, f"{what} cannot be taken back: {error}") from error
+        raise OSError(errno.EIO, f"{what} cannot be undone: {error}") from error
 
 
 class DiskGuard:

@@ -75,7 +75,7 @@ class FollowerAppends:
             self._remember_gap()
 
     def _give_up_gap(self, last: Segment) -> None:
-        """Let the log end with its last batch before the empty segment goes: recovery would find that end, too."""
+        """Truncate to the end of the last batch before the empty segment is removed, as recovery would."""
         state = self._state
         end = last.end_before(last.size_bytes)
         if end < state.end_offset:

@@ -192,7 +192,7 @@ class Log:
                 raise
             state.move(folder)
             self._deleted.move(folder)
-            self._writer.let_go()
+            self._writer.abandon()
             for segment in state.segments:
                 segment.move(folder)
                 self._cache.forget(segment)

@@ -246,7 +246,7 @@ class LogReader:
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
                 return plan()
-        raise OffsetOutOfRange(f"{self._folder}: segments go faster than they can be opened")
+        raise OffsetOutOfRange(f"{self._folder}: segments are removed faster than they can be opened")
 
     def _open(self, base_offset: int) -> ReadSegment:
         """Open the segment with that base, also under its .swap or .deleted name. Raises FileNotFoundError too."""

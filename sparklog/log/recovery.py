@@ -209,7 +209,9 @@ def _recover(state: Loading) -> None:
         )
         if is_torn or not _recover_segment(state, segment):
             kept = number if is_torn else number + 1
-            logger.warning("%s: %d segments behind the first bad byte go", state.folder, len(state.segments) - kept)
+            logger.warning(
+                "%s: removing %d segments after the first bad byte", state.folder, len(state.segments) - kept
+            )
             state.dropped += state.segments[kept:]
             del state.segments[kept:]
             state.has_changed = True
@@ -219,7 +221,7 @@ def _recover(state: Loading) -> None:
 
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
-    active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, index_anew=True)
+    active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, rebuild_indexes=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)

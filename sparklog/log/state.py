@@ -123,6 +123,7 @@ class LogState:
         return self._end_offset - self._recovery_point >= self.config.flush_messages
 
     def configure(self, config: TopicConfig) -> None:
+        """Use a new topic configuration."""
         self.config = config
 
     def claim(self, topic_id: UUID) -> None:
@@ -150,6 +151,7 @@ class LogState:
         self._end_offset = offset
 
     def advance_start(self, offset: int) -> None:
+        """Raise the log start offset to `offset`; it is never lowered here."""
         self._start_offset = max(offset, self._start_offset)
 
     def promise_start(self, offset: int) -> None:
@@ -161,6 +163,7 @@ class LogState:
         self._epochs = self._epochs.truncate_from_start(offset)
 
     def drop_epochs_above_end(self) -> None:
+        """Drop the leader epochs that begin above the log end."""
         self._epochs = self._epochs.truncate_from_end(self._end_offset)
 
     def advance_recovery_point(self, offset: int, truncations: int) -> bool:
@@ -171,6 +174,7 @@ class LogState:
         return True
 
     def set_compacted_to(self, offset: int) -> None:
+        """Record that everything below `offset` is compacted."""
         self._compacted_to = offset
         self._generation += 1
 

@@ -44,7 +44,7 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
     """
     parsed = parse_read_options(options, Use.BATCH)
     if parsed.read_mode is ReadMode.HISTORY:
-        raise ConfigError("explain is about logs, and says nothing of the archive that readMode = history reads")
+        raise ConfigError("explain covers logs, but not the archive that readMode = history reads")
     predicate, _ = fold(filters)
     lookup = open_lookup(parsed)
     try:

@@ -135,6 +135,7 @@ class FolderLookup:
         """Do nothing: files know of no groups."""
 
     def folder(self, partition: TopicPartition) -> str:
+        """Return the location of the partition's folder."""
         return self._folders[partition]
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:

@@ -207,7 +207,7 @@ class TestADiskThatOthersFill:
         log.append(batch(3), leader_epoch=0)
         fs.fail_under("/a", errno.ENOSPC)
         monkeypatch.setattr(MemoryFile, "truncate", lambda *_: fail(errno.ENOSPC))
-        with pytest.raises(KafkaStorageError, match="cannot be taken back"):
+        with pytest.raises(KafkaStorageError, match="cannot be undone"):
             log.append(batch(3), leader_epoch=0)
         assert list(logs.failed_dirs) == ["/a"]
 

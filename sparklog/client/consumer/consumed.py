@@ -47,7 +47,7 @@ def to_records(
                 records += _to_records(partition, rows.slice(row, 1), key_deserializer, value_deserializer)
             except Exception as error:  # noqa: BLE001 - as above
                 error.add_note(
-                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to go on"
+                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to continue"
                 )
                 return records, error
         return records, None

@@ -35,17 +35,17 @@ class ConsumerCoordinator:
         config: ConsumerConfig,
         assignment: SubscriptionState,
         *,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        """`tell` wakes a waiting `poll`, `wake` the fetcher."""
+        """`notify` wakes a waiting `poll`, `wake` the fetcher."""
         assert config.group_id is not None  # a consumer without one has no ConsumerCoordinator
         self._cluster = cluster
         self._config = config
         self._assignment = assignment
-        self._tell = tell
+        self._notify = notify
         coordinator = Coordinator(cluster, config.group_id)
-        self.callbacks = CallbackInvoker(tell)
+        self.callbacks = CallbackInvoker(notify)
         membership = Membership(coordinator, config, self._idle_ms)
         self.committer = Committer(
             Commits(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
@@ -121,7 +121,7 @@ class ConsumerCoordinator:
         """Start to commit, revoke and leave; the user must make the calls of `next_call_of` meanwhile."""
         self._polling = True
         task = background(self._end(reason), "sparklog group's end")
-        task.add_done_callback(lambda _: self._tell())
+        task.add_done_callback(lambda _: self._notify())
         return task
 
     async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> UserCall | None:

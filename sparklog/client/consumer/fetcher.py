@@ -65,17 +65,17 @@ Moment = dict[TopicPartitionState, int]
 """Partitions, and their generation when a request for them began."""
 
 
-class News:
+class PollSignal:
     """Wakes `poll` when there is something new: records, an error, a position that was looked up, a call to make."""
 
     def __init__(self) -> None:
         self._come = asyncio.Event()
 
     async def wait(self) -> None:
-        """Wait for the next news."""
+        """Wait for the next call of `notify`."""
         await self._come.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters."""
         self._come.set()
         self._come = asyncio.Event()
@@ -89,12 +89,12 @@ class Fetcher:
         assignment: SubscriptionState,
         cluster: Cluster,
         config: ConsumerConfig,
-        news: News,
+        signal: PollSignal,
         committed: Committed | None = None,
     ) -> None:
         """`committed` is None without a group."""
         self._committed = committed
-        self._news = news
+        self._signal = signal
         self._assignment = assignment
         self._cluster = cluster
         self._config = config
@@ -216,7 +216,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(found[state.partition].offset)
-        self._news.tell()
+        self._signal.notify()
 
     async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
         """Move to the group's committed offsets; return the partitions that have one."""
@@ -228,7 +228,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(*found[state.partition])
-        self._news.tell()
+        self._signal.notify()
         return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
@@ -269,7 +269,7 @@ class Fetcher:
                 self._failed({state: moment[state]}, refused)
             else:
                 self._keep(state, moment[state], part)
-        self._news.tell()
+        self._signal.notify()
 
     def _asked(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
         """Return the fetch of one partition, with leader epochs where the broker surely knows them.
@@ -304,7 +304,7 @@ class Fetcher:
     def _go_back(self, state: TopicPartitionState, end_offset: int) -> None:
         """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
         if state.position is None or end_offset >= state.position:  # no lost record has been returned
-            logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
+            logger.info("%s: the records fetched from offset %d on no longer exist", state.partition, end_offset)
             state.move_to(end_offset if state.position is None else state.position)
             return
         text = (
@@ -313,9 +313,9 @@ class Fetcher:
         )
         if self._config.auto_offset_reset == "none":
             state.drop_ahead()
-            state.block(LogTruncation(f"{text}; seek to go on"))
+            state.block(LogTruncation(f"{text}; seek to continue"))
         else:
-            logger.warning("%s; going on at offset %d", text, end_offset)
+            logger.warning("%s; continuing at offset %d", text, end_offset)
             state.move_to(end_offset)
 
     def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
@@ -332,7 +332,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation):
                     self._react(state, error)
-        self._news.tell()
+        self._signal.notify()
 
     def _react(self, state: TopicPartitionState, error: KafkaError) -> None:
         """React to a failed request for a partition. With the lock held."""
@@ -346,7 +346,7 @@ class Fetcher:
         elif self._is_made_again(state, error):
             self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
-            logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
+            logger.warning("%s; continuing at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)
             state.retry_at_once()
         elif error.retriable and not gone:
@@ -361,11 +361,11 @@ class Fetcher:
         return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
 
     def _begin_anew(self, state: TopicPartitionState) -> None:
-        """Begin in the new topic of the name, as auto_offset_reset says. With the lock held."""
+        """Begin in the new topic of the same name, at the offset that auto_offset_reset names. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
-            state.block(OffsetOutOfRange(f"{text}; seek to go on"))
+            state.block(OffsetOutOfRange(f"{text}; seek to continue"))
         else:
-            logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
+            logger.warning("%s; continuing at its %s offset", text, self._config.auto_offset_reset)
             state.look_up(None)
             state.retry_at_once()

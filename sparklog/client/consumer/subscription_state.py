@@ -120,6 +120,7 @@ class TopicPartitionState:
         self.fetching = True
 
     def end_fetch(self) -> None:
+        """Note that the request has ended."""
         self.fetching = False
 
     def note_answer(self, high_watermark: int) -> None:
@@ -137,6 +138,7 @@ class TopicPartitionState:
         self.retry_at_ms = retry_at_ms
 
     def retry_at_once(self) -> None:
+        """End a pause after a failure."""
         self.retry_at_ms = 0
 
     def block(self, error: KafkaError) -> None:

@@ -233,7 +233,7 @@ class Sender:
         if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
         answer: Answer = {
-            queue.partition: UnknownServerError(f"{leader.address} says nothing of partition {queue.partition}")
+            queue.partition: UnknownServerError(f"{leader.address} has not answered for partition {queue.partition}")
             for queue in payloads
         }
         for part in response.partitions:
@@ -368,6 +368,6 @@ def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
     if not isinstance(error, OutOfOrderSequenceNumber):
         return error
     return OutOfOrderSequenceNumber(
-        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean "
-        f"election may have lost it), and this was not written behind the gap: {error}"
+        f"partition {queue.partition} does not have all records of this producer that were acknowledged before "
+        f"(an unclean election may have lost them), so these records were not written: {error}"
     )

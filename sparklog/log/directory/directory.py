@@ -123,9 +123,11 @@ class LogDirectory:
         return found
 
     def folder_of(self, name: TopicPartition) -> str:
+        """Return the path of the partition's folder."""
         return f"{self.path}/{name}"
 
     def recovery_point_of(self, name: TopicPartition) -> int:
+        """Return the checkpointed recovery point; 0 if there is none."""
         return self._known_recovery_points.get(name, 0)
 
     def log_start_of(self, name: TopicPartition) -> int | None:

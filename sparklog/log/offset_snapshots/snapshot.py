@@ -101,6 +101,7 @@ class SnapshotWriter:
         self._fs.rename(self._part, self._path)
 
     def abort(self) -> None:
+        """Close and remove the unfinished file. Raises OSError."""
         self._file.close()
         self._fs.remove(self._part)
 
@@ -159,6 +160,7 @@ class OffsetSnapshots:
         return file, max(0, file.size - FOOTER_BYTES)
 
     def begin(self, snapshot: SnapshotId) -> SnapshotWriter:
+        """Create the file of a new snapshot. Raises OSError."""
         return SnapshotWriter.create(self._fs, self.folder, snapshot, next(self._numbers))
 
     def remove(self, which: Callable[[SnapshotId], bool]) -> bool:

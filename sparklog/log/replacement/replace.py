@@ -220,7 +220,7 @@ class SegmentReplacer:
         others = [segment for segment in sources if segment.base_offset not in bases]
         try:
             for segment in renamed_over:
-                segment.keep()
+                segment.hold_open()
             swaps.commit()
             swaps.put_in_place()
             with self._state.lock:
@@ -238,7 +238,7 @@ class SegmentReplacer:
         finally:
             if not swaps.is_in_force:
                 for segment in renamed_over:
-                    segment.keep_no_longer()
+                    segment.release_hold()
 
     def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
         """See `Log.set_cleaned_offset`."""

@@ -100,7 +100,7 @@ class Swap:
         self._config = config
         self._active: SegmentWriter | None = None
 
-    def verify(self, wanted: ExpectedSegment, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def verify(self, expected: ExpectedSegment, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Do step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
 
         Raises InvalidUpdateVersion once `is_wanted` returns False.
@@ -110,57 +110,66 @@ class Swap:
         try:
             self._fs.open(self.segment.path(LOG)).close()
         except PermissionError as error:  # another user's file: the disk is fine
-            raise KafkaStorageError(f"what is staged may not be read and written: {error}") from error
-        if self.segment.file.size != wanted.size_bytes or wanted.size_bytes > MAX_INT:
-            raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, to be {wanted.size_bytes}")
+            raise KafkaStorageError(f"the staged file may not be read and written: {error}") from error
+        if self.segment.file.size != expected.size_bytes or expected.size_bytes > MAX_INT:
+            raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, expected {expected.size_bytes}")
         with without_room(f"the indexes of {self.segment}"):
-            self.segment.extend_to(wanted.size_bytes)
+            self.segment.extend_to(expected.size_bytes)
             self._remove(INDEXES, CLEANED)
-            self._active = SegmentWriter.open(self._fs, self.segment, self._config, now_ms, index_anew=True)
-            self._check_batches(wanted, self._active, is_wanted)
+            self._active = SegmentWriter.open(self._fs, self.segment, self._config, now_ms, rebuild_indexes=True)
+            self._check_batches(expected, self._active, is_wanted)
             self._active.flush_indexes()
             self.segment.flush()
             self._fs.flush_dir(self._folder)
-        self.segment.mark_flushed(wanted.crc32c)
+        self.segment.mark_flushed(expected.crc32c)
 
-    def _check_batches(self, wanted: ExpectedSegment, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
+    def _check_batches(self, expected: ExpectedSegment, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
         file = _Summed(self.segment.file)
         position, last_offset = 0, -1
-        for place in check_batches(file, 0, wanted.size_bytes, self.segment.base_offset):
-            self._check(wanted, place)
+        for place in check_batches(file, 0, expected.size_bytes, self.segment.base_offset):
+            self._check(expected, place)
             if not is_wanted():
                 raise InvalidUpdateVersion(f"{self.segment} is not wanted any more")
             active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
             position, last_offset = place.end, place.last_offset
-        if position != wanted.size_bytes:
-            raise CorruptRecord(f"{self.segment}: no whole batch behind offset {last_offset} at position {position}")
-        if file.crc != wanted.crc32c:
-            raise CorruptRecord(f"{self.segment} has the CRC-32C {file.crc}, to be {wanted.crc32c}")
-        if last_offset != wanted.last_offset:
-            raise InvalidRecord(f"{self.segment} ends with offset {last_offset}, its sources with {wanted.last_offset}")
+        if position != expected.size_bytes:
+            raise CorruptRecord(f"{self.segment}: no whole batch after offset {last_offset} at position {position}")
+        if file.crc != expected.crc32c:
+            raise CorruptRecord(f"{self.segment} has the CRC-32C {file.crc}, expected {expected.crc32c}")
+        if last_offset != expected.last_offset:
+            raise InvalidRecord(
+                f"{self.segment} ends with offset {last_offset}, its sources with {expected.last_offset}"
+            )
 
-    def _check(self, wanted: ExpectedSegment, place: BatchPlace) -> None:
+    def _check(self, expected: ExpectedSegment, place: BatchPlace) -> None:
         if place.magic != MAGIC:
             raise InvalidRecord(f"{self.segment}: message format v{place.magic} at offset {place.base_offset}")
-        if place.last_offset > wanted.last_offset or place.last_offset - self.segment.base_offset > MAX_RELATIVE_OFFSET:
-            raise InvalidRecord(f"{self.segment}: offset {place.last_offset} lies behind {wanted.last_offset}")
-        if place.leader_epoch > wanted.latest_epoch:
-            raise InvalidRecord(f"{self.segment}: leader epoch {place.leader_epoch}, after {wanted.latest_epoch}")
+        if (
+            place.last_offset > expected.last_offset
+            or place.last_offset - self.segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            raise InvalidRecord(f"{self.segment}: offset {place.last_offset} is above {expected.last_offset}")
+        if place.leader_epoch > expected.latest_epoch:
+            raise InvalidRecord(f"{self.segment}: leader epoch {place.leader_epoch}, after {expected.latest_epoch}")
 
     def mark_indexes(self) -> None:
+        """Rename the indexes from .cleaned to .swap."""
         for suffix in INDEXES:
             self._rename(suffix, CLEANED, SWAP)
 
     def mark_log(self) -> None:
+        """Rename the log from .cleaned to .swap."""
         self._rename(LOG, CLEANED, SWAP)
 
     def unmark_log(self) -> None:
+        """Remove .swap from the time index's name, then from the log's; each rename is flushed."""
         for suffix in (TIME_INDEX, LOG):
             self._rename(suffix, SWAP, "")
             self._fs.flush_dir(self._folder)
         self.segment.unmark()
 
     def unmark_index(self) -> None:
+        """Remove .swap from the offset index's name."""
         self._rename(OFFSET_INDEX, SWAP, "")
 
     def drop_mark(self) -> None:

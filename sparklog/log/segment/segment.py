@@ -61,6 +61,7 @@ class ReadSegment:
         return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
 
     def path(self, suffix: str) -> str:
+        """Return the path of the segment's file with that suffix, under its present name."""
         return f"{self.folder}/{segment_name(self.base_offset, suffix)}{self._mark}"
 
     @property
@@ -361,7 +362,7 @@ class Segment(ReadSegment):
         if not size_bytes:
             self._first_timestamp_ms = None
 
-    def keep(self) -> None:
+    def hold_open(self) -> None:
         """Hold the present file open for current readers, before another file takes its name.
 
         Raises OSError.
@@ -370,8 +371,8 @@ class Segment(ReadSegment):
         self._kept = self.file
         self._cache.forget(self)
 
-    def keep_no_longer(self) -> None:
-        """Undo `keep`: no other file has taken the name."""
+    def release_hold(self) -> None:
+        """Undo `hold_open`: no other file has taken the name."""
         self._kept = None
 
     def unmark(self) -> None:

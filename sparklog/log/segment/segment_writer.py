@@ -70,17 +70,17 @@ class SegmentWriter:
         now_ms: int,
         *,
         jitter_ms: int = 0,
-        index_anew: bool = False,
+        rebuild_indexes: bool = False,
     ) -> SegmentWriter:
         """Return the writer of `segment`; missing files are created.
 
-        jitter_ms: roll this much earlier than segment.ms says. index_anew: start with empty indexes, to be filled with
-        `add`. Raises OSError.
+        jitter_ms: roll this much earlier than segment.ms says. rebuild_indexes: start with empty indexes, which the
+        caller fills with `add`. Raises OSError.
         """
         file = fs.open(segment.path(LOG), create=True)
         # Load the indexes before opening their files: loading replaces the files that do not match this segment.
-        offsets = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
-        times = TimeIndex(segment.base_offset) if index_anew else segment.times
+        offsets = OffsetIndex(segment.base_offset) if rebuild_indexes else segment.offsets
+        times = TimeIndex(segment.base_offset) if rebuild_indexes else segment.times
         index_file = _IndexFile.open(fs, segment, OFFSET_INDEX, offsets.size_bytes)
         time_file = _IndexFile.open(fs, segment, TIME_INDEX, times.size_bytes)
         return cls(segment, config, _Files(file, offsets, index_file, times, time_file), now_ms, jitter_ms)
@@ -180,7 +180,7 @@ class SegmentWriter:
     def close(self) -> None:
         """Complete the indexes and stop writing. Raises OSError."""
         self.finish()
-        self.let_go()
+        self.abandon()
 
     def close_without_room(self) -> None:
         """Complete the indexes and stop writing; on a full disk they stay in memory, and are built again when needed.
@@ -192,9 +192,9 @@ class SegmentWriter:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-        self.let_go()
+        self.abandon()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Stop writing, without completing the indexes."""
         self.segment.unpin()
         del self._file  # the last reader closes it

@@ -166,6 +166,7 @@ class SimNetwork:
         self._blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
+        """Deliver messages from `source` to `target` again."""
         self._blocked.discard((source, target))
 
     def change_weather(self, weather: Weather) -> None:

@@ -64,7 +64,7 @@ MAP_BYTES = 64 << 10
 class TableProducer:
     """Real producers, one after the other, that put values, and now and then delete a key.
 
-    The next producer has another producer id. Brokers go on to know the one before it, and so must their logs.
+    The next producer has another producer id. Brokers still know the former one, and their logs must have its state.
     """
 
     def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition], report: Report) -> None:
