@@ -23,10 +23,9 @@ from steps import Step, must_equal, say
 
 from broker import running_broker
 from sparklog.client import Admin, Producer
+from sparklog.jobs import JobContext, parse_options, run_job
 from sparklog.jobs.compaction import JOB as COMPACTION
-from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.options import parse_options
-from sparklog.spark.session import local_session
+from sparklog.spark import local_session
 
 TOPIC = "departures"
 PARTITIONS = 4

@@ -167,8 +167,11 @@ class OffsetMetadataTooLarge(KafkaError):
 
 class NetworkException(RetriableError):
     code, name = 13, "NETWORK_EXCEPTION"
-    address = ""
-    """Address of the broker that did not answer, if known."""
+
+    def __init__(self, text: str = "", *, address: str = "") -> None:
+        super().__init__(text)
+        self.address = address
+        """Address of the broker that did not answer, if known."""
 
 
 class CoordinatorLoadInProgress(RetriableError):

@@ -30,7 +30,7 @@ from sparklog.broker.leases import Lease, Leases
 from sparklog.broker.metrics import Metrics
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
-from sparklog.log.staged import StagedFile
+from sparklog.log.replacement.swap import StagedFile
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.serial_executor import SerialExecutor
 

@@ -125,7 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def reason(error: Exception) -> str:
-    """Return what went wrong, for people: an operating system's error without its number."""
+    """Return the text of an error for the user: an operating system's error without its number."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error).rstrip(".")

@@ -192,7 +192,7 @@ def elect_leaders(topics: tuple[str, ...], everything: bool, unclean: bool, boot
         click.echo("no election was needed", err=True)
     if failed:
         click.echo(
-            f"{len(failed)} partitions did not get the leader: see who is behind with: sparklog cluster "
+            f"{len(failed)} partitions did not get the leader: list the partitions that lag with: sparklog cluster "
             "under-replicated",
             err=True,
         )

@@ -29,7 +29,7 @@ from sparklog.cli.common import (
     print_table,
 )
 from sparklog.cli.job_runs import NOTHING, REPORTS, whole_path
-from sparklog.jobs.compaction_runs import PastCompaction, PastCompactions, past_compactions
+from sparklog.jobs.runs import PastCompaction, PastCompactions, past_compactions
 from sparklog.log.compaction import Cause, CompactionPlan, NotDue, plan_compaction
 
 if TYPE_CHECKING:

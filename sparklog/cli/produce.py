@@ -48,7 +48,7 @@ class Waiting:
         self._ended.set()
 
     def watch(self, producer: Producer) -> None:
-        """Begin to tell of this producer's records."""
+        """Begin to report on this producer's records."""
         threading.Thread(target=self._run, args=(producer,), name="sparklog waiting", daemon=True).start()
 
     def _run(self, producer: Producer) -> None:

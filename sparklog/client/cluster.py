@@ -28,8 +28,9 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.base.message_mapping import read_error
 from sparklog.client.config import ClientConfig
-from sparklog.client.connection import Connection, Connections, OpenChannel, error_of, open_channel
+from sparklog.client.connection import Connection, Connections, OpenChannel, open_channel
 from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import admin_pb2
 
@@ -234,7 +235,7 @@ class Cluster:
         return self.connections.get(address) if address else None
 
     def is_old(self, topic: str) -> bool:
-        """Return whether the topic should be asked for again."""
+        """Return whether the topic's metadata is missing or older than metadata_max_age_ms."""
         found = self._topics.get(topic)
         return not found or self.clock.monotonic_ms() - found.learnt_ms >= self.config.metadata_max_age_ms
 
@@ -279,7 +280,7 @@ class Cluster:
             request = admin_pb2.DescribeTopicsRequest(names=[name], allow_auto_topic_creation=self._create_topics)
             answer = await self.ask_admin("DescribeTopics", request, timeout_ms, per_broker_ms=LEARNING_TIMEOUT_MS)
             [description] = answer.topics
-            if error := error_of(description):
+            if error := read_error(description):
                 raise error
             return description
 
@@ -304,7 +305,7 @@ class Cluster:
         return picture
 
     def _merged(self, told: TopicPicture) -> TopicPicture:
-        """Return `told` without leaders of an older epoch than a broker has reported before."""
+        """Return `told` without leaders whose epoch is older than one that a broker has reported."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
             known = (*newest.epochs, *(-1 for _ in told.epochs))

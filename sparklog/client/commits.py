@@ -23,8 +23,9 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.config import ConsumerConfig
-from sparklog.client.connection import error_of, raise_error_of
+from sparklog.client.connection import raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.v1 import groups_pb2
 
@@ -124,7 +125,7 @@ class Commits:
             if self._config.group_instance_id is not None:
                 request.group_instance_id = self._config.group_instance_id
         answer = await self._coordinator.ask("OffsetCommit", request, self._config.request_timeout_ms)
-        errors: list[KafkaError] = [error for part in answer.partitions if (error := error_of(part))]
+        errors: list[KafkaError] = [error for part in answer.partitions if (error := read_error(part))]
         for error in errors:
             self._coordinator.found_wrong(error)
             raise error

@@ -301,7 +301,7 @@ class ConsumerConfig(ClientConfig):
                 f"session_timeout_ms = {self.session_timeout_ms}"
             )
         if self.group_instance_id and not self.group_id:
-            raise ConfigError("group_instance_id: it goes with a group_id")
+            raise ConfigError("group_instance_id needs a group_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.base.message_mapping import read_error
 from sparklog.base.pem import read_keystore_for_grpc, read_pem
 from sparklog.client.config import ClientConfig
 from sparklog.v1.admin_pb2_grpc import AdminStub
@@ -45,7 +46,7 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 }
 
 
-_WRONG_DOOR = {
+_MEANINGS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not accepted",
     "WRONG_VERSION_NUMBER": "no TLS: what listens there does not speak it",
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
@@ -80,7 +81,6 @@ class Connection:
 
     def __init__(self, address: str, config: ClientConfig, channel: Any) -> None:
         self.address = address
-        self.in_flight = 0
         self.metadata = (("client-id", config.client_id),) if config.client_id else ()
         self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
@@ -114,10 +114,8 @@ class Connection:
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
             why = details.removesuffix(": OK").rpartition(": ")[2]
-            meaning = next((text for part, text in _WRONG_DOOR.items() if part in details), why)
-            silent = NetworkException(f"no broker answers at {self.address} ({meaning})")
-            silent.address = self.address
-            return silent
+            meaning = next((text for part, text in _MEANINGS.items() if part in details), why)
+            return NetworkException(f"no broker answers at {self.address} ({meaning})", address=self.address)
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")
@@ -164,12 +162,7 @@ def credentials_of(config: ClientConfig) -> Any:
     )
 
 
-def error_of(result: Any) -> KafkaError | None:
-    """Return the error in the result of a topic or partition, if any."""
-    return error_for(result.error.code, result.error.message) if result.HasField("error") else None
-
-
 def raise_error_of(result: Any) -> None:
     """Raise the error in a result, if any."""
-    if error := error_of(result):
+    if error := read_error(result):
         raise error

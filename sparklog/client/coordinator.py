@@ -16,8 +16,9 @@ from sparklog.base.errors import (
     NotCoordinator,
     RequestTimedOut,
 )
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
-from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.retry import retrying
 from sparklog.v1 import groups_pb2
 
@@ -41,7 +42,7 @@ class Coordinator:
             self.found_wrong(error)
             raise
         if "error" in answer.DESCRIPTOR.fields_by_name:
-            self.found_wrong(error_of(answer))
+            self.found_wrong(read_error(answer))
         return answer
 
     async def ask_until(self, method: str, request: Any, timeout_ms: int) -> Any:
@@ -50,7 +51,7 @@ class Coordinator:
         async def attempt() -> Any:
             answer = await self.ask(method, request, self.cluster.config.request_timeout_ms)
             for result in _results(answer):
-                self.found_wrong(error_of(result))
+                self.found_wrong(read_error(result))
                 raise_error_of(result)
             return answer
 

@@ -68,12 +68,12 @@ class Interceptors:
             try:
                 changed = call(record)
             except Exception:
-                logger.exception("an interceptor failed in on_send; the record goes on as it was")
+                logger.exception("an interceptor failed in on_send; the record stays unchanged")
                 continue
             if isinstance(changed, ProducerRecord):
                 record = changed
             else:
-                logger.error("an interceptor's on_send returned %r, not a record; it goes on as it was", changed)
+                logger.error("an interceptor's on_send returned %r, not a record; the record stays unchanged", changed)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
@@ -110,12 +110,12 @@ class ConsumerInterceptors:
             try:
                 changed = call(records)
             except Exception:
-                logger.exception("an interceptor failed in on_consume; the records go on as they were")
+                logger.exception("an interceptor failed in on_consume; the records stay unchanged")
                 continue
             if isinstance(changed, list):
                 records = changed
             else:
-                logger.error("an interceptor's on_consume returned %r, not a list; records go on as they were", changed)
+                logger.error("an interceptor's on_consume returned %r, not a list; the records stay unchanged", changed)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -21,11 +21,16 @@ T = TypeVar("T")
 class LoopThread:
     """An event loop that runs in a thread of its own."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_handle)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sparklog client", daemon=True)
-        self._thread.start()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @classmethod
+    def start(cls) -> LoopThread:
+        """Start a daemon thread, and an event loop in it."""
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(_handle)
+        threading.Thread(target=loop.run_forever, name="sparklog client", daemon=True).start()
+        return cls(loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine and return its result; cancel it if the waiting thread is interrupted."""
@@ -75,5 +80,5 @@ def shared_loop() -> LoopThread:
         found = _by_process.get(process)
         if found is None:
             _by_process.clear()
-            found = _by_process[process] = LoopThread()
+            found = _by_process[process] = LoopThread.start()
         return found

@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple
 
 from sparklog.base.errors import RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import Cluster
-from sparklog.client.connection import Connection, error_of
+from sparklog.client.connection import Connection
 from sparklog.client.retry import retrying
 from sparklog.v1 import log_pb2
 
@@ -69,7 +70,7 @@ async def _ask(
     try:
         answer = await leader.call(leader.log.ListOffsets, request, cluster.config.request_timeout_ms)
         for part in answer.partitions:
-            if error := error_of(part):
+            if error := read_error(part):
                 raise error
     except RetriableError:
         for partition in wanted:

@@ -43,6 +43,7 @@ def to_long(value: int) -> bytes:
 
 
 def from_long(data: bytes) -> int:
+    """Return the integer of eight bytes, big-endian. Raises struct.error for another length."""
     value: int = _LONG.unpack(data)[0]
     return value
 
@@ -53,5 +54,6 @@ def to_double(value: float) -> bytes:
 
 
 def from_double(data: bytes) -> float:
+    """Return the number of eight bytes, big-endian. Raises struct.error for another length."""
     value: float = _DOUBLE.unpack(data)[0]
     return value

@@ -1,6 +1,6 @@
 """Loading of a shard from its partition of `__consumer_offsets`.
 
-If there is a snapshot (log/offset_snapshot.py), the loader replays it first, and then only the records after it. So the
+If there is a snapshot (log/offset_snapshots), the loader replays it first, and then only the records after it. So the
 time of a load depends on the number of keys and the length of this tail, not on the number of commits. The result is
 that of a replay of the whole log only if no record of the tail is missing. The loader uses the newest snapshot that is
 whole, matches this log and has such a tail. If there is none, it reads the whole log. If compaction removes records of
@@ -20,8 +20,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.log.log import Log
-from sparklog.log.offset_gaps import OffsetGapCheck
-from sparklog.log.offset_snapshot import Snapshot, SnapshotId, what_is_stale
+from sparklog.log.offset_snapshots.gaps import OffsetGapCheck
+from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, what_is_stale
 from sparklog.offsets_topic.records import CoordinatorRecord, Key, decode
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.records import Record, iterate_records

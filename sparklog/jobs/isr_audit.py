@@ -5,29 +5,41 @@
     report   has one row for each finding, and one for each partition without findings. If the cluster keeps a history,
              a finding has the cluster's last decision about the partition (`decided`, `decided_at`)
 
+The decisions are read from `__cluster_history` through the public Spark source, and only if there are findings: a
+healthy cluster costs nothing.
+
 Outcomes: ok, or the severity of a finding: critical (records are lost, damaged or differ between replicas), warning
 (needs repair, but nothing is lost), info. With critical findings or warnings the exit status is 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sparklog.jobs.audit_history import with_decisions
+from sparklog.client import Admin
+from sparklog.cluster.history import HISTORY_TOPIC
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.spark.audit.audit import Auditor, Source
 from sparklog.spark.audit.broker import BrokerSource
 from sparklog.spark.audit.findings import CRITICAL, WARNING
 from sparklog.spark.audit.folders import FolderSource
+from sparklog.spark.audit.tables import PARTITION
+from sparklog.spark.source.option_parsing import SECURITY_KEYS
 
 PLAN_SCHEMA = (
     "topic string, partition int, reason string, broker int, segments int, size_bytes bigint, "
     "log_start_offset bigint, high_watermark bigint, folder string"
 )
 OK = "ok"
+CONNECTION = ("bootstrap_servers", *(key.replace(".", "_") for key in SECURITY_KEYS))
+"""Client options that the Spark source has, too."""
+NOTED = "topic string, partition int, time_ms bigint, kind string"
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
@@ -70,6 +82,38 @@ def _decided(found: DataFrame) -> list[str]:
 def _source(context: JobContext, options: Options) -> Source:
     wanted = topic_chooser(options["topics"])
     return FolderSource(options["path"], wanted) if options["path"] else BrokerSource(context.client, wanted)
+
+
+def with_decisions(findings: DataFrame, spark: SparkSession, client: Mapping[str, Any]) -> DataFrame:
+    """Return `findings` with the columns `decided_at` and `decided`: the newest record about the partition, or null.
+
+    If there is no history topic, `findings` is returned without these columns.
+    """
+    with Admin(**client) as admin:
+        topics = {topic.name for topic in admin.list_topics(include_internal=True)}
+    if HISTORY_TOPIC not in topics:
+        return findings
+    options = {"kafka." + name.replace("_", "."): _text(client[name]) for name in CONNECTION if name in client}
+    history = spark.read.format("sparklog").option("subscribe", HISTORY_TOPIC).options(**options).load()
+    return findings.join(newest_decisions(history), PARTITION, "left")
+
+
+def newest_decisions(history: DataFrame) -> DataFrame:
+    """Return topic, partition, decided_at and decided of the newest decisions, from records read by the source."""
+    noted = history.select(
+        "offset",
+        F.col("value").cast("string").alias("decided"),
+        F.from_json(F.col("value").cast("string"), NOTED).alias("noted"),
+    )
+    about = noted.where("noted.topic is not null and noted.partition is not null")
+    newest = about.groupBy("noted.topic", "noted.partition").agg(
+        F.max_by(F.struct(F.timestamp_millis("noted.time_ms").alias("decided_at"), "decided"), "offset").alias("last")
+    )
+    return newest.select(*PARTITION, "last.decided_at", "last.decided")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ",".join(map(str, value))
 
 
 JOB = Job(

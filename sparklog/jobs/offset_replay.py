@@ -43,9 +43,8 @@ from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
-from sparklog.spark.folders import belongs_to
+from sparklog.spark.folders import belongs_to, describe_folders
 from sparklog.spark.offsets import topic as offsets_topic
-from sparklog.spark.offsets.folders import describe_folders
 from sparklog.spark.offsets.groups import RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, Survey
 from sparklog.spark.offsets.snapshots import Target, install

@@ -170,6 +170,7 @@ def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partitio
 
 
 def given_up_of(log: LogDescription, now_ms: int) -> GivenUp:
+    """Return how many of the oldest segments retention removes now, and why."""
     return give_up(
         log.segments,
         log_start_offset=log.log_start_offset,

@@ -104,7 +104,7 @@ class LogWriter:
     def configure(self, config: TopicConfig) -> None:
         """See `Log.configure`."""
         with self._state.lock:
-            self._state.config = config
+            self._state.configure(config)
             self._segment.configure(config)
 
     def append(self, data: bytearray | memoryview, leader_epoch: int) -> Appended:
@@ -170,7 +170,7 @@ class LogWriter:
             former = self._segment
             former.finish()
             segment = self._begin_segment(base_offset)
-            former.let_go()
+            former.abandon()
             self._state.segments.add(segment)
             self._snapshots.take(base_offset, self._producers.entries())
 
@@ -193,14 +193,14 @@ class LogWriter:
     def remove_segments(self, gone: Iterable[Segment]) -> None:
         """Remove the given last segments and reopen the one before them. Raises OSError."""
         gone = list(gone)
-        self._segment.let_go()
+        self._segment.abandon()
         self._state.segments.remove(gone)
         self._deleted.discard(gone)
         self.reopen(self._state.segments.last)
 
     def restart_at(self, offset: int) -> None:
         """Remove all segments; the next record gets `offset`. Raises OSError."""
-        self._segment.let_go()
+        self._segment.abandon()
         self._deleted.discard(self._state.segments)
         segment = self._begin_segment(offset)
         self._state.restart_at(offset, segment)
@@ -228,9 +228,9 @@ class LogWriter:
         if self._snapshots.take(self._state.end_offset, self._producers.entries(), flush=True):
             self._flusher.names_changed()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Stop writing for good, and finish nothing."""
-        self._segment.let_go()
+        self._segment.abandon()
 
     def _begin_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._fs, self._state.folder, base_offset, 0, self._cache)

@@ -42,4 +42,4 @@ class DeletedSegments:
     def move(self, folder: str) -> None:
         """Update the segments' folder after it was renamed."""
         for _, segment in self._expiring:
-            segment.folder = folder
+            segment.move(folder)

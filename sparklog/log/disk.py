@@ -39,23 +39,22 @@ def undoing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(errno.EIO, f"{what} cannot be taken back: {error}") from error
+        raise OSError(errno.EIO, f"{what} cannot be undone: {error}") from error
 
 
 class DiskGuard:
     """A context manager that turns one log's OSErrors into KafkaStorageError. Thread-safe and reentrant."""
 
-    __slots__ = ("_folder", "_on_failure", "offline")
+    __slots__ = ("_folder", "_offline", "_on_failure")
 
     def __init__(self, folder: str, on_failure: Callable[[OSError], None] | None = None) -> None:
-        self.offline = ""
-        """The reason why every operation is refused; empty while the log is online."""
+        self._offline = ""
         self._folder = folder
         self._on_failure = on_failure
 
     def __enter__(self) -> None:
-        if self.offline:
-            raise KafkaStorageError(f"{self._folder}: {self.offline}")
+        if self._offline:
+            raise KafkaStorageError(f"{self._folder}: {self._offline}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -63,10 +62,24 @@ class DiskGuard:
         if isinstance(error, OSError):
             raise self.failed(error) from error
 
+    @property
+    def offline(self) -> str:
+        """The reason why every operation is refused; empty while the log is online."""
+        return self._offline
+
+    def go_offline(self, reason: str) -> bool:
+        """Refuse every operation from now on. Return False if another reason is already there, which stays."""
+        if self._offline:
+            return False
+        self._offline = reason
+        return True
+
+    def go_online(self) -> None:
+        """Allow operations again, after `go_offline` for something that did not happen."""
+        self._offline = ""
+
     def failed(self, error: OSError) -> KafkaStorageError:
         """Return the error to raise for `error`; a disk failure first takes the log offline and is reported."""
-        if error.errno not in NOT_THE_DISK and not self.offline:
-            self.offline = f"the disk failed: {error}"
-            if self._on_failure:
-                self._on_failure(error)
+        if error.errno not in NOT_THE_DISK and self.go_offline(f"the disk failed: {error}") and self._on_failure:
+            self._on_failure(error)
         return KafkaStorageError(f"{self._folder}: {error}")

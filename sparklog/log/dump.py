@@ -23,9 +23,8 @@ from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name
 from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import OffsetIndex, TimeIndex
 from sparklog.log.segment.scan import BatchPlace, walk
-from sparklog.log.segment.time_index import TimeIndex
 from sparklog.offsets_topic.decoders import Decoded, decode_text
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
 from sparklog.records.legacy import LegacyMessage, iterate_messages, messages_of

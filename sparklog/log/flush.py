@@ -66,7 +66,7 @@ class Flusher:
             with state.lock:
                 if state.advance_recovery_point(end, truncations):
                     for segment in closed:
-                        segment.is_flushed = True
+                        segment.mark_flushed()
 
     def flush_if_due(self, now_ms: int) -> bool:
         """See `Log.flush_if_due`."""

@@ -75,7 +75,7 @@ class FollowerAppends:
             self._remember_gap()
 
     def _give_up_gap(self, last: Segment) -> None:
-        """Let the log end with its last batch before the empty segment goes: recovery would find that end, too."""
+        """Truncate to the end of the last batch before the empty segment is removed, as recovery would."""
         state = self._state
         end = last.end_before(last.size_bytes)
         if end < state.end_offset:
@@ -94,7 +94,7 @@ class FollowerAppends:
                 self._flusher.flush()
                 self._write_checkpoints()
         except KafkaStorageError as error:  # otherwise the leader would count on records that recovery cuts off
-            disk.offline = disk.offline or f"a gap is not written down, and waits for a restart: {error}"
+            disk.go_offline(f"a gap is not written down, and waits for a restart: {error}")
             raise
 
     def _must_roll_to(self, base_offset: int) -> bool:

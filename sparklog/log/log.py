@@ -41,18 +41,18 @@ from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
-from sparklog.log.offset_snapshot import Snapshot, SnapshotId, SnapshotWriter
-from sparklog.log.offset_snapshots import SnapshotStore
+from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, SnapshotWriter
+from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegments
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import Loading, load
-from sparklog.log.replace import KnownSegment, SegmentReplacer, StagedSegment
+from sparklog.log.replacement.replace import KnownSegment, SegmentReplacer, StagedSegment
+from sparklog.log.replacement.swap import StagedFile
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
-from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
 from sparklog.log.truncate import Truncator
 
@@ -155,11 +155,11 @@ class Log:
             if state.topic_id is None:
                 with self._room.needed("the topic's id"):
                     PartitionMetadataFile(self._fs, state.folder).write(topic_id)
-                state.topic_id = topic_id
-        if state.topic_id != topic_id:
-            raise InconsistentTopicId(
-                f"{state.folder} is of the topic with id {encode_id(state.topic_id)}, not {encode_id(topic_id)}"
-            )
+                state.claim(topic_id)
+            elif state.topic_id != topic_id:
+                raise InconsistentTopicId(
+                    f"{state.folder} is of the topic with id {encode_id(state.topic_id)}, not {encode_id(topic_id)}"
+                )
 
     def close(self) -> None:
         """Finish and flush everything, close the files, and refuse all further use."""
@@ -168,14 +168,14 @@ class Log:
             with state.lock, self._room.needed("the end of a log"):
                 self._writer.close()
             self.flush()
-            state.disk.offline = "the log is closed"
+            state.disk.go_offline("the log is closed")
             for segment in state.segments:
                 self._cache.forget(segment)
                 segment.release()
 
     def go_offline(self, reason: str) -> None:
         """Refuse all further use and leave the files untouched, because their directory has failed."""
-        self._state.disk.offline = self._state.disk.offline or reason
+        self._state.disk.go_offline(reason)
 
     def rename_for_delete(self, mark: str = DELETE_FOLDER) -> str:
         """Refuse all further use and rename the folder so that the next start deletes it. Return the new folder.
@@ -184,19 +184,19 @@ class Log:
         """
         state = self._state
         with state.files_lock, self._flusher.lock, state.lock, state.disk:
-            state.disk.offline = "the log is deleted"
+            state.disk.go_offline("the log is deleted")
             parent, name = posixpath.split(state.folder)
             folder = f"{parent}/{marked_folder_name(name, uuid.uuid4().hex, mark)}"
             try:
                 self._fs.rename(state.folder, folder)
             except OSError:
-                state.disk.offline = ""  # the log was not deleted: the disk guard records the failure instead
+                state.disk.go_online()  # the log was not deleted: the disk guard records the failure instead
                 raise
-            state.folder = folder
+            state.move(folder)
             self._deleted.move(folder)
-            self._writer.let_go()
+            self._writer.abandon()
             for segment in state.segments:
-                segment.folder = folder
+                segment.move(folder)
                 self._cache.forget(segment)
                 segment.release()
             return folder

@@ -16,10 +16,8 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.directory.checkpoints import RECOVERY_POINTS
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, SegmentFile, path_in
-from sparklog.log.segment.entries import Entries
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import Entries, OffsetIndex, TimeIndex
 from sparklog.log.segment.scan import walk
-from sparklog.log.segment.time_index import TimeIndex
 
 HOW_TO_GO_ON = (
     "Restore the file. Or, where another broker has a replica, stop this one and move the partition's folder away: it "

@@ -246,7 +246,7 @@ class LogReader:
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
                 return plan()
-        raise OffsetOutOfRange(f"{self._folder}: segments go faster than they can be opened")
+        raise OffsetOutOfRange(f"{self._folder}: segments are removed faster than they can be opened")
 
     def _open(self, base_offset: int) -> ReadSegment:
         """Open the segment with that base, also under its .swap or .deleted name. Raises FileNotFoundError too."""
@@ -256,9 +256,7 @@ class LogReader:
         return self._open_marked(base_offset, DELETED)
 
     def _open_marked(self, base_offset: int, mark: str) -> ReadSegment:
-        segment = ReadSegment(self._fs, self._folder, base_offset, mark=mark)
-        segment.size_bytes = segment.file.size
-        return segment
+        return ReadSegment.whole(self._fs, self._folder, base_offset, mark=mark)
 
     def _open_holding(self, base_offset: int, offset: int) -> ReadSegment:
         """Open the segment with that base, or else the one that now holds `offset`."""

@@ -52,12 +52,12 @@ from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_mis
 from sparklog.log.producers.producer_state import ProducerStates
 from sparklog.log.producers.recovery import rebuild, replay
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.replacement.swap import finish_swaps
 from sparklog.log.segment.cache import SegmentCache
-from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
 from sparklog.log.segment.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
-from sparklog.log.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 
@@ -141,11 +141,11 @@ def _find_segments(state: Loading) -> None:
             state.fs.remove(path_in(state.folder, file))
             state.has_changed = True
     for base in sorted(bases):
-        segment = Segment(state.fs, state.folder, base, 0, state.cache)
-        opened = state.fs.open_read(segment.path(LOG))
-        segment.size_bytes = opened.size
+        opened = state.fs.open_read(path_in(state.folder, SegmentFile(base, LOG, "")))
+        size_bytes = opened.size
         opened.close()
-        segment.is_flushed = True
+        segment = Segment(state.fs, state.folder, base, size_bytes, state.cache)
+        segment.mark_flushed()
         state.segments.append(segment)
     while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
         state.dropped.append(state.segments.pop(0))  # an interrupted deletion
@@ -210,7 +210,9 @@ def _recover(state: Loading) -> None:
         )
         if is_torn or not _recover_segment(state, segment):
             kept = number if is_torn else number + 1
-            logger.warning("%s: %d segments behind the first bad byte go", state.folder, len(state.segments) - kept)
+            logger.warning(
+                "%s: removing %d segments after the first bad byte", state.folder, len(state.segments) - kept
+            )
             state.dropped += state.segments[kept:]
             del state.segments[kept:]
             state.has_changed = True
@@ -220,8 +222,7 @@ def _recover(state: Loading) -> None:
 
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
-    segment.is_flushed = False
-    active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, index_anew=True)
+    active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, rebuild_indexes=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)

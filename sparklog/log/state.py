@@ -33,7 +33,7 @@ from sparklog.log.segment.segments import Segments
 
 
 class LogState:
-    """The state of one log. Only its own methods change the offsets and the epochs."""
+    """The state of one log, changed by its own methods only."""
 
     __slots__ = (
         "_compacted_to",
@@ -122,6 +122,18 @@ class LogState:
         """Whether flush.messages records are unflushed."""
         return self._end_offset - self._recovery_point >= self.config.flush_messages
 
+    def configure(self, config: TopicConfig) -> None:
+        """Use a new topic configuration."""
+        self.config = config
+
+    def claim(self, topic_id: UUID) -> None:
+        """Record the topic's id, which has been stored."""
+        self.topic_id = topic_id
+
+    def move(self, folder: str) -> None:
+        """Record that the log's folder has been renamed to `folder`."""
+        self.folder = folder
+
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
         """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""
         if epoch > self._epochs.latest:
@@ -139,6 +151,7 @@ class LogState:
         self._end_offset = offset
 
     def advance_start(self, offset: int) -> None:
+        """Raise the log start offset to `offset`; it is never lowered here."""
         self._start_offset = max(offset, self._start_offset)
 
     def promise_start(self, offset: int) -> None:
@@ -150,6 +163,7 @@ class LogState:
         self._epochs = self._epochs.truncate_from_start(offset)
 
     def drop_epochs_above_end(self) -> None:
+        """Drop the leader epochs that begin above the log end."""
         self._epochs = self._epochs.truncate_from_end(self._end_offset)
 
     def advance_recovery_point(self, offset: int, truncations: int) -> bool:
@@ -160,6 +174,7 @@ class LogState:
         return True
 
     def set_compacted_to(self, offset: int) -> None:
+        """Record that everything below `offset` is compacted."""
         self._compacted_to = offset
         self._generation += 1
 

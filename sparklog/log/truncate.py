@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sparklog.log.append import LogWriter
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.flush import Flusher
-from sparklog.log.offset_snapshots import SnapshotStore
+from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.state import LogState
 
 

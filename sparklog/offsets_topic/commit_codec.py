@@ -30,6 +30,7 @@ Value = tuple[int, int, str, int, UUID]
 
 
 def write_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Return the key of a commit, in version 1 of OffsetCommitKey."""
     group, name = group_id.encode(), topic.encode()
     return b"".join(
         (
@@ -60,6 +61,7 @@ def read_key(data: bytes) -> tuple[str, str, int] | None:
 
 
 def write_value(value: Value) -> bytes:
+    """Return the value of a commit, in version 4 of OffsetCommitValue."""
     offset, leader_epoch, metadata, timestamp_ms, topic_id = value
     text = metadata.encode()
     return b"".join(

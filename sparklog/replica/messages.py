@@ -203,7 +203,7 @@ class DescribeFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile:
-    """A snapshot beside the segments (log/offset_snapshot.py)."""
+    """A snapshot beside the segments (log/offset_snapshots/snapshot.py)."""
 
     end_offset: int
     leader_epoch: int

@@ -9,15 +9,15 @@ compare the files. So missed changes, remains of a crash, and changes that only 
     compare  the leader's closed segments below its high watermark, by checksum, with this log's below its own
              (differences.py)
     take     for each difference, the leader's files are copied in pieces, staged, verified, and swapped in for this
-             log's (log/swap.py): the log holds the old files or the new ones at every moment
-    then     the log's cleaned offset is set to the leader's, and the leader's newest snapshot (log/offset_snapshot.py)
+             log's (log/replacement/swap.py): the log holds the old files or the new ones at every moment
+    then     the log's cleaned offset is set to the leader's, and the leader's newest snapshot (log/offset_snapshots)
              is copied unless this log has one as new
 
 The leader is always right, even if it still has records that this log has compacted away: a leader that had not synced
 before its election is compacted again, and until then this log goes back to the leader's files.
 
 Syncing runs beside fetching: one partition per leader fetcher at a time, one piece in memory. Retention, truncation and
-deletion may interfere, so the compared segments are checked again when the names change (log/replace.py). A replica
+deletion may interfere, so the compared segments are checked again when the names change (log/replacement). A replica
 ends its sync before it follows another leader or leads. That takes no longer than verifying the next batch, or
 finishing a change of names that has begun.
 """
@@ -36,8 +36,8 @@ from sparklog.base.errors import InvalidUpdateVersion, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentSum
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshot import SnapshotId
-from sparklog.log.replace import StagedSegment
+from sparklog.log.offset_snapshots.snapshot import SnapshotId
+from sparklog.log.replacement.replace import StagedSegment
 from sparklog.replica.differences import Difference, compare
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica

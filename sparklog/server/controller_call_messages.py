@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklog.base.message_mapping import read_error, read_partitions, to_message
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.server.grpc_errors import error_message
-from sparklog.server.grpc_values import read_error, read_partitions, to_message
 from sparklog.v1 import admin_pb2
 
 NOBODY = -1

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import parse, read_error, read_topic_id_bytes
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.messages import (
     NO_GENERATION,
@@ -23,7 +24,6 @@ from sparklog.replica.messages import (
 )
 from sparklog.server import grpc_service
 from sparklog.server.grpc_errors import error_message
-from sparklog.server.grpc_values import parse, read_error, read_topic_id_bytes
 from sparklog.server.protobuf import bytes_tag, fields_of, varint
 from sparklog.v1 import replication_pb2 as pb
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis import (
     alter_configs,
     create_partitions,
@@ -27,7 +28,6 @@ from sparklog.server import grpc_service
 from sparklog.server.controller_call_messages import elected, elections, reassignments
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.grpc_service import by_names
-from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import admin_pb2
 
 

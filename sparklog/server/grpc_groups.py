@@ -12,6 +12,7 @@ from typing import Any
 from sparklog.base.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 from sparklog.base.errors import GroupIdNotFound, InvalidRequest
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_partitions, to_message, to_value
 from sparklog.broker.apis import (
     find_coordinator,
     group_apis,
@@ -22,7 +23,6 @@ from sparklog.broker.node import Broker
 from sparklog.group import requests as group
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.grpc_service import LARGE_ELEMENTS, by_names
-from sparklog.server.grpc_values import read_partitions, to_message, to_value
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"

@@ -20,6 +20,7 @@ from sparklog.base.errors import (
     InvalidRequiredAcks,
     KafkaError,
 )
+from sparklog.base.message_mapping import read_topic_id
 from sparklog.broker.api import Handler
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch
@@ -33,7 +34,6 @@ from sparklog.server.answer_room import AnswerRoom, Held
 from sparklog.server.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
-from sparklog.server.grpc_values import read_topic_id
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream

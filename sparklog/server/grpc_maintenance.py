@@ -12,14 +12,16 @@ from typing import Any
 
 import grpc
 
+from sparklog.base.config_keys import render
 from sparklog.base.errors import BrokerNotAvailable, InvalidRequest, KafkaError
+from sparklog.base.message_mapping import to_message, to_value
+from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.apis import describe_log, note_job_run, read_segment, replace_segments, set_cleaned_offset
 from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.node import Broker
-from sparklog.log.description_messages import log_message
+from sparklog.log.description import LogDescription
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names, parse
-from sparklog.server.grpc_values import to_value
 from sparklog.server.snapshot_stream import serve_snapshot
 from sparklog.v1 import maintenance_pb2
 
@@ -111,6 +113,11 @@ async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
+def _log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
+    configs = {name: render(getattr(log.config, key.field)) for name, key in TOPIC_KEYS.items()}
+    return to_message(log, maintenance_pb2.PartitionLog, error=None, configs=configs)
+
+
 def _described(response: DescribeLogResponse) -> bytes:
     """Return the serialized DescribeLogResponse.
 
@@ -121,7 +128,7 @@ def _described(response: DescribeLogResponse) -> bytes:
     parts = (
         maintenance_pb2.PartitionLog(topic=name.topic, partition=name.partition, error=error_message(log))
         if isinstance(log, KafkaError)
-        else log_message(log)
+        else _log_message(log)
         for name, log in response.logs.items()
     )
     return b"".join(

@@ -34,13 +34,13 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from sparklog.base import message_mapping
 from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
-from sparklog.server import grpc_values
 from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_errors import refuse
-from sparklog.server.grpc_values import to_message, to_value
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.protobuf import fields_of
 from sparklog.v1 import log_pb2, replication_pb2
@@ -128,13 +128,13 @@ def service_handler(
 
 def by_names(
     api: Api[Any, Any],
-    request_type: type,
+    request_type: type[Any],
     response_class: Any,
     *,
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
 ) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return a servicer's method that calls its broker and translates as `grpc_values` does.
+    """Return a servicer's method that calls its broker and translates as `message_mapping` does.
 
     given: returns the fields of the request's value that are not derived from the message
     answered: returns the fields of the response's message that are not derived from the value
@@ -177,7 +177,7 @@ def parse(message_class: Any, data: bytes) -> Any:
         most = _limits(message_class).fields
         if size > SMALL_BYTES and _room_left(message_class.DESCRIPTOR, memoryview(data), most) < 0:
             raise RecordListTooLarge(f"a request of more than {most} fields: send several")
-    message = grpc_values.parse(message_class, data)
+    message = message_mapping.parse(message_class, data)
     for name in _limited_fields(message_class):
         if len(getattr(message, name)) > MAX_TOGETHER:
             raise RecordListTooLarge(f"more than {MAX_TOGETHER} {name} at once: send several requests")

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message_factory import GetMessageClass
 
+from sparklog.base import message_mapping
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import (
@@ -31,8 +33,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import controller_call_messages, fetch_messages, grpc_service, grpc_values, topic_state_messages
-from sparklog.server.grpc_values import to_message, to_value
+from sparklog.server import controller_call_messages, fetch_messages, grpc_service, topic_state_messages
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
@@ -73,7 +74,7 @@ def _by_names(
     request_class = GetMessageClass(described.input_type)
     encode_request, decode_request = _both_ways(request, request_class, asked, grpc_service.parse)
     encode_response, decode_response = _both_ways(
-        response, GetMessageClass(described.output_type), answered, grpc_values.parse
+        response, GetMessageClass(described.output_type), answered, message_mapping.parse
     )
     return ReplicationCall(
         method=method,

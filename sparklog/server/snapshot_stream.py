@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 
 from sparklog.base.errors import BrokerNotAvailable, InvalidRequest
+from sparklog.base.message_mapping import to_value
 from sparklog.broker.apis import install_snapshot
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.broker.node import Broker
 from sparklog.server.grpc_errors import STOPPING
 from sparklog.server.grpc_service import parse
-from sparklog.server.grpc_values import to_value
 from sparklog.v1 import maintenance_pb2
 
 

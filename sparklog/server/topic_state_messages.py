@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklog.base.message_mapping import to_message, to_value
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.model import PartitionInfo
-from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import replication_pb2 as pb
 
 

@@ -11,3 +11,29 @@
 `plan` and `options` are pure. Tasks that read segments from files load only Arrow and the record kernels; only `broker`
 and `write` load the gRPC client.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparklog.base.lazy import lazy
+
+__all__ = ["Scan", "SparklogDataSource", "delta_jars", "explain", "local_session"]
+
+_MODULES = {
+    "Scan": "sparklog.spark.explain",
+    "SparklogDataSource": "sparklog.spark.source.source",
+    "delta_jars": "sparklog.spark.jars",
+    "explain": "sparklog.spark.explain",
+    "local_session": "sparklog.spark.session",
+}
+
+if TYPE_CHECKING:
+    from sparklog.spark import explain
+    from sparklog.spark.explain import Scan
+    from sparklog.spark.jars import delta_jars
+    from sparklog.spark.session import local_session
+    from sparklog.spark.source.source import SparklogDataSource
+else:
+    # Workers that read segments need neither the gRPC client nor what starts a session.
+    __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

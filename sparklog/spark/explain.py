@@ -13,9 +13,8 @@ from typing import NamedTuple
 from pyspark.sql.datasource import Filter
 
 from sparklog.base.errors import ConfigError
-from sparklog.spark.folders import open_reader
+from sparklog.spark.folders import open_lookup, open_reader
 from sparklog.spark.source.filters import fold
-from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import batch_ranges
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.options import ReadMode
@@ -45,7 +44,7 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
     """
     parsed = parse_read_options(options, Use.BATCH)
     if parsed.read_mode is ReadMode.HISTORY:
-        raise ConfigError("explain is about logs, and says nothing of the archive that readMode = history reads")
+        raise ConfigError("explain covers logs, but not the archive that readMode = history reads")
     predicate, _ = fold(filters)
     lookup = open_lookup(parsed)
     try:

@@ -7,18 +7,81 @@ checkpointed in the log directory (``replication-offset-checkpoint``), or to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import os
+import posixpath
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
-from sparklog.base.errors import ConfigError, OffsetOutOfRange
+from pyarrow import fs as pafs
+
+from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
-from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
-from sparklog.log.arrow_fs import ArrowFs
-from sparklog.log.directory.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
+from sparklog.log.description import LogDescription
+from sparklog.log.directory.checkpoints import COMPACTED, CorruptCheckpoint, MetaProperties, read_offsets, read_topic_id
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.source.offsets import ArchiveName, Bounds, Offsets, check_there
-from sparklog.spark.source.options import AllTopics, Assign, Selection, Subscribe, SubscribePattern
+from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, Offsets, check_there
+from sparklog.spark.source.options import AllTopics, Assign, ReadOptions, Selection, Subscribe, SubscribePattern
+
+
+class ArrowFile:
+    """An open file. An Arrow file has one read position, so reads are serialized by a lock."""
+
+    __slots__ = ("_file", "_lock", "size")
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self.size = size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return at most `size` bytes from `offset`; fewer only at the end of the file. Raises OSError."""
+        with self._lock:
+            self._file.seek(min(offset, self.size))
+            data: bytes = self._file.read(size)
+            return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ArrowFs:
+    """A `ReadFs` over a `pyarrow.fs.FileSystem`. Paths are the file system's own, without a scheme."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+
+    @classmethod
+    def from_uri(cls, uri: str) -> tuple[ArrowFs, str]:
+        """Return the file system that `uri` names (``s3://bucket/logs``, ``hdfs://host/logs``), and the path in it.
+
+        Raises ConfigError if pyarrow does not support it.
+        """
+        try:
+            filesystem, path = pafs.FileSystem.from_uri(uri)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"{uri}: {error}") from None
+        return cls(filesystem), path
+
+    def open_read(self, path: str) -> ArrowFile:
+        """Open a file for reading. Raises FileNotFoundError, IsADirectoryError or OSError."""
+        info = self._fs.get_file_info(path)
+        if info.type == pafs.FileType.NotFound:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if info.type == pafs.FileType.Directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return ArrowFile(self._fs.open_input_file(path), info.size)
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in the folder, sorted. Raises FileNotFoundError, NotADirectoryError or OSError."""
+        return sorted(info.base_name for info in self._fs.get_file_info(pafs.FileSelector(path)))
+
+    def exists(self, path: str) -> bool:
+        return bool(self._fs.get_file_info(path).type != pafs.FileType.NotFound)
 
 
 def open_folder(location: str) -> tuple[ReadFs, str]:
@@ -43,10 +106,15 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 
 
 class FolderLookup:
-    """Lookup that answers from a log directory. `path` has the meaning of the option `path`."""
+    """Lookup that answers from a log directory."""
 
-    def __init__(self, path: str) -> None:
-        self._folders = _partition_folders(path.rstrip("/") or "/")
+    def __init__(self, folders: Mapping[TopicPartition, str]) -> None:
+        self._folders = folders
+
+    @classmethod
+    def open(cls, path: str) -> FolderLookup:
+        """List the partitions at `path`, which has the meaning of the option. Raises ConfigError if there are none."""
+        return cls(_partition_folders(path.rstrip("/") or "/"))
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         return {partition: self._bounds(partition) for partition in self._selected(selection)}
@@ -67,6 +135,7 @@ class FolderLookup:
         """Do nothing: files know of no groups."""
 
     def folder(self, partition: TopicPartition) -> str:
+        """Return the location of the partition's folder."""
         return self._folders[partition]
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
@@ -99,6 +168,38 @@ class FolderLookup:
             case Assign(partitions):
                 check_there(partitions, set(there), "in the log directory")
                 return sorted(partitions)
+
+
+def open_lookup(options: ReadOptions) -> Lookup:
+    """Open the lookup that the options ask for; the caller closes it."""
+    if options.path is not None:
+        return FolderLookup.open(options.path)
+    from sparklog.spark.broker import BrokerLookup  # loads the gRPC client, which tasks that read files do not need
+
+    assert options.broker is not None  # parse_read_options: a path or a broker
+    return BrokerLookup(options.broker, options.read_mode)
+
+
+def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Describe the partitions of `topic` in the log directory at `path`, or the single partition whose folder it is.
+
+    They end at the checkpointed high watermark. Raises ConfigError and OSError.
+    """
+    lookup = FolderLookup.open(path)
+    found: dict[TopicPartition, LogDescription | KafkaError] = {}
+    for partition, bounds in lookup.bounds(Subscribe((topic,))).items():
+        fs, folder = open_folder(lookup.folder(partition))
+        try:
+            topic_id = read_topic_id(fs, folder)
+            cleaned = read_offsets(fs, f"{posixpath.dirname(folder)}/{COMPACTED}").get(partition, 0)
+        except CorruptCheckpoint:
+            topic_id, cleaned = None, bounds.high_watermark  # compaction may have removed anything
+        found[partition] = LogDescription(
+            partition=partition, topic_id=encode_id(topic_id) if topic_id else "", folder=lookup.folder(partition),
+            log_start_offset=bounds.log_start, high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.high_watermark, log_end_offset=bounds.high_watermark, cleaned_offset=cleaned,
+        )  # fmt: skip
+    return found
 
 
 def _partition_folders(path: str) -> dict[TopicPartition, str]:

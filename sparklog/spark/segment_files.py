@@ -46,7 +46,7 @@ def read_segment(
 
 
 def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of the pieces, `size` bytes in all, cut anew between batches.
+    """Yield the bytes of the pieces, `size` bytes in all, in chunks that end between batches.
 
     Memory: a chunk and a piece, or one larger batch. Raises CorruptRecord if the bytes are not whole batches.
     """
@@ -69,7 +69,7 @@ def _whole(data: bytearray, position: int, size: int) -> int:
     while (place := place_at(data, at, position + at)) is not None and at + place.size <= len(data):
         at += place.size
     if place is not None and place.end > size:
-        raise CorruptRecord(f"the batch at position {place.position} would end at {place.end}, behind the last byte")
+        raise CorruptRecord(f"the batch at position {place.position} would end at {place.end}, after the last byte")
     return at
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
+__all__ = ["BrokerOptions", "RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
 
 _MODULES = {
+    "BrokerOptions": "sparklog.testing.options",
     "RunningBroker": "sparklog.testing.broker",
     "RunningCluster": "sparklog.testing.cluster",
-    "SimClock": "sparklog.testing.sim_clock",
+    "SimClock": "sparklog.testing.sim.clock",
     "start_broker": "sparklog.testing.broker",
     "start_cluster": "sparklog.testing.cluster",
 }
@@ -27,6 +28,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker, start_broker
     from sparklog.testing.cluster import RunningCluster, start_cluster
-    from sparklog.testing.sim_clock import SimClock
+    from sparklog.testing.options import BrokerOptions
+    from sparklog.testing.sim.clock import SimClock
 else:
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
 from sparklog.base.config_keys import render
 from sparklog.server.node import BrokerNode
 from sparklog.testing.loop import BrokerLoop
+from sparklog.testing.options import BrokerOptions
 
 Result = TypeVar("Result")
 
@@ -24,17 +25,22 @@ Result = TypeVar("Result")
 class RunningBroker:
     """A running broker. `stop`, or the end of a `with` block, stops it."""
 
-    def __init__(self, config: BrokerConfig, data_dir: Path, *, keep_data: bool) -> None:
+    def __init__(self, node: BrokerNode, loop: BrokerLoop, data_dir: Path, *, keep_data: bool) -> None:
         self.data_dir = data_dir
         """The folder that holds the partitions' logs."""
-        self.node: BrokerNode
+        self.node = node
+        self._loop = loop
         self._keep_data = keep_data
         self._is_stopped = False
-        self._loop = BrokerLoop("sparklog broker")
+
+    @classmethod
+    def start(cls, config: BrokerConfig, data_dir: Path, *, keep_data: bool) -> RunningBroker:
+        """Start a broker. Return it when it is ready. `keep_data`: `stop` does not remove `data_dir`."""
+        loop = BrokerLoop.start("sparklog broker")
         try:
-            self.node = self.run(start_node(config))
+            return cls(loop.run(start_node(config)), loop, data_dir, keep_data=keep_data)
         except BaseException:
-            self._loop.close()
+            loop.close()
             raise
 
     @property
@@ -73,7 +79,9 @@ class RunningBroker:
         self.stop()
 
 
-def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any) -> RunningBroker:
+def start_broker(
+    data_dir: str | Path | None = None, *, kafka: bool = False, **config: Unpack[BrokerOptions]
+) -> RunningBroker:
     """Start a broker. Return it when it is ready, or raise ConfigError if `config` is not valid.
 
     `config` takes configuration keys with underscores instead of dots: ``start_broker(num_partitions=3,
@@ -84,14 +92,14 @@ def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **c
     keys = {"log.dirs": str(folder), "grpc.listener": "127.0.0.1:0"}
     keys["listeners"] = "PLAINTEXT://127.0.0.1:0" if kafka else ""
     try:
-        return RunningBroker(parsed("start_broker", keys, config), folder, keep_data=data_dir is not None)
+        return RunningBroker.start(parsed("start_broker", keys, config), folder, keep_data=data_dir is not None)
     except BaseException:
         if data_dir is None:
             shutil.rmtree(folder)
         raise
 
 
-def parsed(who: str, keys: dict[str, str], config: dict[str, Any]) -> BrokerConfig:
+def parsed(who: str, keys: dict[str, str], config: Mapping[str, object]) -> BrokerConfig:
     """Return the configuration of `keys`, overridden by `config` (underscores instead of dots). Raise ConfigError.
 
     `who` names the caller in error messages.

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from sparklog.base.cluster_config import broker_settings, cluster_defaults
 from sparklog.base.config import BrokerConfig
@@ -25,6 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.server.node import BrokerNode
 from sparklog.testing.broker import kafka_address, parsed, start_node
 from sparklog.testing.loop import BrokerLoop
+from sparklog.testing.options import BrokerOptions
 
 ACQUAINTED_WITHIN_S = 60
 OFFSETS_PARTITIONS = 5  # a test has few groups: Kafka's 50 partitions with three replicas each would slow the start
@@ -34,8 +35,9 @@ Result = TypeVar("Result")
 class RunningCluster:
     """A running cluster. `stop`, or the end of a `with` block, stops all its brokers."""
 
-    def __init__(self, configs: Mapping[int, BrokerConfig], data_dir: Path, *, keep_data: bool) -> None:
-        """Start the brokers. `configs` maps broker ids to their configurations."""
+    def __init__(
+        self, configs: Mapping[int, BrokerConfig], loop: BrokerLoop, data_dir: Path, *, keep_data: bool
+    ) -> None:
         self.data_dir = data_dir
         """The folder that holds the brokers' folders."""
         self._configs = dict(configs)
@@ -43,12 +45,21 @@ class RunningCluster:
         self._addresses: dict[int, tuple[str, str]] = {}
         self._keep_data = keep_data
         self._is_stopped = False
-        self._loop = BrokerLoop("sparklog cluster")
+        self._loop = loop
+
+    @classmethod
+    def start(cls, configs: Mapping[int, BrokerConfig], data_dir: Path, *, keep_data: bool) -> RunningCluster:
+        """Start the brokers. Return them when they know each other. `configs` maps broker ids to their configurations.
+
+        `keep_data`: `stop` does not remove `data_dir`.
+        """
+        cluster = cls(configs, BrokerLoop.start("sparklog cluster"), data_dir, keep_data=keep_data)
         try:
-            self.run(self._start(sorted(configs)))
+            cluster.run(cluster._start(sorted(configs)))
         except BaseException:
-            self.stop()
+            cluster.stop()
             raise
+        return cluster
 
     @property
     def bootstrap(self) -> str:
@@ -148,7 +159,7 @@ class RunningCluster:
 
 
 def start_cluster(
-    brokers: int = 3, data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any
+    brokers: int = 3, data_dir: str | Path | None = None, *, kafka: bool = False, **config: Unpack[BrokerOptions]
 ) -> RunningCluster:
     """Start a cluster. Return it when every broker knows all others, or raise ConfigError if `config` is not valid.
 
@@ -171,7 +182,7 @@ def start_cluster(
             number: parsed("start_cluster", keys, {**config, **broker_settings(shared, number)})
             for number in range(1, brokers + 1)
         }
-        return RunningCluster(configs, folder, keep_data=data_dir is not None)
+        return RunningCluster.start(configs, folder, keep_data=data_dir is not None)
     except BaseException:
         if data_dir is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,13 +11,20 @@ Result = TypeVar("Result")
 
 
 class BrokerLoop:
-    """An event loop that runs in a daemon thread. The constructor starts it, `close` stops it."""
+    """An event loop that runs in a daemon thread. `start` starts it, `close` stops it."""
 
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_ignore_shared_poller)
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        self._loop = loop
+        self._thread = thread
+
+    @classmethod
+    def start(cls, name: str) -> BrokerLoop:
+        """Start a thread of that name, and an event loop in it."""
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(_ignore_shared_poller)
+        thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
+        thread.start()
+        return cls(loop, thread)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run the coroutine on the loop. Return its result or raise its exception.

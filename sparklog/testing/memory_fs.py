@@ -143,11 +143,14 @@ class MemoryFs:
         self._power_cut_at: int | None = None
         self._share = random.Random(0)
         self._is_off = False
-        self.on_power_cut: Callable[[], None] | None = None
-        """Called at the moment of the power cut that `cut_power_after` arranged."""
+        self._on_power_cut: Callable[[], None] | None = None
         self._mutex = threading.RLock()
 
     # Faults
+
+    def watch_power(self, on_power_cut: Callable[[], None]) -> None:
+        """Call `on_power_cut` at the moment of the power cut that `cut_power_after` arranges."""
+        self._on_power_cut = on_power_cut
 
     def fail_under(self, path: str, error_number: int, *, after: int = 0) -> None:
         """Make every operation on `path` and below fail with `error_number`; with ENOSPC only those that take space.
@@ -237,8 +240,8 @@ class MemoryFs:
             self.changes += 1
             if self._power_cut_at is not None and self.changes > self._power_cut_at:
                 self._is_off = True
-                if self.on_power_cut:
-                    self.on_power_cut()
+                if self._on_power_cut:
+                    self._on_power_cut()
                 yield self._share.choice((0.0, self._share.random(), 1.0))
                 raise PowerCut(path)
             if takes_room and self._failure_of(path):

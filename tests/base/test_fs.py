@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs as pafs
 
 from sparklog.base.fs import Fs, LocalFs, ReadFs
-from sparklog.log.arrow_fs import ArrowFs
+from sparklog.spark.folders import ArrowFs
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 
 

@@ -15,8 +15,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.controller_calls import LEAST_TIMEOUT_MS, ask_controller
 from sparklog.broker.handing_over import hand_over
-from sparklog.testing.sim_clock import LoopClock
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.clock import LoopClock
+from sparklog.testing.sim.loop import SimLoop
 
 T0 = TopicPartition("t", 0)
 Answer = ControlledShutdownResponse | KafkaError

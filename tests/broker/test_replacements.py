@@ -21,7 +21,7 @@ from sparklog.broker.apis import set_cleaned_offset
 from sparklog.broker.replacements import COMMITS_AT_ONCE
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
-from sparklog.log.staged import StagedFile
+from sparklog.log.replacement.swap import StagedFile
 from support.brokers.segment_replacement import NAME, SEGMENTS, Upkeep, bytes_of, without_the_second, write_beside
 from support.patience import PATIENCE_S
 

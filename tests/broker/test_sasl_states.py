@@ -7,7 +7,7 @@ import pytest
 from sparklog.base.errors import IllegalSaslState, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Authentication, FindCredentials
 from sparklog.cluster.users import ScramCredential, ScramMechanism
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 
 PRODUCE, METADATA = 0, 3
 EVERYTHING = {PRODUCE, METADATA, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE}

@@ -15,7 +15,7 @@ from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.testing import RunningBroker, start_broker
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.patience import PATIENCE_MS, wait_until
 
 T0 = TopicPartition("t", 0)

@@ -10,9 +10,9 @@ import pytest
 from sparklog.base.errors import ConnectionLoss
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import Operation
-from sparklog.testing.sim_faults import FaultKind, Nemesis, Plan
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import scenario_of
+from sparklog.testing.sim.faults import FaultKind, Nemesis, Plan
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import scenario_of
 
 pytestmark = pytest.mark.slow
 CHANCE_OF_LOSS = 0.25

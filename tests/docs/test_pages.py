@@ -17,7 +17,7 @@ from support.docs.markdown import ROOT, anchors, links, pages
 
 CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")
 MODULE = re.compile(r"(?<![\w/.<])((?:[\w-]+/)+[a-z_]\w*(?:\.(?:py|txt|toml|proto))?)(?![\w/.*-])")
-"""As in `log/swap.py`, and in the diagrams: log/append."""
+"""As in `log/replacement/swap.py`, and in the diagrams: log/append."""
 LAYERS = sorted(path.parent.name for path in (ROOT / "sparklog").glob("*/__init__.py"))
 MENTION = re.compile(r"\bdocs/[\w/.-]+\.md\b")
 

@@ -14,7 +14,7 @@ from sparklog.log.directory.checkpoints import read_offsets
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
 from support.logs.replacements import FOLDER, clean
 

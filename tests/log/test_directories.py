@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, fill, start
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.log.segment.offset_index import OffsetIndex
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
+from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 
 BASE = 1000
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=40)

@@ -22,12 +22,12 @@ from sparklog.base.errors import (
 from sparklog.base.fs import LocalFs
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, TimestampOffset
+from sparklog.log.segment.indexes import TimeEntry, TimeIndex
 from sparklog.log.segment.segment_writer import SegmentWriter
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import (
     START_MS,
     batch,

@@ -12,7 +12,7 @@ import pytest
 from sparklog.base.errors import OffsetOutOfRange, SparklogError
 from sparklog.base.fs import LocalFs
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, file_content, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
 

@@ -19,7 +19,7 @@ from sparklog.log.directory import manager as manager_module
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, file_content, offsets_in, open_files, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
 from support.patience import PATIENCE_S

@@ -14,7 +14,7 @@ from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaStorageError
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.loader import is_complete
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshot import Snapshot, SnapshotId
+from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId
 from sparklog.records.arrow import decode_batches, encode_all
 from sparklog.records.records import Record, write_records
 from sparklog.testing import SimClock

@@ -14,7 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.checkpoints import PartitionMetadataFile
 from sparklog.log.directory.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support import GOLDEN
 from support.logs.builders import START_MS, batch, file_content, topic_config
 

@@ -14,7 +14,7 @@ from sparklog.log.producers.producer_state import BATCHES_KEPT, Marker, Producer
 from sparklog.records.batch import iterate_headers, seal
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, open_log, read_all, topic_config
 from support.runs.seeds import examples
 

@@ -17,14 +17,14 @@ from pyarrow import fs as pafs
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.arrow_fs import ArrowFs
 from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader, ReadRange, SegmentInfo
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, read_records, write_records
+from sparklog.spark.folders import ArrowFs
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support import GOLDEN
 from support.logs.builders import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 from support.patience import PATIENCE_S

@@ -19,7 +19,7 @@ from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.files import segment_name
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, offsets_in, read_all, topic_config
 from support.logs.managers import fill, start
 
@@ -207,7 +207,7 @@ class TestADiskThatOthersFill:
         log.append(batch(3), leader_epoch=0)
         fs.fail_under("/a", errno.ENOSPC)
         monkeypatch.setattr(MemoryFile, "truncate", lambda *_: fail(errno.ENOSPC))
-        with pytest.raises(KafkaStorageError, match="cannot be taken back"):
+        with pytest.raises(KafkaStorageError, match="cannot be undone"):
             log.append(batch(3), leader_epoch=0)
         assert list(logs.failed_dirs) == ["/a"]
 

@@ -18,10 +18,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader
-from sparklog.log.replace import StagedSegment
+from sparklog.log.replacement.replace import StagedSegment
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, read_all, topic_config
 from support.logs.replacements import FOLDER, cleaned, content_of, even, records_in, stage
 from support.runs.seeds import seeds

@@ -11,7 +11,14 @@ import pytest
 
 from support import ROOT
 
-PACKAGES = ["sparklog", "sparklog.client", "sparklog.client.aio", "sparklog.testing"]
+PACKAGES = [
+    "sparklog",
+    "sparklog.client",
+    "sparklog.client.aio",
+    "sparklog.jobs",
+    "sparklog.spark",
+    "sparklog.testing",
+]
 HEAVY = ("pyarrow", "numba", "numpy", "grpc", "pyspark")
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.base import message_mapping
 from sparklog.base.addresses import Address
 from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge, error_for
 from sparklog.base.ids import TopicPartition
@@ -36,7 +37,6 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import grpc_values
 from sparklog.server.replication_calls import CALLS
 from sparklog.v1 import replication_pb2
 
@@ -242,7 +242,7 @@ METHOD = attrgetter("method")
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.method)
 def test_a_request_larger_than_its_method_needs_is_refused_unread(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_values, "parse", Mock(side_effect=AssertionError("it was parsed")))
+    monkeypatch.setattr(message_mapping, "parse", Mock(side_effect=AssertionError("it was parsed")))
     most = LARGEST[call.method]
 
     with pytest.raises(RecordListTooLarge, match=f"at most {most} are taken at once"):
@@ -251,7 +251,7 @@ def test_a_request_larger_than_its_method_needs_is_refused_unread(call: Any, mon
 
 @pytest.mark.parametrize("call", [call for call in CALLS if LARGEST[call.method] > 1 << 20], ids=METHOD)
 def test_a_request_of_a_great_many_fields_is_refused_unread(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_values, "parse", Mock(side_effect=AssertionError("it was parsed")))
+    monkeypatch.setattr(message_mapping, "parse", Mock(side_effect=AssertionError("it was parsed")))
 
     with pytest.raises(RecordListTooLarge, match="a request of more than"):
         call.decode_request(b"\x78\0" * 1_000_001)

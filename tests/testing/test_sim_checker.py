@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.testing.sim_checker import check
-from sparklog.testing.sim_history import (
+from sparklog.testing.sim.checks.checker import check
+from sparklog.testing.sim.checks.history import (
     Commit,
     EpochLookup,
     Final,

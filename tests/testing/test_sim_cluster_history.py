@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import scenario_of
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import scenario_of
 
 SEED = 91_000
 

@@ -13,7 +13,7 @@ from sparklog.cluster.partition_states import Leadership, encode_state
 from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import TopicStore, encode_assignment, state_path
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
+from sparklog.testing.sim.store import Ended, ObservedTree, kept_end
 
 
 def log(end: int, *starts: tuple[int, int], is_leading: bool = False) -> Ended:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimProcess, SimRunaway
+from sparklog.testing.sim.loop import SimDeadlock, SimLoop, SimProcess, SimRunaway
 
 
 def test_an_hour_takes_no_time_and_timers_come_in_their_order() -> None:

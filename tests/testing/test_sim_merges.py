@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from sparklog.testing.sim import describe
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import scenario_of
+from sparklog.testing.sim.command import describe
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import scenario_of
 from support.runs.seeds import seeds
 
 

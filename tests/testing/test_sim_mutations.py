@@ -47,9 +47,9 @@ from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
-from sparklog.testing.sim_faults import Fault, FaultKind
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import Scenario, scenario_of
+from sparklog.testing.sim.faults import Fault, FaultKind
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import Scenario, scenario_of
 from support.runs.seeds import SEED, seeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

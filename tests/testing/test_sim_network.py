@@ -11,9 +11,9 @@ import pytest
 
 from sparklog.base.errors import InvalidRequest, NetworkException, RequestTimedOut
 from sparklog.broker.apis import group_apis, list_topics
-from sparklog.testing.sim_loop import SimLoop, SimProcess
-from sparklog.testing.sim_network import SimNetwork
-from sparklog.testing.sim_trace import Trace
+from sparklog.testing.sim.loop import SimLoop, SimProcess
+from sparklog.testing.sim.network import SimNetwork
+from sparklog.testing.sim.trace import Trace
 
 API = list_topics.API
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.testing.sim_history import Commit, History, OperationOutcome
-from sparklog.testing.sim_owners import JOINS, LEAVES_FOR_A_WHILE, Membership, Told, check_owners
+from sparklog.testing.sim.checks.history import Commit, History, OperationOutcome
+from sparklog.testing.sim.checks.owners import JOINS, LEAVES_FOR_A_WHILE, Membership, Told, check_owners
 
 P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 

@@ -1,4 +1,4 @@
-"""Simulated clusters, told step by step in `scenarios/`; `sparklog/testing/sim_scenario.py` says what they mean."""
+"""Simulated clusters, told step by step in `scenarios/`; `sparklog/testing/sim/scenario.py` says what they mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.testing.sim_scenario import play_on_cluster
+from sparklog.testing.sim.scenario import play_on_cluster
 from support.scenarios.texts import CheckScenario, scenario_texts
 
 pytestmark = pytest.mark.slow

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sparklog.client.producer.producer import AsyncProducer
-from sparklog.testing.sim import describe
-from sparklog.testing.sim_cluster import SimCluster
-from sparklog.testing.sim_faults import FaultKind
-from sparklog.testing.sim_grpc import SimChannel
-from sparklog.testing.sim_loop import SimLoop
-from sparklog.testing.sim_run import as_the_seed_says, run
-from sparklog.testing.sim_seed import scenario_of
-from sparklog.testing.sim_users import SimUser
+from sparklog.testing.sim.clients.users import SimUser
+from sparklog.testing.sim.cluster import SimCluster
+from sparklog.testing.sim.command import describe
+from sparklog.testing.sim.faults import FaultKind
+from sparklog.testing.sim.grpc import SimChannel
+from sparklog.testing.sim.loop import SimLoop
+from sparklog.testing.sim.run import as_the_seed_says, run
+from sparklog.testing.sim.seed import scenario_of
 from sparklog.v1 import log_pb2, records_pb2
 from sparklog.v1.log_pb2_grpc import LogStub
 from support.runs.seeds import seeds

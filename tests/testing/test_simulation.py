@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from sparklog.replica.partition import Partition
-from sparklog.testing.sim import describe, shrink
-from sparklog.testing.sim_faults import FaultKind
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import scenario_of
+from sparklog.testing.sim.command import describe, shrink
+from sparklog.testing.sim.faults import FaultKind
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import scenario_of
 from support.runs.seeds import seeds
 
 SEEDS = 1
 DIGESTS = f"""
-from sparklog.testing.sim_run import run
-from sparklog.testing.sim_seed import scenario_of
+from sparklog.testing.sim.run import run
+from sparklog.testing.sim.seed import scenario_of
 for seed in range({SEEDS}):
     verdict = run(scenario_of(seed, lasts_s=4.0))
     print(seed, verdict.digest, verdict.steps, verdict.anomalies)

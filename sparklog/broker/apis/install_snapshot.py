@@ -2,7 +2,7 @@
 
 - Only the leader accepts it, in its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
 - OFFSET_OUT_OF_RANGE if the log does not have all records below the end offset as committed, at the start or once the
-  last byte has come. CORRUPT_MESSAGE or INVALID_RECORD if the bytes are not a snapshot (log/offset_snapshot.py).
+  last byte has come. CORRUPT_MESSAGE or INVALID_RECORD if the bytes are not a snapshot (log/offset_snapshots).
   INVALID_REQUEST for any other topic.
 - Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off, or
   sends nothing for a minute, leaves nothing behind. A snapshot that was acknowledged is on disk.
@@ -22,7 +22,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshot import SnapshotWriter
+from sparklog.log.offset_snapshots.snapshot import SnapshotWriter
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.serial_executor import SerialExecutor
 

@@ -24,7 +24,7 @@ CommitReplace:
 
 - Fenced again by the leader epoch and by the identity of the sources, as BeginReplace.
 - CORRUPT_MESSAGE if the file does not have the given size and CRC-32C, or has bytes that are no batch; INVALID_RECORD
-  if its batches must not replace the sources (`log/swap.py`).
+  if its batches must not replace the sources (`log/replacement/swap.py`).
 - RESOURCE_NOT_FOUND if the lease has ended. A refusal ends the lease and removes what was staged.
 - A commit is final: the same request gets the same answer for ten minutes.
 - A commit runs to its end even if the client disconnects.

@@ -32,7 +32,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.follower_fetches import FollowerFetches, find_led
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshot import SnapshotId
+from sparklog.log.offset_snapshots.snapshot import SnapshotId
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import DescribeFiles, FileRead, FilesDescribed, ReadReplicaFile, SnapshotFile
 from sparklog.replica.throttle import is_listed

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.admin.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -35,7 +36,7 @@ from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig
-from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
 from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
@@ -250,7 +251,7 @@ class AsyncAdmin(AsyncClient):
             all_partitions=partitions is None,
         )
         answer = await self._ask("ElectLeaders", request)
-        return {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+        return {TopicPartition(part.topic, part.partition): read_error(part) for part in answer.partitions}
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Return every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
@@ -299,7 +300,7 @@ def _partition_ids(partitions: Iterable[TopicPartition]) -> list[admin_pb2.Parti
 
 
 def _refused(answer: Any) -> dict[TopicPartition, KafkaError]:
-    errors = {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+    errors = {TopicPartition(part.topic, part.partition): read_error(part) for part in answer.partitions}
     return {item: error for item, error in errors.items() if error}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.base.errors import KafkaError
-from sparklog.client.connection import error_of
+from sparklog.base.message_mapping import to_value
 from sparklog.v1 import admin_pb2
 
 _SOURCES = {
@@ -137,24 +137,10 @@ class LogDirDescription:
 
 def to_topic(found: Any) -> TopicDescription:
     """Convert a TopicDescription message."""
-    partitions = (
-        PartitionDescription(
-            partition=part.partition,
-            error=error_of(part),
-            leader=part.leader,
-            leader_epoch=part.leader_epoch,
-            replicas=tuple(part.replicas),
-            in_sync_replicas=tuple(part.in_sync_replicas),
-            log_start_offset=part.log_start_offset,
-            high_watermark=part.high_watermark,
-            log_end_offset=part.log_end_offset,
-            size_bytes=part.size_bytes,
-        )
-        for part in found.partitions
-    )
-    return TopicDescription(
-        name=found.name,
-        internal=found.internal,
+    partitions = (to_value(part, PartitionDescription) for part in found.partitions)
+    return to_value(
+        found,
+        TopicDescription,
         partitions=tuple(sorted(partitions, key=lambda part: part.partition)),
         configs=dict(sorted(found.configs.items())),
     )
@@ -163,12 +149,7 @@ def to_topic(found: Any) -> TopicDescription:
 def to_config_values(found: Any) -> dict[str, ConfigValue]:
     """Convert a ResourceConfigs message to values by name."""
     return {
-        entry.name: ConfigValue(
-            value=entry.value,
-            source=_SOURCES.get(entry.source, "default"),
-            documentation=entry.documentation,
-            read_only=entry.read_only,
-        )
+        entry.name: to_value(entry, ConfigValue, source=_SOURCES.get(entry.source, "default"))
         for entry in sorted(found.entries, key=lambda entry: entry.name)
     }
 
@@ -180,20 +161,9 @@ def to_reassignment(found: Any) -> Reassignment:
 
 def to_log_dir(found: Any) -> LogDirDescription:
     """Convert a LogDir message."""
-    partitions = (
-        LogDirPartition(
-            topic=part.topic,
-            partition=part.partition,
-            size_bytes=part.size_bytes,
-            log_start_offset=part.log_start_offset,
-            high_watermark=part.high_watermark,
-            log_end_offset=part.log_end_offset,
-        )
-        for part in found.partitions
-    )
-    return LogDirDescription(
-        path=found.path,
-        error=error_of(found),
+    partitions = (to_value(part, LogDirPartition) for part in found.partitions)
+    return to_value(
+        found,
+        LogDirDescription,
         partitions=tuple(sorted(partitions, key=lambda part: (part.topic, part.partition))),
-        is_full=found.is_full,
     )

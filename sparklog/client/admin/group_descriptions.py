@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import to_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,36 +87,24 @@ class GroupOffset:
 
 def to_listing(found: Any) -> GroupListing:
     """Convert a GroupListing message."""
-    return GroupListing(group_id=found.group_id, protocol_type=found.protocol_type, state=found.state, type=found.type)
+    return to_value(found, GroupListing)
 
 
 def to_group(found: Any) -> GroupDescription:
     """Convert a GroupDescription message."""
-    return GroupDescription(
-        group_id=found.group_id,
-        type=found.type,
-        state=found.state,
-        protocol_type=found.protocol_type,
-        protocol=found.protocol,
-        coordinator=found.coordinator,
-        group_epoch=found.group_epoch,
-        assignment_epoch=found.assignment_epoch,
+    return to_value(
+        found,
+        GroupDescription,
         members=tuple(sorted(map(_member, found.members), key=lambda member: (member.client_id, member.member_id))),
     )
 
 
 def _member(found: Any) -> GroupMember:
-    return GroupMember(
-        member_id=found.member_id,
-        group_instance_id=found.group_instance_id if found.HasField("group_instance_id") else None,
-        client_id=found.client_id,
-        client_host=found.client_host,
-        topics=tuple(found.topics),
-        topic_regex=found.topic_regex,
+    return to_value(
+        found,
+        GroupMember,
         assignment=_partitions(found.assignment),
         target_assignment=_partitions(found.target_assignment),
-        member_epoch=found.member_epoch,
-        rack=found.rack,
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from sparklog.client.assignors.assignor import Assignor, Member
-from sparklog.client.assignors.cooperative_sticky import COOPERATIVE_STICKY
 from sparklog.client.assignors.range import RANGE
 from sparklog.client.assignors.round_robin import ROUND_ROBIN
-from sparklog.client.assignors.sticky import STICKY
+from sparklog.client.assignors.sticky import COOPERATIVE_STICKY, STICKY
 
 __all__ = ["ASSIGNORS", "Assignor", "Member"]
 

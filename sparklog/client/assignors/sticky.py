@@ -1,4 +1,6 @@
-"""sticky: as even as possible, and among even assignments one that moves as little as possible.
+"""sticky and cooperative-sticky, the assignors that move as little as possible.
+
+sticky: as even as possible, and among even assignments one that moves as little as possible.
 
     claims    each partition belongs to the member that reports having had it, in the latest generation if several do;
               to none if two report the same generation. Partitions that no longer exist, or that the member no longer
@@ -12,6 +14,15 @@
 A member reports what it had in its user data: an array of topics with their partitions, then the generation (version 1
 of Java's StickyAssignor; version 0 is without the generation).
 (org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor; the order of moves is not Java's)
+
+cooperative-sticky: as sticky, but a partition that another member still reads is not assigned yet.
+
+The member that loses the partition gives it up and joins again; the rebalance that follows can assign it. So no two
+members ever read a partition, and members never stop reading the partitions that they keep.
+
+The subscription itself contains the partitions that a member reads, and from version 2 on the generation; in older
+versions the generation is the user data. It is written to both.
+(org.apache.kafka.clients.consumer.CooperativeStickyAssignor)
 """
 
 from __future__ import annotations
@@ -145,3 +156,33 @@ def user_data(previous: Sequence[TopicPartition], generation: int) -> bytes | No
 
 
 STICKY = Assignor(name="sticky", assign=assign, user_data=user_data)
+
+
+def assign_cooperatively(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    balanced = assign_sticky(partitions, members, {member.member_id: read_by(member) for member in members})
+    readers: dict[TopicPartition, set[str]] = {}
+    for member in members:
+        for partition in member.subscription.owned:
+            readers.setdefault(partition, set()).add(member.member_id)
+    return {
+        member_id: [item for item in found if not readers.get(item, set()) - {member_id}]
+        for member_id, found in balanced.items()
+    }
+
+
+def read_by(member: Member) -> Had:
+    """Return the partitions that the member reads, and their generation."""
+    subscription = member.subscription
+    generation = subscription.generation
+    if generation == NO_GENERATION and subscription.user_data and len(subscription.user_data) >= 4:
+        generation = Reader(subscription.user_data).int32()
+    return subscription.owned, generation
+
+
+def generation_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+    return struct.pack(">i", generation)
+
+
+COOPERATIVE_STICKY = Assignor(
+    name="cooperative-sticky", assign=assign_cooperatively, user_data=generation_data, cooperative=True
+)

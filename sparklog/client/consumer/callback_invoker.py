@@ -55,9 +55,9 @@ class UserCall:
 class CallbackInvoker:
     """The turns and calls that a group waits for."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        """`tell` wakes a waiting `poll`."""
-        self._tell = tell
+    def __init__(self, notify: Callable[[], None]) -> None:
+        """`notify` wakes a waiting `poll`."""
+        self._notify = notify
         self._calls: deque[UserCall] = deque()
         self._granted = asyncio.Event()
         self._free = asyncio.Event()
@@ -71,7 +71,7 @@ class CallbackInvoker:
         return self._wanted or self._taken or bool(self._calls)
 
     def grant(self) -> None:
-        """Grant the turn, if one is wanted: the user is in `poll`."""
+        """Grant the turn that a task waits for, if any: the user is in `poll`."""
         if self._wanted:
             self._wanted, self._taken = False, True
             self._free.clear()
@@ -88,14 +88,14 @@ class CallbackInvoker:
         """Wait for the user to poll, and hold back records until the end of the block."""
         self._granted.clear()
         self._wanted = True
-        self._tell()
+        self._notify()
         try:
             await self._granted.wait()
             yield
         finally:
             self._wanted = self._taken = False
             self._free.set()
-            self._tell()
+            self._notify()
 
     async def until_free(self) -> None:
         """Wait for the end of a turn that has begun."""
@@ -114,5 +114,5 @@ class CallbackInvoker:
         """Have the user call the function, without waiting."""
         call = UserCall(function, arguments)
         self._calls.append(call)
-        self._tell()
+        self._notify()
         return call

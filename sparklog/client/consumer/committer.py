@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class _RequestedCommit(NamedTuple):
-    """A commit, as things were when it was asked for: until it is sent, a topic may be deleted and created again."""
+    """A commit with the topic ids at its request: a topic may be deleted and created again before it is sent."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     topic_ids: dict[TopicPartition, str]
@@ -76,7 +76,7 @@ class Committer:
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         """Commit without waiting; a later `poll`, or `close`, calls `callback(offsets, error)`."""
-        self._start(self._commit_and_tell(self._wanted(offsets), callback))
+        self._start(self._commit_and_report(self._wanted(offsets), callback))
 
     def start_if_due(self) -> None:
         """Commit the positions in the background, if it is time.
@@ -86,7 +86,7 @@ class Committer:
         if self.is_due:
             self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
             if not self._tasks and (moved := self._moved()):
-                self._start(self._commit_and_tell(self._standing(moved), None))
+                self._start(self._commit_and_report(self._standing(moved), None))
 
     async def before_giving_up(self, timeout_ms: int) -> None:
         """Commit the positions, for at most `timeout_ms`, if enable_auto_commit; a failure is logged."""
@@ -117,7 +117,7 @@ class Committer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _commit_and_tell(self, wanted: _RequestedCommit, callback: Callback | None) -> None:
+    async def _commit_and_report(self, wanted: _RequestedCommit, callback: Callback | None) -> None:
         failure: KafkaError | None = None
         try:
             await self._commit(wanted, None)
@@ -168,7 +168,7 @@ class Committer:
                 return None
             if not self._membership.is_member:
                 raise UnknownMemberId(
-                    f"group {self._config.group_id} has gone on without this consumer, which is joining it again: "
+                    f"group {self._config.group_id} has removed this consumer, which is joining again: "
                     "others may read what it read"
                 )
             self._membership.check()

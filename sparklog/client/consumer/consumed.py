@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.consumer.subscription_state import TopicPartitionState
-from sparklog.records.arrow import COLUMNS, decode, schema
+from sparklog.records.arrow import COLUMNS, schema
 
 CONSUMED = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *schema()])
 """The columns of `poll_arrow`."""
@@ -32,29 +31,6 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def next_rows(state: TopicPartitionState, most: int, *, check_crc: bool) -> Any | None:
-    """Return up to `most` records from the partition's position on, as a pa.RecordBatch; None if there is none.
-
-    Moves the position past them. A chunk is decoded once, when its first record is needed, and dropped after its last.
-    Raises CorruptRecord, and leaves the position, if a chunk cannot be decoded.
-    """
-    while state.chunks:
-        if state.rows is None:
-            assert state.position is not None
-            state.rows = decode(state.chunks[0].data, offset_from=state.position, check_crc=check_crc)
-            state.queued_bytes -= len(state.chunks[0].data)  # so that the next chunk is fetched meanwhile
-        if state.rows.num_rows == 0:
-            state.drop_chunk()
-            continue
-        rows, state.rows = state.rows.slice(0, most), state.rows.slice(most)
-        if state.rows.num_rows == 0:
-            state.drop_chunk()
-        else:
-            state.position = rows.column("offset")[-1].as_py() + 1
-        return rows
-    return None
-
-
 def to_records(
     partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
 ) -> tuple[list[ConsumerRecord], Exception | None]:
@@ -71,7 +47,7 @@ def to_records(
                 records += _to_records(partition, rows.slice(row, 1), key_deserializer, value_deserializer)
             except Exception as error:  # noqa: BLE001 - as above
                 error.add_note(
-                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to go on"
+                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to continue"
                 )
                 return records, error
         return records, None

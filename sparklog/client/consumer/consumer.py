@@ -28,9 +28,9 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumer.callback_invoker import UserCall
 from sparklog.client.consumer.committer import Callback
-from sparklog.client.consumer.consumed import ConsumerRecord, next_rows, to_records, to_table
+from sparklog.client.consumer.consumed import ConsumerRecord, to_records, to_table
 from sparklog.client.consumer.consumer_coordinator import ConsumerCoordinator, required
-from sparklog.client.consumer.fetcher import Fetcher, News
+from sparklog.client.consumer.fetcher import Fetcher, PollSignal
 from sparklog.client.consumer.positions import Positions
 from sparklog.client.consumer.subscription import select
 from sparklog.client.consumer.subscription_state import COMMITTED, SubscriptionState
@@ -65,14 +65,14 @@ class AsyncConsumer(AsyncClient):
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
         self._assignment = SubscriptionState(COMMITTED if self.config.group_id else None)
         self._positions = Positions(self._assignment, self._wake)
-        self._news = News()
+        self._signal = PollSignal()
         self._group: ConsumerCoordinator | None = None
         if self.config.group_id:
             self._group = ConsumerCoordinator(
-                self._cluster, self.config, self._assignment, tell=self._news.tell, wake=self._wake
+                self._cluster, self.config, self._assignment, notify=self._signal.notify, wake=self._wake
             )
         committed = self._group.committed if self._group else None
-        self._fetcher = Fetcher(self._assignment, self._cluster, self.config, self._news, committed)
+        self._fetcher = Fetcher(self._assignment, self._cluster, self.config, self._signal, committed)
         self._interceptors = ConsumerInterceptors(self.config.interceptors)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -188,7 +188,7 @@ class AsyncConsumer(AsyncClient):
         try:
             async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
                 while (position := self.known_position(partition)) is None:
-                    await self._news.wait()
+                    await self._signal.wait()
         except TimeoutError:
             raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
         return position
@@ -286,7 +286,7 @@ class AsyncConsumer(AsyncClient):
                             return call
                         if self._has_something():
                             return None
-                        await self._news.wait()
+                        await self._signal.wait()
             except TimeoutError:
                 return None
 
@@ -388,7 +388,7 @@ class AsyncConsumer(AsyncClient):
 
     async def next_call_of(self, leaving: asyncio.Task[None]) -> UserCall | None:
         """Return the next call for the user to make while the consumer leaves its group; None at the end."""
-        return await required(self._group).next_call_of(leaving, self._news.wait)
+        return await required(self._group).next_call_of(leaving, self._signal.wait)
 
     async def _leave(self, reason: str) -> None:
         leaving = await self.begin_to_leave(reason)
@@ -438,7 +438,7 @@ class AsyncConsumer(AsyncClient):
                     break
                 queued_bytes = state.queued_bytes
                 try:
-                    rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                    rows = None if state.paused else state.take(most, check_crc=self.config.check_crcs)
                 except SparklogError:
                     if taken:
                         break  # the next poll raises it

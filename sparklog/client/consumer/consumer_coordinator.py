@@ -35,17 +35,17 @@ class ConsumerCoordinator:
         config: ConsumerConfig,
         assignment: SubscriptionState,
         *,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        """`tell` wakes a waiting `poll`, `wake` the fetcher."""
+        """`notify` wakes a waiting `poll`, `wake` the fetcher."""
         assert config.group_id is not None  # a consumer without one has no ConsumerCoordinator
         self._cluster = cluster
         self._config = config
         self._assignment = assignment
-        self._tell = tell
+        self._notify = notify
         coordinator = Coordinator(cluster, config.group_id)
-        self.callbacks = CallbackInvoker(tell)
+        self.callbacks = CallbackInvoker(notify)
         membership = Membership(coordinator, config, self._idle_ms)
         self.committer = Committer(
             Commits(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
@@ -70,7 +70,7 @@ class ConsumerCoordinator:
     def subscribe(self, selection: TopicSelection, listener: Any) -> None:
         """Have the next `poll` subscribe."""
         self._wanted = selection, listener
-        self._assignment.from_group = True
+        self._assignment.assign_by_group(True)
 
     def touch(self) -> None:
         """Note that the user has polled."""
@@ -121,7 +121,7 @@ class ConsumerCoordinator:
         """Start to commit, revoke and leave; the user must make the calls of `next_call_of` meanwhile."""
         self._polling = True
         task = background(self._end(reason), "sparklog group's end")
-        task.add_done_callback(lambda _: self._tell())
+        task.add_done_callback(lambda _: self._notify())
         return task
 
     async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> UserCall | None:
@@ -145,7 +145,7 @@ class ConsumerCoordinator:
             self._polling = False
             self.touch()
         self._wanted = None
-        self._assignment.from_group = False
+        self._assignment.assign_by_group(False)
 
     async def stop(self) -> None:
         """Stop everything without leaving the group."""

@@ -45,9 +45,10 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
-from sparklog.client.connection import Connection, error_of
+from sparklog.client.connection import Connection
 from sparklog.client.consumer.subscription_state import COMMITTED, FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.loop_thread import background
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
@@ -64,17 +65,17 @@ Moment = dict[TopicPartitionState, int]
 """Partitions, and their generation when a request for them began."""
 
 
-class News:
+class PollSignal:
     """Wakes `poll` when there is something new: records, an error, a position that was looked up, a call to make."""
 
     def __init__(self) -> None:
         self._come = asyncio.Event()
 
     async def wait(self) -> None:
-        """Wait for the next news."""
+        """Wait for the next call of `notify`."""
         await self._come.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters."""
         self._come.set()
         self._come = asyncio.Event()
@@ -88,12 +89,12 @@ class Fetcher:
         assignment: SubscriptionState,
         cluster: Cluster,
         config: ConsumerConfig,
-        news: News,
+        signal: PollSignal,
         committed: Committed | None = None,
     ) -> None:
         """`committed` is None without a group."""
         self._committed = committed
-        self._news = news
+        self._signal = signal
         self._assignment = assignment
         self._cluster = cluster
         self._config = config
@@ -163,7 +164,7 @@ class Fetcher:
             nearer = self._cluster.known_broker(state.read_replica)
             if nearer and now_ms < state.read_replica_until_ms:
                 return nearer
-            state.read_replica = -1
+            state.read_from_leader()
         if state.position is not None and state.topic_id:
             self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
         return self._cluster.known_leader(state.partition)
@@ -177,14 +178,14 @@ class Fetcher:
 
     def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
         for state in moment:
-            state.fetching = True
+            state.begin_fetch()
         task = background(work, "sparklog fetch")
         self._under_way[task] = moment
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         for state in self._under_way.pop(task):
-            state.fetching = False
+            state.end_fetch()
         self._woken.set()
 
     async def _look_up(self, moment: Moment) -> None:
@@ -215,7 +216,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(found[state.partition].offset)
-        self._news.tell()
+        self._signal.notify()
 
     async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
         """Move to the group's committed offsets; return the partitions that have one."""
@@ -227,7 +228,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(*found[state.partition])
-        self._news.tell()
+        self._signal.notify()
         return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
@@ -264,11 +265,11 @@ class Fetcher:
             return
         for part in answer.partitions:
             state = states[TopicPartition(part.topic, part.partition)]
-            if refused := error_of(part):
+            if refused := read_error(part):
                 self._failed({state: moment[state]}, refused)
             else:
                 self._keep(state, moment[state], part)
-        self._news.tell()
+        self._signal.notify()
 
     def _asked(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
         """Return the fetch of one partition, with leader epochs where the broker surely knows them.
@@ -276,8 +277,7 @@ class Fetcher:
         Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
         epoch if that is newer than its own, as it may be after a commit: the topic may be another of the same name.
         """
-        if not state.topic_id:
-            state.topic_id = self._cluster.known_topic_id(state.partition.topic)
+        state.bind(self._cluster.known_topic_id(state.partition.topic))
         known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
         is_known = known_epoch is not None and 0 <= state.last_epoch <= known_epoch
         return log_pb2.PartitionFetch(
@@ -293,8 +293,7 @@ class Fetcher:
     def _keep(self, state: TopicPartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
             if self._assignment.is_current(state, generation):
-                state.failures = 0
-                state.high_watermark = part.high_watermark
+                state.note_answer(part.high_watermark)
                 if part.HasField("diverging"):
                     self._go_back(state, part.diverging.end_offset)
                 elif part.HasField("preferred_read_replica"):
@@ -305,7 +304,7 @@ class Fetcher:
     def _go_back(self, state: TopicPartitionState, end_offset: int) -> None:
         """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
         if state.position is None or end_offset >= state.position:  # no lost record has been returned
-            logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
+            logger.info("%s: the records fetched from offset %d on no longer exist", state.partition, end_offset)
             state.move_to(end_offset if state.position is None else state.position)
             return
         text = (
@@ -314,47 +313,47 @@ class Fetcher:
         )
         if self._config.auto_offset_reset == "none":
             state.drop_ahead()
-            state.error = LogTruncation(f"{text}; seek to go on")
+            state.block(LogTruncation(f"{text}; seek to continue"))
         else:
-            logger.warning("%s; going on at offset %d", text, end_offset)
+            logger.warning("%s; continuing at offset %d", text, end_offset)
             state.move_to(end_offset)
 
     def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
         """Read from this broker, until it is time to ask the leader again. With the lock held."""
         now_ms = self._clock.monotonic_ms()
         if self._cluster.known_broker(broker_id):
-            state.read_replica, state.read_replica_until_ms = broker_id, now_ms + self._config.metadata_max_age_ms
+            state.read_from(broker_id, now_ms + self._config.metadata_max_age_ms)
         else:
             self._cluster.lost_leader(state.partition)
-            state.retry_at_ms = now_ms + self._cluster.backoff.pause_ms(1)
+            state.wait_until(now_ms + self._cluster.backoff.pause_ms(1))
 
     def _failed(self, moment: Moment, error: KafkaError) -> None:
         with self._assignment.lock:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation):
                     self._react(state, error)
-        self._news.tell()
+        self._signal.notify()
 
     def _react(self, state: TopicPartitionState, error: KafkaError) -> None:
         """React to a failed request for a partition. With the lock held."""
-        state.failures += 1
-        state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
+        failures = state.note_failure()
+        state.wait_until(self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(failures))
         unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
         gone = unknown and not self._assignment.from_group
-        was_nearer, state.read_replica = state.read_replica >= 0, -1
+        was_nearer = state.read_from_leader()
         if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
-            state.retry_at_ms = 0  # ask the leader at once: it decides
+            state.retry_at_once()  # ask the leader at once: it decides
         elif self._is_made_again(state, error):
             self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
-            logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
+            logger.warning("%s; continuing at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)
-            state.retry_at_ms = 0
+            state.retry_at_once()
         elif error.retriable and not gone:
-            logger.info("%s: fetching again, attempt %d: %s", state.partition, state.failures, error)
+            logger.info("%s: fetching again, attempt %d: %s", state.partition, failures, error)
             self._cluster.lost_leader(state.partition)
         else:
-            state.error = error
+            state.block(error)
 
     def _is_made_again(self, state: TopicPartitionState, error: KafkaError) -> bool:
         """Return whether another topic has the name by now. With the lock held."""
@@ -362,11 +361,11 @@ class Fetcher:
         return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
 
     def _begin_anew(self, state: TopicPartitionState) -> None:
-        """Begin in the new topic of the name, as auto_offset_reset says. With the lock held."""
+        """Begin in the new topic of the same name, at the offset that auto_offset_reset names. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
-            state.error = OffsetOutOfRange(f"{text}; seek to go on")
+            state.block(OffsetOutOfRange(f"{text}; seek to continue"))
         else:
-            logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
+            logger.warning("%s; continuing at its %s offset", text, self._config.auto_offset_reset)
             state.look_up(None)
-            state.retry_at_ms = 0
+            state.retry_at_once()

@@ -134,7 +134,7 @@ class GroupMembership:
         """Run until cancelled, when the consumer ends; each round waits for the coordinator or the user."""
         while True:
             try:
-                await self._let_go()
+                await self._revoke_before_joining()
                 self._joining = True
                 assigned = await self._come_together()
                 self._joining = False
@@ -154,7 +154,7 @@ class GroupMembership:
                 if not is_loss(error):
                     await self._callbacks.call(_raise, error)
 
-    async def _let_go(self) -> None:
+    async def _revoke_before_joining(self) -> None:
         """Revoke partitions before joining: all or, if cooperative, those of topics no longer wanted."""
         existing = await self._existing() if self._selection.allow else {}
         self._topics = self._selection.topics(existing)
@@ -211,7 +211,7 @@ class GroupMembership:
             logger.info("group %s: topics were not to be had: %s", self._config.group_id, error)
             return
         if self._selection.topics(existing) != self._topics:
-            self.membership.rejoin("topics have come or gone")
+            self.membership.rejoin("topics were created or deleted")
         elif self._led is not None and {topic: existing.get(topic, 0) for topic in self._led} != self._led:
             self.membership.rejoin("a topic has other partitions than before")
 

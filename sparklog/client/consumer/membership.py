@@ -30,8 +30,9 @@ from sparklog.base.errors import (
     RetriableError,
     UnknownMemberId,
 )
+from sparklog.base.message_mapping import read_error
 from sparklog.client.config import ConsumerConfig
-from sparklog.client.connection import error_of, raise_error_of
+from sparklog.client.connection import raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.loop_thread import background
 from sparklog.v1 import groups_pb2
@@ -100,7 +101,7 @@ class Membership:
         while True:
             try:
                 answer = await self._coordinator.ask("JoinGroup", self._join_request(protocols()), limit_ms)
-                error = error_of(answer)
+                error = read_error(answer)
                 if isinstance(error, MemberIdRequired):
                     self.member_id = answer.member_id
                     continue
@@ -132,7 +133,7 @@ class Membership:
         sent_ms = self._clock.monotonic_ms()
         try:
             answer = await self._coordinator.ask("SyncGroup", request, limit_ms)
-            if error := error_of(answer):
+            if error := read_error(answer):
                 self._raise(error)
         except RetriableError as error:
             raise RebalanceInProgress(str(error)) from None  # joining again is always right

@@ -81,8 +81,7 @@ class Positions:
 
     def raise_error(self, state: TopicPartitionState) -> None:
         """Raise the error that keeps the partition from being read, once; reading is then tried again."""
-        if state.error is not None:
-            error, state.error = state.error, None
+        if error := state.take_error():
             self._wake()
             raise error
 
@@ -97,5 +96,5 @@ class Positions:
     def _set_paused(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
         with self._assignment.lock:
             for state in self._assignment.chosen(partitions):
-                state.paused = paused
+                state.pause(paused=paused)
         self._wake()

@@ -38,7 +38,7 @@ def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, 
         raise ConfigError("subscribe takes topics or a pattern, one of the two")
     if topics is not None:
         if deny is not None:
-            raise ConfigError("deny goes with a pattern: topics that are named are simply left out")
+            raise ConfigError("deny needs a pattern: to leave out a named topic, do not name it")
         names = [topics] if isinstance(topics, str) else list(topics)
         return TopicSelection(names=frozenset(check_topic(name) for name in names))
     assert pattern is not None  # one of the two is there

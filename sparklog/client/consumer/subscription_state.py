@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.offsets import OffsetSpec
+from sparklog.records.arrow import decode
 from sparklog.records.batch import last_leader_epoch
 
 COMMITTED: Literal["committed"] = "committed"
@@ -54,7 +55,7 @@ class Chunk(NamedTuple):
 
 
 class TopicPartitionState:
-    """One assigned partition."""
+    """One assigned partition. Others read its fields, and change them by its methods only."""
 
     __slots__ = (
         "begin_epoch",
@@ -96,7 +97,7 @@ class TopicPartitionState:
 
     def _forget(self) -> None:
         self.chunks: deque[Chunk] = deque()
-        self.rows: Any = None  # the first chunk's records from `position` on, decoded; see consumed.py
+        self.rows: Any = None  # the first chunk's records from `position` on, decoded
         self.queued_bytes = 0
         self.fetch_from = -1
         self.begin_epoch = self.last_epoch = -1
@@ -113,6 +114,58 @@ class TopicPartitionState:
         self._forget()
         self.position = self.fetch_from = offset
         self.begin_epoch = self.last_epoch = leader_epoch
+
+    def begin_fetch(self) -> None:
+        """Note that a request for the partition is under way: no other one may begin."""
+        self.fetching = True
+
+    def end_fetch(self) -> None:
+        """Note that the request has ended."""
+        self.fetching = False
+
+    def note_answer(self, high_watermark: int) -> None:
+        """Note that a fetch succeeded: failures in a row are counted anew."""
+        self.failures = 0
+        self.high_watermark = high_watermark
+
+    def note_failure(self) -> int:
+        """Note that a request failed; return how many have failed in a row."""
+        self.failures += 1
+        return self.failures
+
+    def wait_until(self, retry_at_ms: int) -> None:
+        """Begin no request before `retry_at_ms` (monotonic ms)."""
+        self.retry_at_ms = retry_at_ms
+
+    def retry_at_once(self) -> None:
+        """End a pause after a failure."""
+        self.retry_at_ms = 0
+
+    def block(self, error: KafkaError) -> None:
+        """Begin no request until `take_error` has returned `error`, for `poll` to raise, or the position is moved."""
+        self.error = error
+
+    def take_error(self) -> KafkaError | None:
+        """Return the error that blocks the partition, if any, and end the block."""
+        error, self.error = self.error, None
+        return error
+
+    def pause(self, *, paused: bool) -> None:
+        """Return no records until the pause is undone."""
+        self.paused = paused
+
+    def read_from(self, broker_id: int, until_ms: int) -> None:
+        """Fetch from this replica instead of the leader, until `until_ms` (monotonic ms)."""
+        self.read_replica, self.read_replica_until_ms = broker_id, until_ms
+
+    def read_from_leader(self) -> bool:
+        """Fetch from the leader again; return whether another replica was used before."""
+        was_nearer, self.read_replica = self.read_replica >= 0, -1
+        return was_nearer
+
+    def bind(self, topic_id: str) -> None:
+        """Set the id of the topic to which the position belongs, unless it is known already."""
+        self.topic_id = self.topic_id or topic_id
 
     def go_back_to(self, offset: int) -> None:
         """Set the position back to `offset`: records from there on were taken but not returned."""
@@ -145,7 +198,29 @@ class TopicPartitionState:
         self.chunks.append(Chunk(data, next_offset, self.last_epoch))
         self.queued_bytes += len(data)
 
-    def drop_chunk(self) -> None:
+    def take(self, most: int, *, check_crc: bool) -> Any | None:
+        """Return up to `most` records from the position on, as a pa.RecordBatch; None if there is none.
+
+        Moves the position past them. A chunk is decoded once, when its first record is needed, and dropped after its
+        last. Raises CorruptRecord, and leaves the position, if a chunk cannot be decoded.
+        """
+        while self.chunks:
+            if self.rows is None:
+                assert self.position is not None
+                self.rows = decode(self.chunks[0].data, offset_from=self.position, check_crc=check_crc)
+                self.queued_bytes -= len(self.chunks[0].data)  # so that the next chunk is fetched meanwhile
+            if self.rows.num_rows == 0:
+                self._drop_chunk()
+                continue
+            rows, self.rows = self.rows.slice(0, most), self.rows.slice(most)
+            if self.rows.num_rows == 0:
+                self._drop_chunk()
+            else:
+                self.position = rows.column("offset")[-1].as_py() + 1
+            return rows
+        return None
+
+    def _drop_chunk(self) -> None:
         """Drop the first chunk: all its records have been returned."""
         chunk = self.chunks.popleft()
         self.rows = None
@@ -170,6 +245,10 @@ class SubscriptionState:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def assign_by_group(self, from_group: bool) -> None:
+        """Set whether a group assigns the partitions."""
+        self.from_group = from_group
 
     def state(self, partition: TopicPartition) -> TopicPartitionState:
         """Return the state of an assigned partition; raises InvalidRequest for any other."""

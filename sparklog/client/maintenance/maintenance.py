@@ -35,15 +35,15 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error, to_message, to_value
+from sparklog.base.topic_config import TOPIC_KEYS, TopicConfig
 from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
-from sparklog.client.connection import error_of
 from sparklog.client.maintenance.uploads import SnapshotUpload, Upload
 from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.log.description_messages import segment_message, to_log, to_segment
 from sparklog.v1 import maintenance_pb2
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class AsyncMaintenance(AsyncClient):
         return [
             (
                 TopicPartition(part.topic, part.partition),
-                error_of(part) or to_log(part, broker_id=answer.broker_id, cluster_id=answer.cluster_id),
+                read_error(part) or _log(part, answer),
             )
             for part in answer.partitions
         ]
@@ -205,7 +205,7 @@ class AsyncMaintenance(AsyncClient):
             topic=log.partition.topic,
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
-            sources=map(segment_message, sources),
+            sources=map(_message, sources),
             lease_ms=lease_ms,
             holder=holder,
         )
@@ -238,7 +238,8 @@ class AsyncMaintenance(AsyncClient):
         request = maintenance_pb2.CommitReplaceRequest(
             lease_id=lease.lease_id, leader_epoch=leader_epoch, size_bytes=size_bytes, crc32c=crc32c
         )
-        return to_segment((await self._ask(lease.broker_id, "CommitReplace", request)).segment)
+        committed = await self._ask(lease.broker_id, "CommitReplace", request)
+        return to_value(committed.segment, SegmentDescription)
 
     async def abort_replace(self, lease: Lease) -> None:
         """Give up a lease, and what was uploaded or written; does nothing if the lease has ended."""
@@ -257,7 +258,7 @@ class AsyncMaintenance(AsyncClient):
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
             offset=offset,
-            segments=map(segment_message, segments),
+            segments=map(_message, segments),
         )
         await self._ask(log.broker_id, "SetCleanedOffset", request)
 
@@ -365,3 +366,14 @@ def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
         case KafkaError():
             return 2, 0
     return 3, told.leader_epoch
+
+
+def _message(segment: SegmentDescription) -> maintenance_pb2.SegmentOfLog:
+    return to_message(segment, maintenance_pb2.SegmentOfLog)
+
+
+def _log(message: maintenance_pb2.PartitionLog, answer: maintenance_pb2.DescribeLogResponse) -> LogDescription:
+    """Return a log's description. Configuration keys that only a newer broker knows are left out."""
+    known = {name: value for name, value in message.configs.items() if name in TOPIC_KEYS}
+    config = TopicConfig.parse(known, TopicConfig())
+    return to_value(message, LogDescription, broker_id=answer.broker_id, cluster_id=answer.cluster_id, config=config)

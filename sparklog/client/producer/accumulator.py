@@ -90,6 +90,10 @@ class TopicQueues:
         for number in range(len(self.queues), len(leaders)):
             self.queues.append(PartitionQueue(self, TopicPartition(self.name, number)))
 
+    def choose_sticky(self, random: Random) -> None:
+        """Choose another partition for records without key."""
+        self.sticky = next_sticky(self.sticky, self.leaders, random)
+
 
 class ReadyQueues(NamedTuple):
     """Queues to take from now, and when to look again without being woken (monotonic ms; NEVER_MS: never)."""
@@ -147,8 +151,12 @@ class Accumulator:
             else:
                 found.update(leaders)
             if found.sticky < 0:
-                found.sticky = next_sticky(found.sticky, found.leaders, self._random)
+                found.choose_sticky(self._random)
             return found
+
+    def identity_renewed(self) -> None:
+        """Note that the sender has a new producer id."""
+        self.is_identity_used_up = False
 
     # Called to add records, `append` from any thread.
 
@@ -258,7 +266,7 @@ class Accumulator:
         with self._lock:
             queue.closed.extendleft(reversed(queue.in_flight))
             for batch in queue.in_flight:
-                batch.is_doubtful = True
+                batch.mark_doubtful()
             queue.retry_at_ms = retry_at_ms
             queue.again = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
             self._end_flight(queue)
@@ -285,15 +293,16 @@ class Accumulator:
         """
         with self._lock:
             batches: Sequence[Batch] = queue.in_flight
-            for each in batches:
-                each.is_doubtful |= is_doubtful
+            if is_doubtful:
+                for batch in batches:
+                    batch.mark_doubtful()
             if len(batches) == 1:
                 [batch] = batches
                 batches = batch.split()
                 self._used += sum(half.size for half in batches) - batch.size
                 queue.topic.batch_limit = max(min(queue.topic.batch_limit, batch.size // 2), 1)
             for batch in batches:
-                batch.alone = True
+                batch.send_alone()
             queue.closed.extendleft(reversed(batches))
             self._end_flight(queue)
 
@@ -303,7 +312,7 @@ class Accumulator:
             for queue in self._busy:
                 if queue.partition.topic == topic:
                     for batch in (*queue.closed, *([queue.open] if queue.open else [])):
-                        batch.last_error = error
+                        batch.note(error)
 
     def expire(self, now_ms: int) -> list[Batch]:
         """Remove and return batches, not in flight, whose delivery time-out has passed; frees their memory."""
@@ -386,7 +395,7 @@ class Accumulator:
         queue.open = None
         topic = queue.topic
         if topic.sticky == queue.partition.partition:
-            topic.sticky = next_sticky(topic.sticky, topic.leaders, self._random)
+            topic.choose_sticky(self._random)
         if notify and not queue.in_flight:
             self._notify()
 

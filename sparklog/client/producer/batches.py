@@ -55,8 +55,8 @@ class Batch(ABC):
         self.count = 0
         self.size = HEADER_SIZE
         self.attempts = 0
-        self.alone = False  # share no request with others of the partition: it may be the one too large
-        self.is_doubtful = False  # it was sent, and may have been written
+        self.alone = False
+        self.is_doubtful = False
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
         self.identity = NOBODY
@@ -91,16 +91,33 @@ class Batch(ABC):
         """Set the batch's identity and sequence, and drop its encoding, which contains them."""
         self.identity, self.sequence, self.encoded = identity, sequence, None
 
+    def send_alone(self) -> None:
+        """Share no request with other batches of the partition from now on: this one may be too large."""
+        self.alone = True
+
+    def mark_doubtful(self) -> None:
+        """Note that the batch was sent and may have been written."""
+        self.is_doubtful = True
+
+    def note(self, error: str) -> None:
+        """Note why the batch still waits, for the error when it times out."""
+        self.last_error = error
+
+    def refused(self, error: str) -> None:
+        """Note that an attempt to send the batch has failed."""
+        self.attempts += 1
+        self.last_error = error
+
     def written(self, base_offset: int, log_append_time_ms: int) -> None:
         """Complete the batch as acknowledged by the broker."""
-        self.outcome.count = self.count
+        self.outcome.set_count(self.count)
         self.outcome.written(AcknowledgedBatch(base_offset, log_append_time_ms, self.timestamps_ms()))
 
     def split(self) -> tuple[Batch, Batch]:
         """Split the batch in two, and point its deliveries to them."""
         first, second = self.halves()
         for half in (first, second):
-            half.outcome.count = half.count
+            half.outcome.set_count(half.count)
             half.last_error = self.last_error
             half.is_doubtful = self.is_doubtful
             half.number(self.identity, self.sequence)
@@ -185,7 +202,7 @@ class TableBatch(Batch):
         self.rows = rows
         self.count = rows.num_rows
         self.size = size
-        self.outcome.count = self.count
+        self.outcome.set_count(self.count)
 
     def columns(self) -> Any:
         return self.rows

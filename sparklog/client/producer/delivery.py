@@ -112,6 +112,10 @@ class BatchDelivery:
     def done(self) -> bool:
         return self._future.done()
 
+    def set_count(self, count: int) -> None:
+        """Set the number of the batch's records, which is known once no more are added."""
+        self.count = count
+
     def call_when_done(self, index: int, callback: OnDelivery) -> None:
         """Call `callback` when record `index` is acknowledged or has failed; only allowed before that."""
         self._callbacks.append((index, callback))

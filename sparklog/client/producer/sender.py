@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 
 from sparklog.base.errors import (
     ClosedError,
@@ -46,9 +46,10 @@ from sparklog.base.errors import (
     UnknownServerError,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
-from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
@@ -79,6 +80,8 @@ class Sender:
         self._config = config
         self._clock = cluster.clock
         self._woken = asyncio.Event()
+        self._in_flight: Counter[Connection] = Counter()
+        """Requests without an answer, by broker."""
         self._requests: set[asyncio.Task[None]] = set()
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._identity = NOBODY
@@ -148,9 +151,9 @@ class Sender:
             else:
                 self._learn(queue.partition.topic)
         for leader, queues in by_leader.items():
-            while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
+            while queues and self._in_flight[leader] < self._config.max_in_flight_requests_per_connection:
                 load = self._load(queues)
-                leader.in_flight += 1
+                self._in_flight[leader] += 1
                 task = background(self._send(leader, load), "sparklog produce request")
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
@@ -189,7 +192,9 @@ class Sender:
             self._give_up(load, UnknownServerError(f"the client failed: {defect!r}"))
             raise
         finally:
-            leader.in_flight -= 1
+            self._in_flight[leader] -= 1
+            if not self._in_flight[leader]:
+                del self._in_flight[leader]
             self.wake()
             self._notify_freed()
 
@@ -228,12 +233,12 @@ class Sender:
         if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
         answer: Answer = {
-            queue.partition: UnknownServerError(f"{leader.address} says nothing of partition {queue.partition}")
+            queue.partition: UnknownServerError(f"{leader.address} has not answered for partition {queue.partition}")
             for queue in payloads
         }
         for part in response.partitions:
             place = TopicPartition(part.topic, part.partition)
-            refusal = error_of(part)
+            refusal = read_error(part)
             if isinstance(refusal, DuplicateSequenceNumber):
                 answer[place] = (NO_OFFSET, NO_TIMESTAMP)
             else:
@@ -254,8 +259,7 @@ class Sender:
     def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
         now_ms = self._clock.monotonic_ms()
         for batch in batches:
-            batch.attempts += 1
-            batch.last_error = str(error)
+            batch.refused(str(error))
         if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
             self._accumulator.divide(queue)
         elif isinstance(error, OutOfOrderSequenceNumber) and len(batches) > 1:
@@ -320,7 +324,7 @@ class Sender:
             given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
             raise_error_of(given)
             self._identity = Identity(given.producer_id, given.producer_epoch)
-            self._accumulator.is_identity_used_up = False
+            self._accumulator.identity_renewed()
         except KafkaError as error:
             logger.info("asking for a producer id: %s", error)
             self._cluster.doubt()
@@ -364,6 +368,6 @@ def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
     if not isinstance(error, OutOfOrderSequenceNumber):
         return error
     return OutOfOrderSequenceNumber(
-        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean "
-        f"election may have lost it), and this was not written behind the gap: {error}"
+        f"partition {queue.partition} does not have all records of this producer that were acknowledged before "
+        f"(an unclean election may have lost them), so these records were not written: {error}"
     )

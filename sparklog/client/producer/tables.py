@@ -21,7 +21,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.config import ProducerConfig
 from sparklog.client.producer.accumulator import TopicQueues
 from sparklog.client.producer.batches import HEADER_OVERHEAD, RECORD_OVERHEAD, TIMESTAMP, TableBatch
-from sparklog.client.producer.partitioner import STICKY, next_sticky, partition_keys
+from sparklog.client.producer.partitioner import STICKY, partition_keys
 from sparklog.records.arrow import HEADERS_TYPE
 from sparklog.records.batch import HEADER_SIZE
 
@@ -118,7 +118,7 @@ def _place_sticky(numbers: npt.NDArray[np.int32], sizes: Sizes, topic: TopicQueu
     rows = np.flatnonzero(numbers == STICKY)
     for start, stop, _ in _cuts(sizes[rows], topic.batch_limit):
         numbers[rows[start:stop]] = topic.sticky
-        topic.sticky = next_sticky(topic.sticky, topic.leaders, random)
+        topic.choose_sticky(random)
 
 
 def _cuts(sizes: Sizes, limit: int) -> Iterator[tuple[int, int, int]]:

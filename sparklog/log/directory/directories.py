@@ -143,6 +143,7 @@ class LogDirectories:
                 self._homes.pop(name, None)
 
     def set_offline(self, names: Iterable[TopicPartition], why: str) -> None:
+        """Take partitions offline, each with the reason `why`."""
         with self.lock:
             self._offline |= dict.fromkeys(names, why)
 
@@ -201,9 +202,11 @@ class LogDirectories:
         return [directory for directory in self._dirs.values() if not directory.failure]
 
     def directory_of(self, log: Log) -> LogDirectory:
+        """Return the directory that holds the log."""
         return self._dirs[posixpath.dirname(log.folder)]
 
     def logs_in(self, path: str) -> list[Log]:
+        """Return the logs of the directory at `path`."""
         return [log for log in self if posixpath.dirname(log.folder) == path]
 
     @contextlib.contextmanager
@@ -223,10 +226,11 @@ class LogDirectories:
                 raise KafkaStorageError(f"{directory.path}: {error}") from error
 
     def fail(self, directory: LogDirectory, error: OSError) -> None:
+        """Take a directory and its partitions offline after a disk failure; report the first failure only."""
         with self.lock:
             if directory.failure:
                 return
-            directory.failure = str(error)
+            directory.fail(error)
             why = f"log directory {directory.path} has failed: {error}"
             gone = self.logs_in(directory.path)
             for log in gone:

@@ -71,6 +71,10 @@ class LogDirectory:
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
 
+    def fail(self, error: OSError) -> None:
+        """Record why the directory is no longer used."""
+        self.failure = str(error)
+
     def acquire(self, held: contextlib.ExitStack) -> None:
         """Create the directory if it is missing, and lock it until `held` is closed.
 
@@ -120,9 +124,11 @@ class LogDirectory:
         return found
 
     def folder_of(self, name: TopicPartition) -> str:
+        """Return the path of the partition's folder."""
         return f"{self.path}/{name}"
 
     def recovery_point_of(self, name: TopicPartition) -> int:
+        """Return the checkpointed recovery point; 0 if there is none."""
         return self._known_recovery_points.get(name, 0)
 
     def log_start_of(self, name: TopicPartition) -> int | None:

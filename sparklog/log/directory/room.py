@@ -74,7 +74,7 @@ class FreeSpace:
             self._is_written(RESERVE, RESERVE_BYTES, is_kept=True)
 
     def release_reserve(self) -> bool:
-        """Give the reserve up to a write that has no room; return whether there was one. Raises OSError."""
+        """Remove the reserve for a write that has no room; return whether there was one. Raises OSError."""
         path = f"{self._path}/{RESERVE}"
         if not self._fs.exists(path):
             return False
@@ -82,19 +82,19 @@ class FreeSpace:
         return True
 
     def release_reserve_if_full(self) -> None:
-        """Give the reserve up to a start if the disk has less left than that. Raises OSError."""
+        """Remove the reserve at a start if the disk has less free space than the reserve takes. Raises OSError."""
         if self._fs.free_bytes(self._path) < RESERVE_BYTES:
             self.release_reserve()
 
     def write(self, what: str, write: Callable[[], None]) -> None:
-        """Call `write`, on a full disk once more in the place of the reserve; otherwise like `needed`."""
+        """Call `write`. If the disk is full, release the reserve and call it again. Errors are those of `needed`."""
         with self.needed(what):
             try:
                 write()
             except OSError as error:
                 if error.errno not in NO_ROOM or not self.release_reserve():
                     raise
-                self._refuse(error)  # so that appends do not take the place
+                self._refuse(error)  # so that appends do not use the released bytes
                 write()
 
     @contextmanager

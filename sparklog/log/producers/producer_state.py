@@ -215,6 +215,7 @@ class ProducerStates:
         return dict(self._states)
 
     def clear(self) -> None:
+        """Forget all producers."""
         self._states.clear()
 
     def entries(self) -> list[ProducerEntry]:

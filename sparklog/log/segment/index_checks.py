@@ -14,9 +14,8 @@ from collections.abc import Iterable
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.scan import BatchPlace, walk
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import NO_TIMESTAMP
 
 INTERVAL_BYTES = 4096

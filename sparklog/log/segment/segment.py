@@ -24,9 +24,8 @@ from sparklog.log.disk import NO_ROOM
 from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, file_crc32c, walk
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +50,18 @@ class ReadSegment:
         self._largest: TimeEntry | None = None
         self._first_timestamp_ms: int | None = None
 
+    @classmethod
+    def whole(cls, fs: ReadFs, folder: str, base_offset: int, *, mark: str) -> ReadSegment:
+        """Open the file, and return the segment of all its batches. Raises OSError."""
+        segment = cls(fs, folder, base_offset, mark=mark)
+        segment.size_bytes = segment.file.size
+        return segment
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
 
     def path(self, suffix: str) -> str:
+        """Return the path of the segment's file with that suffix, under its present name."""
         return f"{self.folder}/{segment_name(self.base_offset, suffix)}{self._mark}"
 
     @property
@@ -91,9 +98,9 @@ class ReadSegment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The time index's last entry: the greatest timestamp of a closed segment; timestamp -1 if there is none.
+        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
 
-        Raises OSError.
+        Of a closed segment, this is the time index's last entry. Raises OSError.
         """
         if self._largest is None:
             self._largest = (self._times or self._read_last_times()).last
@@ -221,18 +228,6 @@ class Segment(ReadSegment):
         self.crc32c: int | None = None
         """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
 
-    @property
-    def largest(self) -> TimeEntry:
-        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
-
-        Raises OSError.
-        """
-        return super().largest
-
-    @largest.setter
-    def largest(self, entry: TimeEntry) -> None:
-        self._largest = entry
-
     def _load_offsets(self) -> OffsetIndex:
         """Return the index on the disk, or a rebuilt one if that does not match the file."""
         index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
@@ -341,6 +336,24 @@ class Segment(ReadSegment):
             self.crc32c = found
         return found
 
+    def extend_to(self, size_bytes: int) -> None:
+        """Record that the batches end at `size_bytes` now; readers walk up to there."""
+        self.size_bytes = size_bytes
+
+    def set_largest(self, entry: TimeEntry) -> None:
+        """Set the greatest timestamp of a segment that is being written, and the last offset of its first batch."""
+        self._largest = entry
+
+    def mark_flushed(self, crc32c: int | None = None) -> None:
+        """Record that batches, names and indexes are on the disk, and the file's checksum where it is known."""
+        self.is_flushed = True
+        if crc32c is not None:
+            self.crc32c = crc32c
+
+    def move(self, folder: str) -> None:
+        """Record that the segment's folder has been renamed to `folder`."""
+        self.folder = folder
+
     def was_cut(self, size_bytes: int) -> None:
         """Update size, checksum and identity after the file was truncated to `size_bytes`."""
         self.size_bytes = size_bytes
@@ -349,7 +362,7 @@ class Segment(ReadSegment):
         if not size_bytes:
             self._first_timestamp_ms = None
 
-    def keep(self) -> None:
+    def hold_open(self) -> None:
         """Hold the present file open for current readers, before another file takes its name.
 
         Raises OSError.
@@ -358,8 +371,8 @@ class Segment(ReadSegment):
         self._kept = self.file
         self._cache.forget(self)
 
-    def keep_no_longer(self) -> None:
-        """Undo `keep`: no other file has taken the name."""
+    def release_hold(self) -> None:
+        """Undo `hold_open`: no other file has taken the name."""
         self._kept = None
 
     def unmark(self) -> None:

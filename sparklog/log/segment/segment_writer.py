@@ -25,10 +25,8 @@ from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.disk import NO_ROOM, undoing
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
-from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
-from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.segment import Segment
-from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 INDEX_WRITE_BYTES = 512
 
@@ -57,7 +55,7 @@ class SegmentWriter:
         self._bytes_since_entry = 0
         self._file, self._offsets, self._index_file, self._times, self._time_file = files
         self._largest: TimeEntry = self._times.last
-        segment.largest = self._largest  # set early: a reader's lazy load would overwrite updates
+        segment.set_largest(self._largest)  # set early: a reader's lazy load would overwrite updates
         self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
@@ -72,17 +70,17 @@ class SegmentWriter:
         now_ms: int,
         *,
         jitter_ms: int = 0,
-        index_anew: bool = False,
+        rebuild_indexes: bool = False,
     ) -> SegmentWriter:
         """Return the writer of `segment`; missing files are created.
 
-        jitter_ms: roll this much earlier than segment.ms says. index_anew: start with empty indexes, to be filled with
-        `add`. Raises OSError.
+        jitter_ms: roll this much earlier than segment.ms says. rebuild_indexes: start with empty indexes, which the
+        caller fills with `add`. Raises OSError.
         """
         file = fs.open(segment.path(LOG), create=True)
         # Load the indexes before opening their files: loading replaces the files that do not match this segment.
-        offsets = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
-        times = TimeIndex(segment.base_offset) if index_anew else segment.times
+        offsets = OffsetIndex(segment.base_offset) if rebuild_indexes else segment.offsets
+        times = TimeIndex(segment.base_offset) if rebuild_indexes else segment.times
         index_file = _IndexFile.open(fs, segment, OFFSET_INDEX, offsets.size_bytes)
         time_file = _IndexFile.open(fs, segment, TIME_INDEX, times.size_bytes)
         return cls(segment, config, _Files(file, offsets, index_file, times, time_file), now_ms, jitter_ms)
@@ -130,7 +128,7 @@ class SegmentWriter:
             with undoing(f"a part of an append to {self.segment}"):
                 _cut_to(self._file, position)
             raise
-        self.segment.size_bytes = self._file.size  # set before the timestamp: readers scan only up to the size
+        self.segment.extend_to(self._file.size)  # set before the timestamp: readers scan only up to the size
         if not position:
             self._first_timestamp_ms = batches[0].max_timestamp_ms
         for size, last_offset, timestamp in batches:
@@ -140,7 +138,8 @@ class SegmentWriter:
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Account for a batch in the file: update the greatest timestamp, and add index entries if they are due."""
         if max_timestamp_ms > self._largest.timestamp_ms:
-            self._largest = self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
+            self._largest = TimeEntry(max_timestamp_ms, last_offset)
+            self.segment.set_largest(self._largest)
         if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full:
             self._offsets.append(last_offset, position)
             self._times.append(*self._largest)
@@ -181,7 +180,7 @@ class SegmentWriter:
     def close(self) -> None:
         """Complete the indexes and stop writing. Raises OSError."""
         self.finish()
-        self.let_go()
+        self.abandon()
 
     def close_without_room(self) -> None:
         """Complete the indexes and stop writing; on a full disk they stay in memory, and are built again when needed.
@@ -193,9 +192,9 @@ class SegmentWriter:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-        self.let_go()
+        self.abandon()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Stop writing, without completing the indexes."""
         self.segment.unpin()
         del self._file  # the last reader closes it
@@ -223,7 +222,8 @@ class SegmentWriter:
         for place in self.segment.walk(start, self.size_bytes):
             if place.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
-        self._largest = self.segment.largest = largest
+        self._largest = largest
+        self.segment.set_largest(largest)
 
 
 class _IndexFile:

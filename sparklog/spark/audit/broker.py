@@ -18,7 +18,7 @@ from sparklog.spark.folders import belongs_to
 
 
 class BrokerSource:
-    """A cluster, asked with the options `client` of clients, and limited to the wanted topics."""
+    """The replicas of a cluster, limited to the wanted topics. `client`: options of clients."""
 
     def __init__(self, client: Mapping[str, Any], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._client = client

@@ -72,7 +72,7 @@ class BatchRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """What a scan has to know of a segment before it reads it."""
+    """The properties of a segment that a scan needs before it reads the file."""
 
     base_offset: int
     next_offset: int
@@ -236,7 +236,7 @@ class _Order:
     def damaged(self, damage: Damage) -> None:
         work, where = self._work, self._end()
         if damage.is_end and work.next_offset < 0 and damage.reason == "cut off":
-            self._facts.add(TORN_TAIL, where, f"behind offset {where} lies a part of a batch")
+            self._facts.add(TORN_TAIL, where, f"after offset {where} comes part of a batch")
         elif not self._after_damage:
             self._facts.add(CORRUPT_BATCH, where, f"position {damage.position}: {damage.reason}")
         self._after_damage = self.was_damaged = True

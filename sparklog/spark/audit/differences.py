@@ -53,9 +53,9 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
 
 
 def _reach(gone: DataFrame) -> DataFrame:
-    """Return, for each replica with missing segments, the offset below which nothing can be said: where the last ends.
+    """Return, for each replica with missing segments, the end of the last one; nothing is known below that offset.
 
-    If the log's last segment is missing, that is everything: the replica itself was being deleted, or created anew.
+    If the log's last segment is missing, nothing is known at all: the replica was being deleted, or created again.
     """
     end = F.when(F.col("next_offset") < 0, F.lit(MAX_LONG)).otherwise(F.col("next_offset"))
     return gone.groupBy(*REPLICA).agg(F.max(end).alias("gone_to"))

@@ -44,6 +44,8 @@ from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
 from sparklog.spark.folders import open_folder
 
 COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
+Checkpoint = dict[TopicPartition, int]
+"""The content of a checkpoint file: an offset for each partition."""
 
 
 class FolderSource:
@@ -62,7 +64,7 @@ class FolderSource:
         replicas: list[AuditedReplica] = []
         folders, problems = [], []
         for path, broker in self._owners():
-            directory = _Directory(path, broker)
+            directory = _Directory.open(path, broker)
             for partition in directory.partitions():
                 if not self._is_wanted(partition.topic):
                     continue
@@ -110,17 +112,33 @@ def _check_unique(replicas: Sequence[AuditedReplica]) -> None:
 class _Directory:
     """One log directory, or the folder of a single partition."""
 
-    def __init__(self, location: str, broker: int) -> None:
+    def __init__(self, fs: ReadFs, path: str, location: str, broker: int, names: Sequence[str]) -> None:
         self.problems: list[tuple[Any, ...]] = []
+        self._fs = fs
+        self._path = path
         self._location = location
         self._broker = broker
-        self._fs, self._path = open_folder(location)
+        self._names = names
+        self._is_partition = any((file := parse_name(name)) and file.suffix == LOG for name in names)
+        self._root = str(PurePosixPath(path).parent) if self._is_partition else path
+        self._high_watermarks: Checkpoint | None = None
+        self._log_starts: Checkpoint = {}
+        self._cleaned: Checkpoint = {}
+        self._recovery_points: Checkpoint = {}
+
+    @classmethod
+    def open(cls, location: str, broker: int) -> _Directory:
+        """List the folder at `location` and read its checkpoints. Raises ConfigError if there is no such folder."""
+        fs, path = open_folder(location)
         try:
-            self._names = self._fs.list(self._path)
+            names = fs.list(path)
         except (FileNotFoundError, NotADirectoryError):
             raise ConfigError(f"path {location}: there is no such folder") from None
-        self._is_partition = any((file := parse_name(name)) and file.suffix == LOG for name in self._names)
-        self._root = str(PurePosixPath(self._path).parent) if self._is_partition else self._path
+        directory = cls(fs, path, location, broker, names)
+        directory._read_checkpoints()
+        return directory
+
+    def _read_checkpoints(self) -> None:
         self._high_watermarks = self._checkpoint(HIGH_WATERMARKS)
         self._log_starts = self._checkpoint(LOG_STARTS) or {}
         self._cleaned = self._checkpoint(COMPACTED) or {}
@@ -189,7 +207,7 @@ class _Directory:
             return ""
         return encode_id(topic_id) if topic_id else ""
 
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
+    def _checkpoint(self, name: str) -> Checkpoint | None:
         """Read a checkpoint; None if there is no such file, or it cannot be read, which is a problem."""
         path = f"{self._root}/{name}"
         if not self._fs.exists(path):

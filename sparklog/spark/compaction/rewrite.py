@@ -194,7 +194,7 @@ def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
         if rows:
             yield table[:rows]
         if stopped != headers.TABLE_FULL and position < len(data):
-            raise CorruptRecord(f"no whole batch {position} bytes behind a batch's end")
+            raise CorruptRecord(f"no whole batch {position} bytes after a batch's end")
 
 
 def all_offsets(data: bytes) -> Longs:

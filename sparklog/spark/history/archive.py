@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
 from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.source.filters import EVERYTHING
-from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
 from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions

@@ -103,11 +103,11 @@ class ArchiveTable:
             )
         except (DeltaError, OSError) as error:
             if not (found := cls.open(place)):  # if found, another run was first
-                raise ConfigError(f"archive {place.uri} cannot be made: {error}") from error
+                raise ConfigError(f"archive {place.uri} cannot be created: {error}") from error
             return found
         made = cls.open(place)
         if made is None:
-            raise ConfigError(f"archive {place.uri} went away as soon as it was made")
+            raise ConfigError(f"archive {place.uri} was removed right after it was created")
         return made
 
     def refresh(self) -> None:

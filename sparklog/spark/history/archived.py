@@ -186,7 +186,7 @@ def _rest_of_log(
 
 
 def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
-    """Return a task for the offsets of a range that the archive has by now; None if it has none."""
+    """Return a task for the offsets of a range that were archived since the plan; None if there are none."""
     # Loads deltalake: only needed if the log was trimmed meanwhile.
     from sparklog.spark.history.archive_table import ArchiveTable
 

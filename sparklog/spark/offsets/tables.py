@@ -65,6 +65,7 @@ class Table:
 
     @classmethod
     def open(cls, spark: SparkSession, path: str) -> Table:
+        """Read version and progress from the commits of the table, the recent ones first."""
         for limit in (_RECENT, None):
             commits = _commits(spark, path, limit)
             if not commits:

@@ -29,8 +29,8 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "subscribePattern": OptionDoc("Read the topics whose whole name matches; internal topics are left out."),
     "assign": OptionDoc("The partitions to read."),
     "startingOffsets": OptionDoc(
-        "Where to begin. `group`: where the consumer group `group.id` stands, or at the earliest record where it has "
-        "committed nothing. Default of a batch: earliest; of a stream: latest."
+        "Where to begin. `group`: at the offsets that the consumer group `group.id` has committed, or at the earliest "
+        "record of a partition without one. Default of a batch: earliest; of a stream: latest."
     ),
     "startingTimestamp": OptionDoc("Begin at the first record at or after this time. Overrides the two below."),
     "startingOffsetsByTimestamp": OptionDoc("The same for each partition. Overrides `startingOffsets`."),
@@ -63,7 +63,7 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "fetchOffset.numRetries": OptionDoc("How often a stream asks again while a log seems to have become shorter.", "3"),
     "fetchOffset.retryIntervalMs": OptionDoc("The pause between two of these.", "1000"),
     "kafka.security.protocol": OptionDoc("SSL: the broker's gRPC listener speaks TLS.", "PLAINTEXT"),
-    "kafka.ssl.truststore.location": OptionDoc("Certificates of those who vouch for brokers."),
+    "kafka.ssl.truststore.location": OptionDoc("Certificates of the authorities that sign the brokers' certificates."),
     "kafka.ssl.truststore.type": OptionDoc("The form of that file.", "PEM"),
     "kafka.ssl.keystore.location": OptionDoc("Key and certificate of this client."),
     "kafka.ssl.keystore.type": OptionDoc("The form of that file.", "PEM"),

@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import TableShape
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
-from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled

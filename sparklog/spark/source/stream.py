@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import EVERYTHING
-from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import (
     Bounds,
     Lookup,

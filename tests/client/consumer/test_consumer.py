@@ -228,7 +228,7 @@ def test_a_record_that_cannot_be_deserialized_stops_its_partition_until_it_is_pa
         with pytest.raises(ValueError, match="bad") as failed:  # noqa: PT012
             while True:
                 records += consumer.poll(PATIENCE_MS)
-        assert failed.value.__notes__ == ["the record at offset 2 of t-0: seek past it to go on"]
+        assert failed.value.__notes__ == ["the record at offset 2 of t-0: seek past it to continue"]
         assert consumer.position(TopicPartition("t", 0)) == 2
     consumer.seek(TopicPartition("t", 0), 3)
     records += read(consumer, 4 - len(records))

@@ -20,7 +20,7 @@ from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.membership import Membership
 from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.client.retry import Backoff
-from sparklog.testing.sim_clock import LoopClock, SimClock
+from sparklog.testing.sim.clock import LoopClock, SimClock
 from sparklog.v1 import groups_pb2
 from support.controller.virtual_time import simulated
 from support.patience import PATIENCE_S

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         number: parsed("test", keys, {**broker_settings(shared, number), "broker.rack": rack})
         for number, rack in RACKS.items()
     }
-    with RunningCluster(configs, folder, keep_data=True) as running:
+    with RunningCluster.start(configs, folder, keep_data=True) as running:
         yield running
 
 

@@ -21,12 +21,12 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark import broker
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.history import archived
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
 from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Progress
 from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overlapping, read_file
 from sparklog.spark.source.filters import EVERYTHING
-from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import OffsetRange, batch_ranges, report_losses
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.read import read_task

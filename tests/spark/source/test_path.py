@@ -82,20 +82,20 @@ def test_topics_of_a_log_directory_are_chosen_by_name(spark):
 def test_a_path_without_a_log_is_refused(tmp_path, path, reason):
     (tmp_path / "notes").mkdir()
     with pytest.raises(ConfigError, match=reason):
-        FolderLookup(str(tmp_path / path))
+        FolderLookup.open(str(tmp_path / path))
 
 
 def test_a_partition_that_is_only_being_made_is_empty(tmp_path):
     (tmp_path / "orders-0").mkdir()
-    assert FolderLookup(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): Bounds(0, 0)}
+    assert FolderLookup.open(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): Bounds(0, 0)}
 
 
 def test_topics_that_are_not_in_the_directory_are_named():
     with pytest.raises(UnknownTopicOrPartition, match="orders, segments-1"):
-        FolderLookup(str(GOLDEN)).bounds(Subscribe(("orders", "segments-1", "compacted")))
+        FolderLookup.open(str(GOLDEN)).bounds(Subscribe(("orders", "segments-1", "compacted")))
 
 
 def test_internal_topics_are_read_when_they_are_named():
-    lookup = FolderLookup(str(GOLDEN))
+    lookup = FolderLookup.open(str(GOLDEN))
     assert not any(partition.topic.startswith("__") for partition in lookup.bounds(AllTopics()))
     assert lookup.bounds(Subscribe(("__consumer_offsets",))).keys() == {TopicPartition("__consumer_offsets", 0)}

@@ -37,8 +37,8 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.testing.sim_clock import LoopClock
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.clock import LoopClock
+from sparklog.testing.sim.loop import SimLoop
 
 CATCH_UP_S = 0.05
 SETTLED_S = 5

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.loop import SimLoop
 
 
 def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

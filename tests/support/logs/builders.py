@@ -9,7 +9,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, write_records
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 
 START_MS = 1_700_000_000_000
 

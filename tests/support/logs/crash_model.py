@@ -32,7 +32,7 @@ from sparklog.log.log import Log
 from sparklog.log.reader import LogReader
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, read_all, topic_config
 from support.logs.replacements import content_of, emptied, stage
 

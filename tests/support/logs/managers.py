@@ -8,7 +8,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import batch, topic_config
 
 ORDERS = [TopicPartition("orders", number) for number in range(4)]

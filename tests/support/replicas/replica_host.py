@@ -37,8 +37,8 @@ from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import LoopClock
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.clock import LoopClock
+from sparklog.testing.sim.loop import SimLoop
 from support.logs.builders import batch
 
 NAME = TopicPartition("t", 0)

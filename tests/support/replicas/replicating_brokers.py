@@ -39,8 +39,8 @@ from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import LoopClock
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.clock import LoopClock
+from sparklog.testing.sim.loop import SimLoop
 from support.logs.builders import batch, file_content, topic_config
 
 NAME = TopicPartition("t", 0)

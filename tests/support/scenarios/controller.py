@@ -40,7 +40,7 @@ from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.active import ActiveController
 from sparklog.replica.messages import LeaderAndIsr, StopReplica
 from sparklog.testing.scenario import Command, ScenarioError, perform, play
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.testing.sim.loop import SimLoop
 from support.controller.fake_brokers import World
 
 QUICKLY = "quickly"

@@ -1,0 +1,1 @@
+"""The replacement of closed segments with the segments that a cleaner made."""

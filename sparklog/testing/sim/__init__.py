@@ -1,0 +1,1 @@
+"""Whole clusters on a simulated clock, disk and network: `python -m sparklog.testing.sim` runs them."""

@@ -1,0 +1,205 @@
+"""Who may commit for a partition: what members of groups are told, and what must not happen then.
+
+Time does not decide who owns a partition. A member that is late may regard a partition as its own although the
+coordinator has put the member out. What protects the group is the epoch: the coordinator gives a partition to the next
+member in a later epoch, after the member before it has given the partition up or was removed. So these must not happen:
+
+    two owners           Two members are told that they own a partition in the same epoch. A static member that came
+                         back is the same one
+    late owner           A commit is accepted that names a lower epoch than the one in which another member was told,
+                         before that commit began, that it owns the partition
+    two of one instance  A commit of a static member is accepted after another one with its instance id has joined. Or
+                         a replacement joined although the coordinator had a recent heartbeat of the old member and no
+                         leave. Only members of KIP-848 refuse to be replaced
+    taken while away     Another member is told that it owns a partition of a static member that has left for a while,
+                         whose session has not ended, and that has not joined again. With requests that arrive twice,
+                         this may happen: the first copy of an old heartbeat may say that the member owns nothing
+
+The epoch of a classic member is its generation. It is told its partitions by SyncGroup.
+
+A replaced coordinator answers heartbeats that change nothing, as in Apache Kafka, so a heartbeat alone does not show
+that a member is known. A commit does. A member is surely there for half a session after its last heartbeat, if the same
+broker has accepted a commit since: if that broker was replaced in between, the sessions began anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sparklog.base.ids import TopicPartition
+from sparklog.testing.sim.checks.checker import Anomaly
+from sparklog.testing.sim.checks.history import Commit, History, Operation
+
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+"""Epochs that a member sends instead of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A member joins its group, stays in it, or leaves it. The result is a Told."""
+
+    group: str
+    member_id: str
+    instance_id: str | None = None
+    epoch: int
+    """The epoch that it sends, or 0 if a classic member joins."""
+
+    @property
+    def joins(self) -> bool:
+        return self.epoch == JOINS
+
+    @property
+    def leaves(self) -> bool:
+        return self.epoch < JOINS
+
+
+class Told(NamedTuple):
+    """What the coordinator told a member, and the coordinator's address."""
+
+    member_id: str
+    epoch: int
+    partitions: tuple[TopicPartition, ...]
+    broker: str
+
+
+class _Grant(NamedTuple):
+    """An answer that names a partition."""
+
+    who: str
+    epoch: int
+    operation: Operation
+
+
+Grants = dict[tuple[str, TopicPartition], list[_Grant]]
+Stays = list[tuple[Operation, Membership]]
+Commits = list[tuple[Operation, Commit]]
+
+
+def check_owners(history: History, session_s: float, *, is_doubled: bool = False) -> list[Anomaly]:
+    """Return all anomalies of this module.
+
+    session_s: how long members may be silent
+    is_doubled: whether requests arrived twice
+    """
+    told = [(operation, stay) for operation, stay in history.of(Membership) if operation.is_ok]
+    commits = [(operation, commit) for operation, commit in history.of(Commit) if operation.is_ok and commit.member_id]
+    grants: Grants = {}
+    for operation, stay in told:
+        result: Told = operation.result
+        for partition in result.partitions:
+            grant = _Grant(stay.instance_id or result.member_id, result.epoch, operation)
+            grants.setdefault((stay.group, partition), []).append(grant)
+    return [
+        *_two_owners(grants),
+        *_late_owners(grants, commits),
+        *_replaced_members(told, commits),
+        *_second_members(history, told, commits, session_s),
+        *(() if is_doubled else _taken_while_away(told, grants, session_s)),
+    ]
+
+
+def _two_owners(grants: Grants) -> Iterator[Anomaly]:
+    for (group, partition), told in grants.items():
+        owners: dict[int, str] = {}
+        for each in told:
+            owner = owners.setdefault(each.epoch, each.who)
+            if owner != each.who:
+                yield Anomaly("two owners", f"{group}: {owner} and {each.who} own {partition} in epoch {each.epoch}")
+
+
+def _late_owners(grants: Grants, commits: Commits) -> Iterator[Anomaly]:
+    for operation, commit in commits:
+        who = commit.instance_id or commit.member_id
+        for each in grants.get((commit.group, commit.partition), ()):
+            ended_at = each.operation.ended_at
+            if each.who != who and each.epoch > commit.epoch and ended_at < operation.invoked_at:
+                yield Anomaly(
+                    "late owner",
+                    f"{commit.group}: {who} committed for {commit.partition} with epoch {commit.epoch} at "
+                    f"{operation.invoked_at:.3f} s; {each.who} had it in epoch {each.epoch} at {ended_at:.3f} s",
+                )
+                break
+
+
+def _replaced_members(told: Stays, commits: Commits) -> Iterator[Anomaly]:
+    joined: dict[tuple[str, str], list[Operation]] = {}
+    for operation, stay in told:
+        if stay.joins and stay.instance_id:
+            joined.setdefault((stay.group, stay.instance_id), []).append(operation)
+    for operation, commit in commits:
+        joins = joined.get((commit.group, commit.instance_id or ""), [])
+        own = max((each.ended_at for each in joins if each.result.member_id == commit.member_id), default=None)
+        for each in joins:
+            if own is not None and own < each.invoked_at and each.ended_at < operation.invoked_at:
+                yield Anomaly(
+                    "two of one instance",
+                    f"{commit.group}: {commit.member_id} committed at {operation.invoked_at:.3f} s; "
+                    f"{each.result.member_id} had replaced it at {each.ended_at:.3f} s",
+                )
+                break
+
+
+def _second_members(history: History, told: Stays, commits: Commits, session_s: float) -> Iterator[Anomaly]:
+    leaves = [(operation, stay) for operation, stay in history.of(Membership) if stay.leaves]
+    for join, new in told:
+        if not new.joins or new.instance_id is None or not new.member_id:
+            continue
+        for heard, old in told:
+            is_other = old.instance_id == new.instance_id and old.group == new.group and not old.leaves
+            if not is_other or heard.result.member_id == join.result.member_id:
+                continue
+            if not heard.ended_at < join.invoked_at <= join.ended_at < heard.invoked_at + session_s / 2:
+                continue
+            member_id = heard.result.member_id
+            is_known = any(
+                heard.ended_at < operation.invoked_at
+                and operation.ended_at < join.invoked_at
+                and commit.member_id == member_id
+                and operation.result == heard.result.broker
+                for operation, commit in commits
+            )
+            has_left = any(
+                stay.member_id == member_id and heard.invoked_at < operation.invoked_at < join.ended_at
+                for operation, stay in leaves
+            )
+            if is_known and not has_left:
+                yield Anomaly(
+                    "two of one instance",
+                    f"{new.group}: {join.result.member_id} joined as {new.instance_id} at {join.ended_at:.3f} s; "
+                    f"{member_id} was there at {heard.invoked_at:.3f} s",
+                )
+                break
+
+
+def _taken_while_away(told: Stays, grants: Grants, session_s: float) -> Iterator[Anomaly]:
+    for left, away in told:
+        if away.epoch != LEAVES_FOR_A_WHILE:
+            continue
+        own = [
+            operation
+            for operation, stay in told
+            if stay.group == away.group
+            and stay.member_id == away.member_id
+            and operation.ended_at < left.invoked_at
+            and operation.result.broker == left.result.broker
+        ]
+        if not own:
+            continue
+        returns = (
+            operation.invoked_at
+            for operation, stay in told
+            if (stay.group, stay.instance_id) == (away.group, away.instance_id) and operation.invoked_at > left.ended_at
+        )
+        until = min([own[-1].invoked_at + session_s / 2, *returns])
+        for partition in own[-1].result.partitions:
+            for each in grants[away.group, partition]:
+                is_meanwhile = left.ended_at < each.operation.invoked_at and each.operation.ended_at < until
+                if each.who != away.instance_id and is_meanwhile:
+                    yield Anomaly(
+                        "taken while away",
+                        f"{away.group}: {away.instance_id} left for a while at {left.ended_at:.3f} s; {each.who} had "
+                        f"{partition} at {each.operation.ended_at:.3f} s",
+                    )
+                    break
