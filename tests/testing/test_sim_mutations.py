@@ -10,7 +10,6 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from sparklog.base.ids import TopicPartition
 from sparklog.broker import adoption, node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
@@ -34,7 +33,6 @@ from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit
 from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery
-from sparklog.log.directory.directory import LogDirectory
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.log import TimestampOffset
 from sparklog.log.retention import SegmentFacts
@@ -445,15 +443,6 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_topics, "_first_states", led)
 
 
-def what_no_checkpoint_tells_was_not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a checkpoint was lost, the gaps that compaction left are taken for holes that a crash tore."""
-
-    def compacted_to(self: LogDirectory, name: TopicPartition) -> int:
-        return (self._known_cleaned or {}).get(name, 0)
-
-    monkeypatch.setattr(LogDirectory, "compacted_to", compacted_to)
-
-
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -485,7 +474,6 @@ def what_no_checkpoint_tells_was_not_compacted(monkeypatch: pytest.MonkeyPatch) 
         (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 16),
         (a_pattern_is_matched_once, with_patterns(FaultKind.KILL), 0),
         (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
-        (what_no_checkpoint_tells_was_not_compacted, with_tables(FaultKind.DAMAGE), 0),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
