@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.common import bootstrap_option, client_options, json_option, parse_configs, print_table
-from sparklog.cli.job_runs import NOTHING, Surroundings, reports_option, run_here
+from sparklog.cli.common import NOTHING, bootstrap_option, client_options, json_option, parse_configs, print_table
+from sparklog.cli.job_runs import Surroundings, reports_option, run_here
 from sparklog.jobs.table import load_job
 
 if TYPE_CHECKING:

@@ -16,9 +16,17 @@ import click
 from sparklog.base.errors import BrokerNotAvailable, ElectionNotNeeded
 from sparklog.base.ids import TopicPartition
 from sparklog.cli.cluster_history import history
-from sparklog.cli.cluster_partitions import NOTHING, all_partitions, parse_partitions
 from sparklog.cli.cluster_reassign import drain, reassign, uncordon
-from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import (
+    NOTHING,
+    admin_client,
+    all_partitions,
+    bootstrap_option,
+    json_option,
+    parse_partitions,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from sparklog.client import Admin

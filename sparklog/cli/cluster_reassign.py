@@ -21,9 +21,8 @@ from sparklog.base.errors import (
     ReassignmentInProgress,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.cluster_partitions import all_partitions
 from sparklog.cli.cluster_plan import BrokerIds, Plan, Rate, ids, racks_of, read_plan, show_plan
-from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import admin_client, all_partitions, bootstrap_option, json_option, print_json, print_table
 from sparklog.controller.spreading import spread
 
 if TYPE_CHECKING:

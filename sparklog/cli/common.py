@@ -1,10 +1,10 @@
-"""Options and output functions that the tools share."""
+"""Options and output functions that the tools share, and look-ups of partitions."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,10 +13,15 @@ import click
 from sparklog import client
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
 from sparklog.base.errors import ConfigError, NetworkException, SparklogError
+from sparklog.base.ids import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
+    from sparklog.client.admin.descriptions import PartitionDescription
 
+NOTHING = "-"
+"""The text of a table cell without a value."""
+NamedPartition = tuple[TopicPartition, "PartitionDescription"]
 PATIENCE_MS = 2_000
 """Time in which a command must reach a broker: enough for a broker to start, less than a service would wait."""
 
@@ -140,3 +145,28 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.1f}"
     return str(cell)
+
+
+def all_partitions(admin: Admin, topics: Iterable[str] | None = None) -> list[NamedPartition]:
+    """Return the partitions of these topics, or of all topics, including internal ones."""
+    if topics is None:
+        topics = [topic.name for topic in admin.list_topics(include_internal=True)]
+    return [
+        (TopicPartition(topic.name, part.partition), part)
+        for topic in admin.describe_topics(topics)
+        for part in topic.partitions
+    ]
+
+
+def parse_partitions(admin: Admin, texts: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions named by --topic TOPIC or TOPIC:0,1. Raises click.UsageError or UnknownTopicOrPartition."""
+    numbers: dict[str, list[int] | None] = {}
+    for text in texts:
+        topic, colon, listed = text.partition(":")
+        try:
+            numbers[topic] = [int(number) for number in listed.split(",")] if colon else None
+        except ValueError:
+            raise click.UsageError(f"--topic {text}: write TOPIC, or TOPIC:0,1 for some partitions") from None
+    whole = [topic for topic, chosen in numbers.items() if chosen is None]
+    named = [TopicPartition(topic, number) for topic, chosen in numbers.items() for number in chosen or ()]
+    return named + [name for name, _ in all_partitions(admin, whole)]

@@ -20,6 +20,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TOPIC_KEYS, TopicConfig
 from sparklog.cli.common import (
+    NOTHING,
     PATIENCE_MS,
     admin_client,
     bootstrap_option,
@@ -28,7 +29,7 @@ from sparklog.cli.common import (
     print_json,
     print_table,
 )
-from sparklog.cli.job_runs import NOTHING, REPORTS, whole_path
+from sparklog.cli.job_runs import REPORTS, whole_path
 from sparklog.jobs.runs import PastCompaction, PastCompactions, past_compactions
 from sparklog.log.compaction import Cause, CompactionPlan, NotDue, plan_compaction
 

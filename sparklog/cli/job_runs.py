@@ -21,6 +21,7 @@ import click
 
 from sparklog.base.errors import SparklogError
 from sparklog.cli.common import (
+    NOTHING,
     Command,
     bootstrap_option,
     client_options,
@@ -41,7 +42,6 @@ REPORTS = "./sparklog-reports"
 SHOWN_ROWS = 100
 """Maximum number of rows of a table on the terminal; the Delta table and --json have all rows."""
 ABOUT_THE_RUN = ("run_id", "at")
-NOTHING = "-"
 
 
 class JobCommands(click.Group):

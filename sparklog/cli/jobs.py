@@ -15,8 +15,8 @@ import click
 
 from sparklog.base.addresses import Address
 from sparklog.cli import run
-from sparklog.cli.common import json_option, print_json, print_table
-from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, reason, run_command, whole_path
+from sparklog.cli.common import NOTHING, json_option, print_json, print_table
+from sparklog.cli.job_runs import COULD_NOT_RUN, REPORTS, reason, run_command, whole_path
 from sparklog.jobs.table import JOBS
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ class ReplicaState(Enum):
 
 _P, _R = PartitionState, ReplicaState
 _ELECTED = "a leader is elected among the replicas, and written; LeaderAndIsr to the live ones"
-_STOPPED = "the broker stops the replica; it leaves the ISR, but for the last in it; LeaderAndIsr to the others"
+_STOPPED = "the broker stops the replica; it leaves the ISR, unless it is the only member; LeaderAndIsr to the others"
 _NOTHING = "nothing but the state changes"
 
 PARTITION_MOVES: dict[tuple[PartitionState, PartitionState], str] = {
@@ -65,7 +65,7 @@ PARTITION_MOVES: dict[tuple[PartitionState, PartitionState], str] = {
 }
 
 REPLICA_MOVES: dict[tuple[ReplicaState, ReplicaState], str] = {
-    (_R.NON_EXISTENT, _R.NEW): "LeaderAndIsr to the broker, if somebody leads: it begins to follow",
+    (_R.NON_EXISTENT, _R.NEW): "LeaderAndIsr to the broker, if there is a leader: it begins to follow",
     (_R.NEW, _R.ONLINE): _NOTHING,
     (_R.NEW, _R.OFFLINE): _STOPPED,
     (_R.ONLINE, _R.ONLINE): "LeaderAndIsr to the broker",

@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshots.gaps import OffsetGapCheck
-from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, what_is_stale
+from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck, Snapshot, SnapshotId, what_is_stale
 from sparklog.offsets_topic.records import CoordinatorRecord, Key, decode
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.records import Record, iterate_records

@@ -7,7 +7,7 @@
     00000000000000000042.txnindex       aborted transactions
     00000000000000000042-0000000007.checkpoint
                                         the newest record of each key below offset 42, of leader epoch 7 (sparklog's
-                                        own file, see offset_snapshot.py; the name is KRaft's)
+                                        own file, see offset_snapshots/; the name is KRaft's)
     leader-epoch-checkpoint             where each leader epoch begins
     partition.metadata                  the id of the topic
 
@@ -79,7 +79,7 @@ def parse_name(name: str) -> SegmentFile | None:
 
 
 def snapshot_name(end_offset: int, leader_epoch: int) -> str:
-    """Return the name of the snapshot of the newest records below `end_offset` (offset_snapshot.py)."""
+    """Return the name of the snapshot of the newest records below `end_offset` (offset_snapshots/snapshot.py)."""
     return f"{end_offset:0{_DIGITS}d}-{leader_epoch:0{_EPOCH_DIGITS}d}{CHECKPOINT}"
 
 

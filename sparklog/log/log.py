@@ -9,9 +9,9 @@ does one thing to that state:
     flush.py              flush segments, file names and leader epochs; advance the recovery point
     truncate.py           remove the end of the log
     old_segments.py       delete the oldest segments
-    replace.py            replace closed segments with the segments that a cleaner made
+    replacement/          replace closed segments with the segments that a cleaner made
     deleted_segments.py   keep the files of removed segments until their delay has passed
-    offset_snapshots.py   store the newest record of each key, beside the segments
+    offset_snapshots/     store the newest record of each key, beside the segments
     recovery.py           open a folder, also after a crash
 
 The `write_checkpoints` function passed to `open` stores the recovery point, the log start offset and the compacted
@@ -513,7 +513,7 @@ class Log:
         """
         self._replacer.set_cleaned_offset(offset, segments)
 
-    # Snapshots of the newest record of each key (offset_snapshot.py)
+    # Snapshots of the newest record of each key (offset_snapshots/snapshot.py)
 
     def newest_snapshot(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
         """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""

@@ -1,6 +1,6 @@
 """Opening a partition's folder: finish what a crash interrupted, find the segments, check unflushed batches.
 
-    1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement of segments (swap.py).
+    1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement (replacement/swap.py).
     2  segments    list the .log files; drop those wholly below the log start, remove index files without a .log, build
                    missing indexes. If a closed segment has lost batches below the recovery point (losses.py), flushed
                    records are lost: the log is not opened.

@@ -3,6 +3,11 @@
 ``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition. A plain path is local;
 a URI (``s3://``, ``hdfs://``, ``file://``) goes through `pyarrow.fs`. Records are read up to the high watermark that is
 checkpointed in the log directory (``replication-offset-checkpoint``), or to the end of the log if there is none.
+
+    ArrowFs            a file system of pyarrow.fs, for reads
+    FolderLookup       where the topics in a log directory begin and end
+    open_lookup        the lookup of a read: a folder's for the option `path`, else the broker's
+    describe_folders   partitions of a topic, described as a broker would describe them
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog import client
 from sparklog.client import aio
-from sparklog.client.blocking import Blocking, blocking, direct
+from sparklog.client.base import Blocking, blocking, direct
 from support.type_checker import errors_in
 
 PAIRS = {

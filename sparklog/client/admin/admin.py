@@ -32,7 +32,7 @@ from sparklog.client.admin.descriptions import (
 from sparklog.client.admin.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.admin.groups import GroupAdmin
 from sparklog.client.admin.topic_descriptions import ask_leaders
-from sparklog.client.asynchronous import AsyncClient
+from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from sparklog.client.admin.admin import AsyncAdmin
-from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.base import Blocking, blocking
 from sparklog.client.options import AdminOptions
 
 

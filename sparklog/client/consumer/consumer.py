@@ -21,7 +21,7 @@ from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.client.asynchronous import AsyncClient
+from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
 from sparklog.client.config import ConsumerConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.blocking import Blocking, blocking, direct
+from sparklog.client.base import Blocking, blocking, direct
 from sparklog.client.commits import Offsets
 from sparklog.client.consumer.committer import Callback
 from sparklog.client.consumer.consumed import ConsumerRecord

@@ -37,7 +37,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error, to_message, to_value
 from sparklog.base.topic_config import TOPIC_KEYS, TopicConfig
-from sparklog.client.asynchronous import AsyncClient
+from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
 from sparklog.client.maintenance.uploads import SnapshotUpload, Upload

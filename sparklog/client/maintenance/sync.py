@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Unpack
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.base import Blocking, blocking
 from sparklog.client.maintenance.maintenance import AsyncMaintenance, Lease
 from sparklog.client.maintenance.uploads import Upload
 from sparklog.client.options import AdminOptions

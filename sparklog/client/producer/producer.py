@@ -26,7 +26,7 @@ from sparklog.base.errors import (
     MessageTooLarge,
     SparklogError,
 )
-from sparklog.client.asynchronous import AsyncClient
+from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel

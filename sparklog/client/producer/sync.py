@@ -8,7 +8,7 @@ import os
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
-from sparklog.client.blocking import Blocking, blocking, direct
+from sparklog.client.base import Blocking, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.batches import Headers

@@ -37,7 +37,7 @@ from sparklog.base.fs import Buffer, File, Fs, ReadFile
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
 from sparklog.log.segment.scan import PIECE_BYTES, check_batches, file_crc32c
-from sparklog.records.batch import HEADER_SIZE, MAGIC, iterate_headers, read_header
+from sparklog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, iterate_headers, read_header
 
 _MAGIC = b"sparksnp"
 _FOOTER = struct.Struct(">8sqqqI")
@@ -221,3 +221,27 @@ def what_is_stale(snapshot: SnapshotId, epochs: LeaderEpochs, log_start: int, hi
     if (epoch := epochs.epoch_at(snapshot.end_offset - 1)) != snapshot.leader_epoch:
         return f"the record before its end has leader epoch {epoch}"
     return ""
+
+
+class OffsetGapCheck:
+    """Check that the batches from `next_offset` on have a record at every offset, so that compaction has removed none.
+
+    A tombstone that compaction removed leaves no trace but the gap. Check the bytes that are used, as they are read: a
+    second read of the log may give another answer.
+    """
+
+    __slots__ = ("is_unbroken", "next_offset")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.is_unbroken = True
+
+    def take(self, header: BatchHeader) -> None:
+        """Add the next batch; the first batch may begin below `next_offset`."""
+        is_full = header.record_count == header.last_offset_delta + 1
+        self.is_unbroken &= header.base_offset <= self.next_offset and is_full
+        self.next_offset = header.next_offset
+
+    def reaches(self, end_offset: int) -> bool:
+        """Return whether there was a record at every offset below `end_offset`."""
+        return self.is_unbroken and self.next_offset >= end_offset

@@ -1,4 +1,4 @@
-"""Snapshots of the newest records of each key, kept beside a log's segments (offset_snapshot.py has the files).
+"""The snapshots of a log: taken, read and removed together with its segments (snapshot.py has the file format).
 
     begin, write, install    take a snapshot of the records below an offset, in pieces; the installation is atomic
     newest, open             read a snapshot, to load the partition or to copy it to a replica

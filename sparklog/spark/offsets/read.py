@@ -35,7 +35,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.log.offset_snapshots.gaps import OffsetGapCheck
+from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import iterate_records

@@ -1,7 +1,7 @@
 """An administrator that sends random requests while a simulated cluster works and fails.
 
 It moves and configures the topics whose records the checker checks, and elects their leaders. It creates, grows and
-deletes other topics.
+deletes other topics. Another client deletes records: it moves up the log start of checked partitions.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from sparklog.broker.apis import (
     alter_configs,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     elect_leaders,
     partition_reassignments,
 )
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.testing.sim.checks.history import AdminOperation, History, OperationOutcome
+from sparklog.testing.sim.checks.history import AdminOperation, History, OperationOutcome, Trim
 from sparklog.testing.sim.clients.client import SimClient
+from sparklog.testing.sim.clients.workload import SimConsumer
 
 TIMEOUT_MS = 5_000
+TRIM_TIMEOUT_MS = 2_500
 SCRATCH_TOPICS = ("scratch1", "scratch2", "scratch3")
 """Only a few names, so that deleted topics are created again."""
 CONFIGS = {
@@ -132,3 +135,37 @@ class Administrator:
         )
         request = alter_configs.IncrementalAlterConfigsRequest(resources=[change])
         return f"configure {topic}: {name}={value or 'as it was'}", alter_configs.INCREMENTAL_ALTER_CONFIGS, request
+
+
+class Trimmer:
+    """A client that deletes records below a high watermark that a consumer has seen, every second or two."""
+
+    def __init__(self, client: SimClient, history: History, consumers: Sequence[SimConsumer]) -> None:
+        self._client = client
+        self._history = history
+        self._consumers = list(consumers)
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        chance = self._client.chance
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(0.7))
+            consumer = chance.choice(self._consumers)
+            await self._trim(consumer, chance.randint(0, max(0, consumer.high_watermark)))
+
+    async def _trim(self, consumer: SimConsumer, before_offset: int) -> None:
+        partition = consumer.partition
+        operation = self._history.begin(self._client.name, Trim(partition=partition, before_offset=before_offset))
+        part = delete_records.RecordsToDelete(
+            topic=partition.topic, partition=partition.partition, before_offset=before_offset
+        )
+        request = delete_records.DeleteRecordsRequest(partitions=[part], timeout_ms=TRIM_TIMEOUT_MS)
+        try:
+            address, _ = await self._client.leader(partition)
+            answer = (await self._client.ask(address, delete_records.API, request)).partitions[0]
+            if answer.error:
+                raise answer.error
+        except KafkaError as error:
+            self._client.forget_leader(partition)
+            self._history.end(operation, OperationOutcome.INFO, str(error))
+        else:
+            self._history.end(operation, OperationOutcome.OK, answer.log_start_offset)

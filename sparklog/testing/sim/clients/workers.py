@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import History
-from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator
+from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Trimmer
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.commits import NamedCommits
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
@@ -21,7 +21,6 @@ from sparklog.testing.sim.clients.merges import Merger
 from sparklog.testing.sim.clients.moves import MovedTopics
 from sparklog.testing.sim.clients.snapshots import Snapshotter
 from sparklog.testing.sim.clients.tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
-from sparklog.testing.sim.clients.trims import Trimmer
 from sparklog.testing.sim.clients.users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim.clients.wire import WireConsumer, WireProducer
 from sparklog.testing.sim.clients.workload import SimConsumer, SimGroup, SimProducer

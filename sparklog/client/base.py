@@ -1,4 +1,4 @@
-"""Synchronous clients built from asynchronous ones.
+"""The bases of all clients: an asynchronous client is closed by ``async with``, a synchronous one is built from it.
 
     class Admin(Blocking[AsyncAdmin]):
         create_topic = blocking(AsyncAdmin.create_topic)  # a coroutine: runs on the shared loop, the caller waits
@@ -23,6 +23,22 @@ from sparklog.client.loop_thread import shared_loop
 P = ParamSpec("P")
 T = TypeVar("T")
 Core = TypeVar("Core")
+
+
+class AsyncClient(ABC):
+    """A client for code on an event loop."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release all resources; also called at the end of an ``async with`` block."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class Blocking(ABC, Generic[Core]):
