@@ -31,7 +31,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import controller_call_messages, fetch_messages, topic_state_messages
+from sparklog.server import controller_call_messages, fetch_messages
 from sparklog.server.grpc_values import parse, to_message, to_value
 from sparklog.v1 import replication_pb2
 
@@ -103,7 +103,7 @@ CALLS = (
         "UpdateMetadata",
         UpdateMetadata,
         UpdateMetadataResponse,
-        Differing(topic_state_messages.topics_message, topic_state_messages.topics),
+        Differing(controller_call_messages.topics_message, controller_call_messages.topics),
     ),
     ReplicationCall(
         method="Fetch",
