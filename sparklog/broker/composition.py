@@ -23,7 +23,7 @@ from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.own_peers import PeersAndSelf, Serve
+from sparklog.broker.peers import PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
@@ -31,9 +31,9 @@ from sparklog.broker.topics import Topics
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind
-from sparklog.cluster.isr_writing import IsrWriter
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.partition_states import IsrWriter
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.store import Store

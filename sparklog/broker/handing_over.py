@@ -16,7 +16,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from sparklog.broker.controller_calls import ask_controller
+from sparklog.broker.peers import ask_controller
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.peers import Peers
 

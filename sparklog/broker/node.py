@@ -41,13 +41,19 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.adoption import adopt, has_lost_changes, restore, restore_lost_configs
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.restoration import is_replaced, restore_topics
+from sparklog.broker.restoration import (
+    adopt,
+    has_lost_changes,
+    is_replaced,
+    restore,
+    restore_lost_configs,
+    restore_topics,
+)
 from sparklog.broker.services import Services
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store

@@ -5,23 +5,58 @@ that it has copies of, before it registers: their ids, configurations, partition
 (cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
 registered and have been compared.
 
-If the store has the recorded id and has lost no changes, a topic that it lacks was deleted.
+Adoption: what the log directories have and the cluster store does not. Unknown topics are never deleted.
+
+Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
+cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered:
+with others it cannot know whose records these are, or whether the topic was deleted while it was away. In that case the
+folders stay and a warning is logged.
+
+If this broker had the topic from the store, and the store has lost no changes since, the topic was deleted meanwhile.
+Its folders are renamed to `-stray`, as Apache Kafka does: a new topic of that name begins with empty logs. No start
+opens or deletes them. The same happens if the store has another topic of the name by now.
+
+An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
+If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
+administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has. A
+partition that cannot be opened is adopted with the others, and is served once its files are whole.
+
+A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
+they get the kept configuration back. So does a topic that has none at all in the store. Their leader epochs leap:
+clients trust no leader with an older epoch than one they have seen, and no log knows of an epoch without records. The
+epoch that a topic leaps to is kept beside its configuration, for the store may be lost again before a record has it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
-from sparklog.broker.adoption import leapt
-from sparklog.cluster.model import Topic
+from sparklog.base.errors import BadVersion, NoNode
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.internal_topics import overrides_of
+from sparklog.cluster.model import PartitionInfo, Topic
+from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.restored_topics import Restored, restore_topic
 from sparklog.cluster.store import Store
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, config_of, leap_below
+from sparklog.log.directory.topic_configs import (
+    LEAP,
+    UNLIMITED,
+    KeptAssignment,
+    KeptConfig,
+    Overrides,
+    config_of,
+    leap_below,
+)
+from sparklog.log.log import Log
 from sparklog.replica.messages import NO_LEADER
 
 NOT_SURE = -1
@@ -92,3 +127,208 @@ def _tell(name: str, outcome: Restored, partitions: int) -> None:
                 "topic %s is not restored: another topic has its name by now. Its folders stay, and are not served",
                 name,
             )
+
+
+logger = logging.getLogger(__name__)
+
+
+def adopt(
+    logs: LogManager,
+    topics: TopicStore,
+    config: BrokerConfig,
+    *,
+    others: Collection[int],
+    has_lost_changes: bool,
+    new_id: Callable[[], UUID],
+) -> None:
+    """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
+    known = set(topics.names())
+    if not has_lost_changes:
+        _set_deleted_stray(logs, topics, known, config.broker_id)
+    found: dict[str, dict[int, Log | None]] = {}
+    opened = {log.partition: log for log in logs}
+    for partition in sorted(logs.partitions):
+        name, number = partition
+        if name not in known:
+            found.setdefault(name, {})[number] = opened.get(partition)
+    for name, partitions in found.items():
+        if others:
+            logger.warning(
+                "%s: %d partitions are on disk, but not in the cluster store; they stay as they are, and are not "
+                "served: broker %s may know better", name, len(partitions), sorted(others)[0],
+            )  # fmt: skip
+            continue
+        count = max(partitions) + 1
+        topic_id = logs.find_topic_id(name)
+        if topic_id is None and not any(partitions.values()):
+            logger.error("%s: it is not adopted, as none of its %d partitions can be opened", name, len(partitions))
+            continue
+        overrides, source = _overrides_of(name, topic_id, logs, config)
+        logger.warning(
+            "adopting topic %s: its %d partitions are on disk, but not in the cluster store; its configuration is %s "
+            "(%s)",
+            name, len(partitions), source, _listed(overrides),
+        )  # fmt: skip
+        greatest = max((log.latest_epoch for log in partitions.values() if log), default=0)
+        latest = dict.fromkeys(range(count), greatest + LEAP)  # those that cannot be opened may have later epochs
+        latest |= {number: log.latest_epoch for number, log in partitions.items() if log}
+        epochs = (
+            leapt(logs, name, topic_id, latest)
+            if has_lost_changes
+            else {number: epoch + 1 for number, epoch in latest.items()}
+        )
+        infos = [_led_by(config.broker_id, epochs[number]) for number in range(count)]
+        topics.create(name, topic_id or new_id(), infos, overrides)
+        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[str], broker_id: int) -> None:
+    """Rename the folders of topics that this broker had from the store, and that are not in it any more.
+
+    So are those of a topic that is being deleted, except for this broker's replicas, which the controller has deleted.
+    known: the names of the store's topics. A folder without an id counts as that of the topic whose copy is beside it.
+    """
+    gone = {name: copy.topic_id for name, copy in logs.kept_topics.items() if copy.topic_id}
+    marked, replicas = set(topics.marked_deleted()), set()
+    for name in gone.keys() & known:
+        with suppress(NoNode):  # it was deleted right now
+            there = topics.load_assignment(name)
+            if there.topic_id == gone[name] and name not in marked:
+                del gone[name]
+            elif there.topic_id == gone[name]:
+                here = (number for number, each in enumerate(there.partitions) if broker_id in each.replicas)
+                replicas |= {TopicPartition(name, number) for number in here}
+    ids = {log.partition: log.topic_id for log in logs}
+    stray = [
+        name
+        for name in logs.partitions
+        if name.topic in gone and ids.get(name) in (None, gone[name.topic]) and name not in replicas
+    ]
+    if not stray:
+        return
+    logger.warning(
+        "topics were deleted while this broker was away: the folders of %s are renamed to -stray and not served; "
+        "remove them if nobody wants their records", ", ".join(map(str, sorted(stray))),
+    )  # fmt: skip
+    for error in logs.set_stray(stray).values():
+        logger.error("a stray partition keeps its folder: %s", error)
+
+
+def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: BrokerConfig) -> tuple[Overrides, str]:
+    if (kept := logs.find_kept_config(name, topic_id)) is not None:
+        return kept, "what was kept beside its folders"
+    if (own := overrides_of(name, config)) is not None:
+        return own, "that of the internal topic"
+    return UNLIMITED, "not known, so all its records stay until you say otherwise"
+
+
+def _led_by(broker_id: int, leader_epoch: int) -> PartitionInfo:
+    return PartitionInfo(
+        leader=broker_id,
+        leader_epoch=leader_epoch,
+        replicas=(broker_id,),
+        in_sync_replicas=(broker_id,),
+    )
+
+
+def has_lost_changes(
+    logs: LogManager, topics: TopicStore, store: Store, others: Collection[int], *, is_replaced: bool
+) -> bool:
+    """Return whether the store is behind the newest change of it that these log directories have noted. Blocks.
+
+    is_replaced: another broker created it to replace a lost store, so the numbers of changes cannot be compared.
+
+    The store may also be an older copy that another store had replaced meanwhile: then a log has batches of a leader
+    epoch that the store has not reached. This is checked only if no other broker is registered: another broker would
+    have been elected by a newer store.
+    """
+    if not is_replaced and (newest_change := store.newest_change()) < logs.seen_change:
+        why = f"the cluster store has lost changes: its newest is number {newest_change}, but number "
+        why += f"{logs.seen_change} has been seen"
+    elif not others and (ahead := _ahead(logs, topics, store)):
+        why = f"the cluster store is an older one: {ahead[0]} and {len(ahead) - 1} other partitions have records of "
+        why += "leader epochs that it has not come to"
+    else:
+        return False
+    logger.error("%s; topics that it knows get back the configuration that was kept beside their folders", why)
+    return True
+
+
+def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPartition]:
+    """Return the partitions with records of a later leader epoch than the store's, for topics with the same id."""
+    ids = {name: topics.load_assignment(name).topic_id for name in topics.names()}
+    latest = {
+        log.partition: max(log.latest_epoch, logs.leapt_to(log.partition.topic, log.topic_id))
+        for log in logs
+        if log.partition.topic in ids and log.topic_id == ids[log.partition.topic]
+    }
+    return [name for name, state in read_states(store, latest).items() if latest[name] > state.leader_epoch]
+
+
+def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
+    """Restore configurations and raise leader epochs in a store that has lost changes. Blocks.
+
+    The assignments may be outdated: no broker deletes a replica because of them any more (apis/update_metadata.py).
+    """
+    for name in topics.names():
+        topics.set_unsure(name)
+        kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
+        if kept is not None and kept != (stored := topics.load_overrides(name)):
+            logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
+            topics.change_overrides(name, partial(_take, kept))
+            logs.update_config(name, config_of(name, kept, config.topic_defaults))
+    _leap(logs, store)
+
+
+def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerConfig) -> None:
+    """Restore the configurations that are missing in the store, for topics with folders here. Blocks."""
+    here = {partition.topic for partition in logs.partitions}
+    for name in topics.unconfigured():
+        if name not in here:
+            continue  # a broker with its folders may have a copy
+        overrides, source = _overrides_of(name, topics.load_assignment(name).topic_id, logs, config)
+        logger.error(
+            "topic %s: its configuration is missing in the cluster store; it becomes %s (%s)",
+            name, source, _listed(overrides),
+        )  # fmt: skip
+        topics.restore_overrides(name, overrides)
+        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _listed(overrides: Overrides) -> str:
+    return ", ".join(f"{key}={value}" for key, value in overrides.items())
+
+
+def _take(kept: Overrides, _: Overrides) -> Overrides:
+    return kept
+
+
+def _leap(logs: LogManager, store: Store) -> None:
+    states = read_states(store, [log.partition for log in logs])
+    latest: dict[tuple[str, UUID | None], dict[int, int]] = {}
+    for log in logs:
+        if log.partition in states:
+            of_topic = latest.setdefault((log.partition.topic, log.topic_id), {})
+            of_topic[log.partition.partition] = max(log.latest_epoch, states[log.partition].leader_epoch)
+    for (topic, topic_id), epochs in latest.items():
+        for number, epoch in leapt(logs, topic, topic_id, epochs).items():
+            _raise_epoch(store, TopicPartition(topic, number), epoch)
+
+
+def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
+    """Raise a partition's leader epoch in the store, also while a controller or a leader changes its state."""
+    for state in iter(lambda: read_states(store, [name]).get(name), None):
+        if state.leader_epoch >= epoch:
+            return
+        with suppress(BadVersion):
+            raised = dataclasses.replace(state, leader_epoch=epoch)
+            store.set(state_path(*name), encode_state(raised), state.version)
+            return
+
+
+def leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:
+    """Return epochs that no client has seen, given each partition's latest; they are kept before anybody uses them."""
+    before = logs.leapt_to(topic, topic_id)
+    found = {number: max(epoch, before) + LEAP for number, epoch in latest.items()}
+    logs.note_leap(topic, topic_id, max(found.values()))
+    return found

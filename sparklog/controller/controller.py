@@ -28,8 +28,7 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import SessionState, Store
 from sparklog.controller.active import ActiveController
-from sparklog.controller.figures import ClusterFigures
-from sparklog.controller.figures import count as count_cluster
+from sparklog.controller.context import ClusterFigures, count_figures
 from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.outbox import Request
 from sparklog.controller.watching import StoreEvent
@@ -116,7 +115,7 @@ class Controller:
     def figures(self) -> ClusterFigures | None:
         """Figures of the cluster; None if this controller is not active. May be read on any thread."""
         active = self._active
-        return count_cluster(active.dependencies.context) if active else None
+        return count_figures(active.dependencies.context) if active else None
 
     # Start and stop, by the broker
 

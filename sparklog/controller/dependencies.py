@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparklog.base.config import BrokerConfig
+from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.history import Note
+from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.topics import TopicStore
 from sparklog.controller.channels import Channels
 from sparklog.controller.context import ControllerContext
@@ -36,3 +39,16 @@ class ControllerDependencies:
     """Records the decisions."""
     slices: Slices = field(default_factory=Slices)
     """A request may name thousands of partitions: they are decided on in slices."""
+
+
+async def publish_broker_epochs(dependencies: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
+    """Publish the epochs of these brokers, except those shutting down: their replicas may be in sync.
+
+    Leaders check the epochs (`cluster/broker_epochs.py`). A leader that added a broker that is shutting down to an ISR
+    again would not notice its end in time.
+    """
+    shutting_down = dependencies.context.shutting_down
+    epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}
+    published = await dependencies.store.read(read_broker_epochs)
+    if epochs != published.epochs:
+        await dependencies.store.multi([published.write(epochs)])

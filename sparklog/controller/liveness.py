@@ -23,8 +23,7 @@ from sparklog.cluster.history import Kind
 from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
 from sparklog.controller.context import PartitionAndReplica
-from sparklog.controller.dependencies import ControllerDependencies
-from sparklog.controller.epoch_publication import publish_broker_epochs
+from sparklog.controller.dependencies import ControllerDependencies, publish_broker_epochs
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import REPLICA_MOVES, PartitionState, ReplicaState

@@ -29,8 +29,7 @@ from sparklog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RejoinTimer, RevocationTimer, SessionTimer, SyncTimer
 from sparklog.group.consumer_member import ConsumerMember, MemberState, flatten
 from sparklog.group.group import Work

@@ -37,7 +37,7 @@ from sparklog.group.consumer_member import (
     IdPartition,
     from_target_value,
 )
-from sparklog.group.group import CONSUMER, TopicsView
+from sparklog.group.group import CONSUMER, TopicsView, Work
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
@@ -47,6 +47,7 @@ from sparklog.offsets_topic.records import (
     CoordinatorRecord,
     CurrentKey,
     CurrentValue,
+    Key,
     OffsetValue,
     RegexKey,
     RegexValue,
@@ -54,6 +55,7 @@ from sparklog.offsets_topic.records import (
     TargetEpochValue,
     TargetKey,
     TargetValue,
+    Value,
 )
 
 FIRST_EPOCH = 1
@@ -332,3 +334,26 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
 def _all(member: ConsumerMember) -> Iterator[IdPartition]:
     yield from member.assigned
     yield from member.revoking
+
+
+class GroupEdit:
+    """A group being edited. `group` is the original until the first record, then a copy with all records replayed.
+
+    A decision about a group of the new protocol has several steps, each of which builds on the one before: a member's
+    new subscription leads to a new epoch, the epoch to a new target, the target to a new assignment. A step writes its
+    records here. They go to the draft, and are replayed into a copy of the group by the same `replay` that later
+    changes the group itself.
+    """
+
+    def __init__(self, group: ConsumerGroup, draft: Work) -> None:
+        self.base = group
+        self.group = group
+        self.draft = draft
+
+    def write(self, key: Key, value: Value | None = None) -> None:
+        """Add a record; without a value, a tombstone."""
+        if self.group is self.base:
+            self.group = self.base.copy()
+        record = CoordinatorRecord(key, value)
+        self.draft.records.append(record)
+        self.group.replay(record)

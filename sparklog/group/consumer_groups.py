@@ -15,8 +15,7 @@ from sparklog.base.errors import GroupIdNotFound, InvalidGroupId
 from sparklog.base.ids import encode_id
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.classic_members import ClassicMembers
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup, ConsumerKey
+from sparklog.group.consumer_group import ConsumerGroup, ConsumerKey, GroupEdit
 from sparklog.group.consumer_heartbeat import (
     AssignTimer,
     ConsumerHeartbeats,

@@ -46,19 +46,18 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.group.assignors import ASSIGNORS, GroupSpec
 from sparklog.group.assignors.spec import MemberSpec
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
     IdPartition,
     MemberState,
+    Reconciliation,
     flatten,
     to_target_value,
 )
 from sparklog.group.group import MOST_METADATA, TopicsView
-from sparklog.group.reconciliation import Reconciliation
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.group.topic_pattern import UNMATCHED, Matches, compile_pattern
 from sparklog.offsets_topic.records import (

@@ -34,8 +34,7 @@ from sparklog.base.consumer_protocol import (
 from sparklog.base.errors import GroupIdNotFound, RebalanceInProgress
 from sparklog.base.ids import TopicPartition
 from sparklog.group.classic_group import ClassicGroup, ClassicMember
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, timers_of
 from sparklog.group.consumer_member import ConsumerMember, group_by_topic, to_target_value
 from sparklog.group.group import Work

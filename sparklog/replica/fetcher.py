@@ -48,10 +48,10 @@ from sparklog.log.log import Log
 from sparklog.records.batch import check_batch
 from sparklog.replica.divergence import where_to_cut
 from sparklog.replica.fetch_requests import FetchRequests
-from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
 from sparklog.replica.segment_sync import Ask, SegmentSync
+from sparklog.replica.state_changes import FetchState
 from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 50

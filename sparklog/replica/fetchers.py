@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.fetcher import FetcherContext, Followed, LeaderFetcher
-from sparklog.replica.following import FetchState
 from sparklog.replica.segment_sync import SegmentSync
+from sparklog.replica.state_changes import FetchState
 
 Key = tuple[int, int]
 """A leader's broker id, and the number of one of its fetchers."""

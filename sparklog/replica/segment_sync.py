@@ -39,7 +39,6 @@ from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import SnapshotId
 from sparklog.log.replacement.replace import StagedSegment
 from sparklog.replica.differences import Difference, compare
-from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import (
     NO_GENERATION,
@@ -49,6 +48,7 @@ from sparklog.replica.messages import (
     ReadReplicaFile,
     SnapshotFile,
 )
+from sparklog.replica.state_changes import FetchState
 from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 100

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 from uuid import UUID
 
 from sparklog.base.clock import Clock, SystemClock
@@ -34,7 +35,6 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, Overrides, config_of, leap_below
 from sparklog.log.log import Log
-from sparklog.replica.following import Fetchers, FetchState
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
 from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.messages import (
@@ -51,6 +51,28 @@ from sparklog.replica.messages import (
 )
 from sparklog.replica.partition import NO_EPOCH
 from sparklog.runtime.serial_executor import SerialExecutor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchState:
+    """The leader that a partition is copied from."""
+
+    leader: int
+    leader_epoch: int
+    topic_id: UUID
+
+
+class Fetchers(Protocol):
+    """Copies the logs of partitions that this broker follows. Used on the event loop."""
+
+    def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
+        """Copy these partitions from their log ends on; replaces their earlier states."""
+        ...
+
+    async def unfollow(self, names: Iterable[TopicPartition]) -> None:
+        """Stop copying these partitions. On return, no task or thread works on their logs any more."""
+        ...
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,17 +1,21 @@
-"""Fields that have different names in message and value, for calls that a broker forwards to the controller.
+"""Fields that have different names in message and value, for calls to the controller and from it.
 
-Clients send these calls to any broker, and the broker to the controller; both use the messages of admin.proto.
+Reassignments and elections: clients send these calls to any broker, and the broker to the controller; both use the
+messages of admin.proto. UpdateMetadata: the partitions of its topics use LeaderAndIsr's message without the fields that
+only replicas need.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sparklog.base.message_mapping import read_error, read_partitions, to_message
+from sparklog.base.message_mapping import read_error, read_partitions, to_message, to_value
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+from sparklog.cluster.model import PartitionInfo
 from sparklog.server.grpc_errors import error_message
-from sparklog.v1 import admin_pb2
+from sparklog.v1 import admin_pb2, replication_pb2
 
 NOBODY = -1
 Fields = dict[str, Any]
@@ -71,3 +75,43 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
         "errors": {name: read_error(part) for name, part in parts},
         "leaders": {name: part.leader for name, part in parts if part.leader != NOBODY},
     }
+
+
+def topics_message(request: UpdateMetadata) -> dict[str, Any]:
+    return {"topics": [_topic_message(topic) for topic in request.topics]}
+
+
+def topics(message: Any) -> dict[str, Any]:
+    return {"topics": tuple(_topic(topic) for topic in message.topics)}
+
+
+def _topic_message(topic: TopicState) -> replication_pb2.TopicState:
+    message: replication_pb2.TopicState = to_message(
+        topic,
+        replication_pb2.TopicState,
+        partitions=[_partition_message(*each) for each in enumerate(topic.partitions)],
+    )
+    return message
+
+
+def _partition_message(number: int, part: PartitionInfo) -> replication_pb2.PartitionState:
+    return replication_pb2.PartitionState(
+        partition=number,
+        leader=part.leader,
+        leader_epoch=part.leader_epoch,
+        isr=part.in_sync_replicas,
+        replicas=part.replicas,
+        adding=part.adding,
+        removing=part.removing,
+        partition_epoch=part.partition_epoch,
+    )
+
+
+def _topic(message: Any) -> TopicState:
+    state: TopicState = to_value(message, TopicState, partitions=tuple(_partition(part) for part in message.partitions))
+    return state
+
+
+def _partition(message: Any) -> PartitionInfo:
+    info: PartitionInfo = to_value(message, PartitionInfo, in_sync_replicas=tuple(message.isr))
+    return info

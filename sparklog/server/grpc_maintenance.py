@@ -1,6 +1,10 @@
 """The service `Maintenance`: describes, reads and replaces logs a segment at a time, for maintenance jobs.
 
 When the broker stops, streams end with UNAVAILABLE: a segment read after the current piece, an upload at once.
+
+An InstallSnapshot call is a stream. The first message holds the parameters, and every message holds bytes.
+
+Each message is answered once its bytes have been written. The last answer confirms that the snapshot is in place.
 """
 
 from __future__ import annotations
@@ -16,13 +20,20 @@ from sparklog.base.config_keys import render
 from sparklog.base.errors import BrokerNotAvailable, InvalidRequest, KafkaError
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.base.topic_config import TOPIC_KEYS
-from sparklog.broker.apis import describe_log, note_job_run, read_segment, replace_segments, set_cleaned_offset
+from sparklog.broker.apis import (
+    describe_log,
+    install_snapshot,
+    note_job_run,
+    read_segment,
+    replace_segments,
+    set_cleaned_offset,
+)
 from sparklog.broker.apis.describe_log import DescribeLogResponse
+from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.broker.node import Broker
 from sparklog.log.description import LogDescription
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import by_names, parse
-from sparklog.server.snapshot_stream import serve_snapshot
 from sparklog.v1 import maintenance_pb2
 
 
@@ -137,3 +148,43 @@ def _described(response: DescribeLogResponse) -> bytes:
             *(maintenance_pb2.DescribeLogResponse(partitions=[part]).SerializeToString() for part in parts),
         ]
     )
+
+
+async def serve_snapshot(broker: Broker, context: Any) -> None:
+    """Serve one call. Raises KafkaError if it is refused, possibly before its end."""
+    first = await _read(context)
+    if first is None:
+        raise InvalidRequest("a snapshot without a first message")
+    wanted = to_value(first, InstallSnapshotRequest, chunks=_chunks(broker, context, first))
+    response = await broker.serve(install_snapshot.API, wanted)
+    await _answer(context, response.size_bytes)
+
+
+async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
+    """Yield the bytes of each message.
+
+    Raises InvalidRequest if the stream ends before the message with the total size: an aborted call looks like a
+    completed one otherwise. Raises BrokerNotAvailable if the broker stops.
+    """
+    message, received_bytes, is_last = first, 0, False
+    while message is not None:
+        if broker.is_stopping:
+            raise BrokerNotAvailable(STOPPING)
+        if message.data:
+            received_bytes += len(message.data)
+            yield message.data
+        is_last = message.HasField("size_bytes") and message.size_bytes == received_bytes
+        await _answer(context, received_bytes)
+        message = await _read(context)
+    if not is_last:
+        raise InvalidRequest(f"the snapshot broke off after {received_bytes} bytes")
+
+
+async def _answer(context: Any, size_bytes: int) -> None:
+    await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=size_bytes).SerializeToString())
+
+
+async def _read(context: Any) -> Any:
+    """Return the next message, or None at the end of the stream."""
+    data = await context.read()
+    return None if data is grpc.aio.EOF else parse(maintenance_pb2.InstallSnapshotRequest, data)

@@ -33,7 +33,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import controller_call_messages, fetch_messages, grpc_service, topic_state_messages
+from sparklog.server import controller_call_messages, fetch_messages, grpc_service
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
@@ -113,7 +113,7 @@ CALLS = (
         "UpdateMetadata",
         UpdateMetadata,
         UpdateMetadataResponse,
-        Differing(topic_state_messages.topics_message, topic_state_messages.topics),
+        Differing(controller_call_messages.topics_message, controller_call_messages.topics),
     ),
     ReplicationCall(
         method="Fetch",

@@ -13,8 +13,8 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NetworkException, NotController, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from sparklog.broker.controller_calls import LEAST_TIMEOUT_MS, ask_controller
 from sparklog.broker.handing_over import hand_over
+from sparklog.broker.peers import LEAST_TIMEOUT_MS, ask_controller
 from sparklog.testing.sim.clock import LoopClock
 from sparklog.testing.sim.loop import SimLoop
 

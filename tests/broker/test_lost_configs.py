@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.errors import InvalidConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.broker import adoption
+from sparklog.broker import restoration
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
@@ -477,6 +477,6 @@ async def test_a_leader_epoch_leaps_though_the_state_is_changed_meanwhile() -> N
                 store.set(path, store.get(path).data.replace(b'"isr":[1]', b'"isr":[1,2]'))
             return super().set(path, data, version)
 
-    adoption._raise_epoch(Racing(tree), T0, 100)
+    restoration._raise_epoch(Racing(tree), T0, 100)
     found = json.loads(store.get(path).data)
     assert (found["leader_epoch"], found["isr"]) == (100, [1, 2])

@@ -12,9 +12,8 @@ import pytest
 from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
-from sparklog.cluster.isr_writing import IsrWriter
 from sparklog.cluster.memory import MemoryStore, MemoryTree
-from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, read_states, write_states
+from sparklog.cluster.partition_states import ISR_CHANGES, IsrWriter, Leadership, read_states, write_states
 from sparklog.cluster.store import Operation, ensure_path
 from sparklog.replica.messages import AlterIsr, IsrAltered
 

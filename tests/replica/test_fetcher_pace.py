@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.following import FetchState
+from sparklog.replica.state_changes import FetchState
 from sparklog.testing.memory_fs import MemoryFs
 from support.replicas.replicating_brokers import NAME, TOPIC_ID, World, run, three, until
 

@@ -10,11 +10,11 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from sparklog.broker import adoption, node, restoration
+from sparklog.broker import node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
-from sparklog.cluster import isr_writing, partition_states, restored_topics
+from sparklog.cluster import partition_states, restored_topics
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.restored_topics import Restored
 from sparklog.cluster.store import ANY_VERSION, Store
@@ -23,8 +23,7 @@ from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.classic_group import ClassicGroup
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import JOIN_EPOCH, ConsumerMember
 from sparklog.group.group import Work
@@ -216,7 +215,7 @@ def a_stale_leader_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered]:
         return [alter_isr(store, change) for change in changes]
 
-    monkeypatch.setattr(isr_writing, "alter_isrs", alter_isrs)
+    monkeypatch.setattr(partition_states, "alter_isrs", alter_isrs)
 
 
 def records_are_committed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +325,7 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         return restore_topic(store, topics, name, dataclasses.replace(copy, overrides={}), **keys)
 
     monkeypatch.setattr(restoration, "restore_topic", restore)
-    monkeypatch.setattr(adoption, "_overrides_of", lambda *_: ({}, "default"))
+    monkeypatch.setattr(restoration, "_overrides_of", lambda *_: ({}, "default"))
 
 
 def any_number_of_numbered_batches_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +359,7 @@ def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -
 def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker alone does not ask whether it has had a topic from the store, and so the topic was deleted."""
     monkeypatch.setattr(
-        node, "adopt", lambda *given, **named: adoption.adopt(*given, **{**named, "has_lost_changes": True})
+        node, "adopt", lambda *given, **named: restoration.adopt(*given, **{**named, "has_lost_changes": True})
     )
 
 

@@ -46,7 +46,6 @@ from sparklog.broker.apis import (
     sasl,
     segment_files,
     set_cleaned_offset,
-    stop_replica,
     update_metadata,
     user_scram_credentials,
 )
@@ -115,8 +114,8 @@ APIS: tuple[Api[Any, Any], ...] = (
 )
 
 PEER_APIS: dict[type, Api[Any, Any]] = {
-    LeaderAndIsr: leader_and_isr.API,
-    StopReplica: stop_replica.API,
+    LeaderAndIsr: leader_and_isr.LEADER_AND_ISR,
+    StopReplica: leader_and_isr.STOP_REPLICA,
     UpdateMetadata: update_metadata.API,
     ReplicaFetch: replica_fetch.API,
     DescribeFiles: segment_files.DESCRIBE_FILES,

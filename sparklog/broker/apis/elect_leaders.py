@@ -22,7 +22,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import MAX_TOPIC_LENGTH, TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.controller_calls import ask_controller
+from sparklog.broker.peers import ask_controller
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.peers import Peers
 from sparklog.controller.controller import Controller

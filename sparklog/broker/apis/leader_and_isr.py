@@ -1,4 +1,6 @@
-"""LeaderAndIsr: receive this broker's partitions and their leaders (controller to broker).
+"""LeaderAndIsr and StopReplica: the controller's requests on this broker's replicas.
+
+LeaderAndIsr: receive this broker's partitions and their leaders.
 
 - The whole request is refused with STALE_CONTROLLER_EPOCH if the controller has been deposed, and with
   STALE_BROKER_EPOCH if it was meant for this broker before its restart.
@@ -7,17 +9,36 @@
 - Requests are handled one at a time; logs are opened in a thread. Once the answer has come, the partitions are led, or
   their leaders followed.
 - A repeated request changes nothing, so a controller that has received no answer repeats it.
+
+StopReplica: stop following or leading partitions.
+
+- The whole request is refused as in LeaderAndIsr. A partition gets FENCED_LEADER_EPOCH if a newer leader epoch is
+  known, unless its topic is being deleted.
+- With deletion, the log is gone once the answer has come; its files are deleted after file.delete.delay.ms. A partition
+  that is not here is no error. Without deletion, the log stays and jobs can read it.
+- Requests that wait for the partition are answered at once: NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse
+from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, StopReplica, StopReplicaResponse
 from sparklog.replica.state_changes import StateChanges
 
 
-async def handle(request: LeaderAndIsr, *, state_changes: StateChanges) -> LeaderAndIsrResponse:
+async def become(request: LeaderAndIsr, *, state_changes: StateChanges) -> LeaderAndIsrResponse:
     return await state_changes.become(request)
 
 
-API = Api(name="LeaderAndIsr", handle=handle)
+async def stop(request: StopReplica, *, state_changes: StateChanges) -> StopReplicaResponse:
+    return await state_changes.stop(request)
+
+
+LEADER_AND_ISR = Api(
+    name="LeaderAndIsr",
+    summary="receive this broker's partitions and their leaders (controller to broker)",
+    handle=become,
+)
+STOP_REPLICA = Api(
+    name="StopReplica", summary="stop following or leading partitions (controller to broker)", handle=stop
+)

@@ -26,7 +26,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.controller_calls import ask_controller
+from sparklog.broker.peers import ask_controller
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.peers import Peers

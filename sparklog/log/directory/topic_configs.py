@@ -12,7 +12,7 @@ The cluster store holds a topic's valid configuration and assignment; this file 
 - `store_id` names the store: one with another id has replaced it (cluster/identity.py).
 - `leader_epoch` of a partition is that in which its replicas were learned. Each change of them begins a new leader
   epoch, so the copy with the greater epoch is newer.
-- `leader_epoch` of a topic is there once its epochs have leapt (broker/adoption.py), on whichever broker: clients may
+- `leader_epoch` of a topic is there once its epochs have leapt (broker/restoration.py), on any broker: clients may
   know it, though no record has it.
 """
 

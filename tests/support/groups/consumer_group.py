@@ -9,8 +9,7 @@ from uuid import UUID, uuid5
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidRegularExpression, UnknownTopicId
 from sparklog.base.ids import TopicPartition
-from sparklog.group.consumer_edit import GroupEdit
-from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse

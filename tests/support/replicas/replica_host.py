@@ -12,16 +12,17 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import NodeExists
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.apis import delete_records, produce
 from sparklog.broker.metrics import Metrics
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.brokers import BROKER_IDS
 from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, alter_isr, decode_state, encode_state
 from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import state_path
 from sparklog.log.directory.manager import LogManager
-from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
     AlterIsr,
@@ -33,7 +34,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.replica.state_changes import StateChanges
+from sparklog.replica.state_changes import FetchState, StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.testing.memory_fs import MemoryFs
@@ -100,7 +101,7 @@ class Host:
             waiting=self.waiting,
             metrics=Metrics(()),
             follower_fetches=SimpleNamespace(waiting=Purgatory()),
-            metadata=None,
+            metadata=MetadataCache(TopicConfig()),
             slices=Slices(),
             topics=None,
         )

@@ -30,7 +30,7 @@ LIBRARIES = {
     "client/diagnosis.py": "context.check_hostname context.verify_mode",
     "client/loop_thread.py": "task._log_destroy_pending",
     "docs/commands.py": "context.terminal_width",
-    "group/topic_pattern.py": "_OPTIONS.log_errors _OPTIONS.max_mem",
+    "group/topic_pattern.py": "_OPTIONS.log_errors _OPTIONS.max_mem _OPTIONS.never_capture",
     "jobs/session.py": (
         "SparkContext._active_spark_context SparkContext._gateway SparkContext._jvm SparkSession._instantiatedSession"
     ),
@@ -48,7 +48,6 @@ LIBRARIES = {
 """Objects of libraries, which are set up in this way."""
 
 TO_MOVE = {
-    "broker/composition.py": "replicas.broker_epoch",
     "broker/node.py": "figures.refused",
     "controller/active.py": "context.broker_overrides",
     "controller/changes.py": "context.broker_overrides context.overrides",
@@ -69,7 +68,7 @@ TO_MOVE = {
     "server/kafka/apis/api_versions.py": "call.session.client_software",
     "server/kafka/apis/sasl.py": "call.session.is_over call.session.opaque session.opaque",
     "server/kafka/connection.py": "self.figures.expired",
-    "server/kafka/listener.py": "connection.channel self._figures.accepted self._figures.open self._figures.refused",
+    "server/kafka/listener.py": "self._figures.accepted self._figures.open self._figures.refused",
     "server/kafka/sasl.py": (
         "session.admit session.authentication session.is_over session.max_request_bytes session.principal"
     ),

@@ -25,8 +25,8 @@ from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFet
 from sparklog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, Key
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka import packing
-from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.responses import current_leader, node_endpoints
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 

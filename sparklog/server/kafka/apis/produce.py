@@ -39,8 +39,8 @@ from sparklog.records.batch import (
     size_and_magic,
 )
 from sparklog.server.kafka import packing
-from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
+from sparklog.server.kafka.responses import current_leader, node_endpoints
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 
