@@ -51,10 +51,12 @@ async def handle(
     if request.is_for_controller:
         return await _elect(controller, request)
     deadline_ms = clock.monotonic_ms() + request.timeout_ms
-    impossible = [name for name in request.partitions or () if len(name.topic) > MAX_TOPIC_LENGTH]
+    topics = {topic for topic, _ in request.partitions or ()}
+    too_long = {topic for topic in topics if len(topic) > MAX_TOPIC_LENGTH}
+    impossible = [name for name in request.partitions or () if name.topic in too_long] if too_long else []
     wanted = request.partitions
     if wanted and impossible:
-        wanted = [name for name in wanted if len(name.topic) <= MAX_TOPIC_LENGTH]
+        wanted = [name for name in wanted if name.topic not in too_long]
     response: ElectLeadersResponse = await ask_controller(
         dataclasses.replace(request, partitions=wanted, is_for_controller=True),
         clock=clock,
@@ -81,10 +83,14 @@ async def _elect(controller: Controller, request: ElectLeadersRequest) -> ElectL
     )
     if request.partitions is None:
         elected = {name: each for name, each in elected.items() if not isinstance(each, ElectionNotNeeded)}
-    return ElectLeadersResponse(
-        errors={name: each if isinstance(each, KafkaError) else None for name, each in elected.items()},
-        leaders={name: each for name, each in elected.items() if not isinstance(each, KafkaError)},
-    )
+    errors: dict[TopicPartition, KafkaError | None] = {}
+    leaders: dict[TopicPartition, int] = {}
+    for name, each in elected.items():
+        if isinstance(each, KafkaError):
+            errors[name] = each
+        else:
+            errors[name], leaders[name] = None, each
+    return ElectLeadersResponse(errors=errors, leaders=leaders)
 
 
 def _unseen(metadata: MetadataCache, leaders: Mapping[TopicPartition, int]) -> list[TopicPartition]:
