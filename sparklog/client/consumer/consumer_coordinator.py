@@ -70,7 +70,7 @@ class ConsumerCoordinator:
     def subscribe(self, selection: TopicSelection, listener: Any) -> None:
         """Have the next `poll` subscribe."""
         self._wanted = selection, listener
-        self._assignment.assign_by_group(True)
+        self._assignment.set_from_group(True)
 
     def touch(self) -> None:
         """Note that the user has polled."""
@@ -145,7 +145,7 @@ class ConsumerCoordinator:
             self._polling = False
             self.touch()
         self._wanted = None
-        self._assignment.assign_by_group(False)
+        self._assignment.set_from_group(False)
 
     async def stop(self) -> None:
         """Stop everything without leaving the group."""

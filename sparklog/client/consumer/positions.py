@@ -96,5 +96,5 @@ class Positions:
     def _set_paused(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
         with self._assignment.lock:
             for state in self._assignment.chosen(partitions):
-                state.pause(paused=paused)
+                state.set_paused(paused=paused)
         self._wake()

@@ -150,8 +150,8 @@ class TopicPartitionState:
         error, self.error = self.error, None
         return error
 
-    def pause(self, *, paused: bool) -> None:
-        """Return no records until the pause is undone."""
+    def set_paused(self, *, paused: bool) -> None:
+        """Set whether `poll` returns no records of the partition."""
         self.paused = paused
 
     def read_from(self, broker_id: int, until_ms: int) -> None:
@@ -246,7 +246,7 @@ class SubscriptionState:
     def __len__(self) -> int:
         return len(self._states)
 
-    def assign_by_group(self, from_group: bool) -> None:
+    def set_from_group(self, from_group: bool) -> None:
         """Set whether a group assigns the partitions."""
         self.from_group = from_group
 
