@@ -60,7 +60,7 @@ class Services:
     controller: Controller
     history: ClusterHistory
     slices: Slices
-    """Long work is cut into slices, so that other requests get their turn."""
+    """Long work is cut into slices, between which other requests are served."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
     handlers: Handlers = field(init=False)

@@ -155,9 +155,9 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
-        lives = _check_lives(store, change)
+        checks = _check_epochs(store, change)
         try:
-            store.multi((*lives, write))
+            store.multi((*checks, write))
         except BadVersion:
             node = store.get(write.path)
             found = decode_state(node.data, node.version)
@@ -190,8 +190,8 @@ def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[IsrAl
     if len(changes) == 1:
         return [_alter_alone(store, changes[0])]
     try:
-        lives = dict.fromkeys(check for change in changes for check in _check_lives(store, change))
-        store.multi((*lives, *map(_set_isr, changes)))
+        checks = dict.fromkeys(check for change in changes for check in _check_epochs(store, change))
+        store.multi((*checks, *map(_set_isr, changes)))
         _notify(store, *(change.name for change in changes))
     except (BadVersion, NoNode, InvalidUpdateVersion):  # one of them fails: write the others alone
         return [_alter_alone(store, change) for change in changes]
@@ -217,16 +217,16 @@ def _set_isr(change: AlterIsr) -> Set:
     return Set(state_path(*change.name), encode_state(state), change.partition_epoch)
 
 
-def _check_lives(store: Store, change: AlterIsr) -> tuple[Check, ...]:
+def _check_epochs(store: Store, change: AlterIsr) -> tuple[Check, ...]:
     """Return the checks to make with the write. Broker epochs matter only if a broker joins the ISR."""
     if not change.joining:
         return ()
-    lives = read_broker_epochs(store)
+    published = read_broker_epochs(store)
     for broker_id, epoch in change.joining.items():
-        found = lives.epochs.get(broker_id)
+        found = published.epochs.get(broker_id)
         if found != epoch:
             raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
-    return (lives.unchanged,)
+    return (published.unchanged,)
 
 
 def _notify(store: Store, *names: TopicPartition) -> None:

@@ -45,13 +45,15 @@ class Liveness:
     async def look(self) -> None:
         """Read the live brokers. A broker with another epoch than the last controller knew has failed and restarted."""
         dependencies = self._dependencies
-        lives = await dependencies.store.read(read_broker_epochs)
+        published = await dependencies.store.read(read_broker_epochs)
         found = await dependencies.store.read(read_brokers, dependencies.watching)
-        known = {each for each, broker in found.items() if lives.epochs.get(each) == broker.epoch}
+        known = {each for each, broker in found.items() if published.epochs.get(each) == broker.epoch}
         for broker_id in sorted(known):
             self._open(found[broker_id])
         self._came = {each: broker for each, broker in found.items() if each not in known}
-        self._note_lives(self._came, lives.epochs.keys() - found.keys(), lives.epochs.keys() & self._came.keys())
+        self._note_epochs(
+            self._came, published.epochs.keys() - found.keys(), published.epochs.keys() & self._came.keys()
+        )
         await publish_broker_epochs(dependencies, self._context.brokers)
 
     async def begin(self) -> None:
@@ -81,7 +83,7 @@ class Liveness:
         if not (dead or came):
             return
         logger.info("brokers came: %s, gone: %s, restarted: %s", came, dead, again)
-        self._note_lives({each: live[each] for each in came}, dead, again)
+        self._note_epochs({each: live[each] for each in came}, dead, again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
         await publish_broker_epochs(dependencies, context.brokers)
@@ -94,7 +96,7 @@ class Liveness:
         for operation in self._operations if came else ():
             await operation.brokers_came(came)
 
-    def _note_lives(self, came: Mapping[int, BrokerInfo], gone: Iterable[int], restarted: Collection[int]) -> None:
+    def _note_epochs(self, came: Mapping[int, BrokerInfo], gone: Iterable[int], restarted: Collection[int]) -> None:
         for each in sorted(gone):
             self._dependencies.note(Kind.BROKER_DOWN, broker=each)
         for each in sorted(came):

@@ -411,7 +411,7 @@ class GroupCoordinator:
 
         async def remove_some(group_ids: Sequence[str]) -> None:
             while True:
-                await self._slices.give_way()  # the partitions of the offsets topic take turns
+                await self._slices.give_way()  # the partitions of the offsets topic expire one by one
                 decision = decide(runtime.shard, group_ids)
                 await runtime.do(decision)
                 if len(decision.records) < MOST_REMOVED:
@@ -443,7 +443,7 @@ class GroupCoordinator:
             groups.extend(shard.list(request, some).groups)
 
         if sum(len(shard.groups) for shard in shards) > PART:
-            await self._slices.give_way()  # others that list all groups have their turn, too
+            await self._slices.give_way()  # others that list all groups are served, too
         await self._slices.each(parts, list_some)
         is_loading = any(led.runtime is None and led.failed is None for led in self._led.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None

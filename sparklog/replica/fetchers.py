@@ -88,7 +88,7 @@ class ReplicaFetchers:
             ask=context.ask,
             config=context.config,
             throttle=context.throttle,
-            turn=self._syncing.setdefault(key, asyncio.Semaphore(1)),
+            semaphore=self._syncing.setdefault(key, asyncio.Semaphore(1)),
         )
 
     def _end_idle(self) -> None:

@@ -87,15 +87,15 @@ class SegmentSync:
         ask: Ask,
         config: BrokerConfig,
         throttle: Throttle,
-        turn: asyncio.Semaphore,
+        semaphore: asyncio.Semaphore,
     ) -> None:
-        """turn: limits how many partitions are synced from this leader at a time."""
+        """semaphore: limits how many partitions are synced from this leader at a time."""
         self._name = name
         self._state = state
         self._ask = ask
         self._config = config
         self._throttle = throttle
-        self._turn = turn
+        self._semaphore = semaphore
         self._told = NO_GENERATION
         self._leader_closed_to = -1
         self._own_to = -1  # the log end offset at this leader's first response
@@ -135,7 +135,7 @@ class SegmentSync:
         failures = 0
         while self._is_due(replica):
             try:
-                async with self._turn:
+                async with self._semaphore:
                     await self._follow(replica)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - the old files stay, and are compared again

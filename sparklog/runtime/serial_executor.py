@@ -25,11 +25,11 @@ class SerialExecutor:
         """Run `work` after earlier work for `key`; return or raise what `work` does."""
         lock = self._locks.setdefault(key, asyncio.Lock())
 
-        async def take_turn() -> Result:
+        async def run_next() -> Result:
             async with lock:
                 return await work()
 
-        task = asyncio.create_task(take_turn())
+        task = asyncio.create_task(run_next())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)

@@ -22,7 +22,6 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server import tls
-from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
@@ -31,6 +30,7 @@ from sparklog.server.grpc_replication import SERVICE as REPLICATION
 from sparklog.server.grpc_replication import ReplicationServicer
 from sparklog.server.grpc_service import service_handler
 from sparklog.server.kafka.quotas import RequestQueue
+from sparklog.server.response_memory import ResponseMemory
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
@@ -51,9 +51,9 @@ class GrpcServer:
         self._config = broker.config
         self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
         """The requests in progress of all services except `Replication`."""
-        self.answers = answers = AnswerRoom()
-        """The room for answers of the same services."""
-        self._log = LogServicer(broker, queue, answers)
+        self.memory = memory = ResponseMemory()
+        """The memory for the responses of the same services."""
+        self._log = LogServicer(broker, queue, memory)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)
         self._health = _Health()
@@ -71,10 +71,10 @@ class GrpcServer:
         )
         self._server.add_generic_rpc_handlers(
             (
-                service_handler(LOG, self._log, broker.slices, queue, answers),
-                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue, answers),
-                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, answers),
-                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, answers),
+                service_handler(LOG, self._log, broker.slices, queue, memory),
+                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue, memory),
+                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, memory),
+                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, memory),
                 self._replication.handler(),
             )
         )

@@ -30,13 +30,13 @@ from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, Pr
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.answer_room import AnswerRoom, Held
 from sparklog.server.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream
+from sparklog.server.response_memory import Reservation, ResponseMemory
 from sparklog.v1 import log_pb2
 
 DEFAULT_MAX_BYTES = 7 << 19
@@ -67,11 +67,11 @@ class Translated(NamedTuple):
 class LogServicer:
     """Translation of the service's messages for one broker."""
 
-    def __init__(self, broker: Broker, queue: RequestQueue | None = None, answers: AnswerRoom | None = None) -> None:
-        """queue, answers: as in `service_handler`"""
+    def __init__(self, broker: Broker, queue: RequestQueue | None = None, memory: ResponseMemory | None = None) -> None:
+        """queue, memory: as in `service_handler`"""
         self.broker = broker
         self._queue = queue or RequestQueue()
-        self._answers = answers or AnswerRoom()
+        self._memory = memory or ResponseMemory()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
         self._decoding = Converting()
@@ -112,20 +112,20 @@ class LogServicer:
             partitions=_partitions(request.partitions),
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
-        with self._answers.hold() as held:
+        with self._memory.reservation() as reservation:
             read = partial(self.broker.serve, fetch.API)
-            response, max_bytes = await _read_within(held, read, wanted, request.format)
+            response, max_bytes = await _read_within(reservation, read, wanted, request.format)
             slices = self.broker.slices
             found = await first_messages(response.partitions, request.format, max_bytes, slices, self._decoding)
             return serialize(found)
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         max_bytes = request.max_bytes or DEFAULT_MAX_BYTES
-        with self._answers.hold() as held:
+        with self._memory.reservation() as reservation:
 
             async def read(handler: Handler[FetchRequest, FetchResponse], asked: FetchRequest) -> FetchResponse:
                 nonlocal max_bytes
-                response, max_bytes = await _read_within(held, handler, asked, request.format)
+                response, max_bytes = await _read_within(reservation, handler, asked, request.format)
                 return response
 
             wanted = SubscribeRequest(max_bytes=max_bytes, partitions=_partitions(request.partitions), read=read)
@@ -233,17 +233,17 @@ class LogServicer:
 
 
 async def _read_within(
-    held: Held, read: Handler[FetchRequest, FetchResponse], wanted: FetchRequest, form: int
+    reservation: Reservation, read: Handler[FetchRequest, FetchResponse], wanted: FetchRequest, form: int
 ) -> tuple[FetchResponse, int]:
-    """Return a response that there is room for, and the limit of its answer. The room is held."""
-    held.release()
+    """Return a response that there is memory for, and the limit of its answer. The memory is reserved."""
+    reservation.release()
     response = await read(wanted)
     size = answer_bytes(response, form, wanted.max_bytes)
-    if (room := held.take_up_to(size)) >= size:
+    if (available := reservation.take_up_to(size)) >= size:
         return response, wanted.max_bytes
-    max_bytes = max(1, room if form == log_pb2.BATCHES else room // 2)
+    max_bytes = max(1, available if form == log_pb2.BATCHES else available // 2)
     response = await read(replace(wanted, max_wait_ms=0, max_bytes=max_bytes))
-    held.take(answer_bytes(response, form, max_bytes))
+    reservation.take(answer_bytes(response, form, max_bytes))
     return response, max_bytes
 
 

@@ -14,7 +14,7 @@ and Arrow, which are single fields, may be large. The rest of a request is limit
 is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
 Requests of other brokers have limits of their own, by what they need (`_LIMITS`).
 
-What a client does not take in time would fill the memory too: large answers have limited room (`answer_room.py`).
+Answers that a client does not take in time would fill the memory too: their memory is limited (`response_memory.py`).
 
 A request that names many topics, partitions, groups or members is served in parts, like many small requests, and the
 answers are merged. Other requests are served between two parts.
@@ -39,10 +39,10 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
-from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.protobuf import fields_of
+from sparklog.server.response_memory import ResponseMemory
 from sparklog.v1 import log_pb2, replication_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
@@ -107,20 +107,20 @@ def service_handler(
     servicer: Any,
     slices: Slices,
     queue: RequestQueue | None = None,
-    answers: AnswerRoom | None = None,
+    memory: ResponseMemory | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a service.
 
     service: the service's descriptor
     servicer: an object with a method for each method of the service
     queue: counts the requests in progress of all services; None: they are not counted
-    answers: the room for the answers of all services; None: this service has its own
+    memory: the memory for the responses of all services; None: this service has its own
     """
-    queue, answers = queue or RequestQueue(), answers or AnswerRoom()
+    queue, memory = queue or RequestQueue(), memory or ResponseMemory()
     return grpc.method_handlers_generic_handler(
         service.full_name,
         {
-            method.name: _handler(method, getattr(servicer, method.name), slices, queue, answers)
+            method.name: _handler(method, getattr(servicer, method.name), slices, queue, memory)
             for method in service.methods
         },
     )
@@ -215,7 +215,7 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
 
 
 def _handler(
-    method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue, answers: AnswerRoom
+    method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue, memory: ResponseMemory
 ) -> grpc.RpcMethodHandler:
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
@@ -226,7 +226,7 @@ def _handler(
         serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
     few = slices.few if name else nullcontext()
     read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, answers))
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, memory))
 
 
 def _unary(
@@ -234,7 +234,7 @@ def _unary(
     read: Callable[[bytes], Awaitable[Any]] | None,
     few: AbstractAsyncContextManager[None],
     queue: RequestQueue,
-    answers: AnswerRoom,
+    memory: ResponseMemory,
 ) -> Callable[[bytes, Any], Any]:
     """Return the handler of a unary method.
 
@@ -261,7 +261,7 @@ def _unary(
             told: bytes = found if isinstance(found, bytes) else found.SerializeToString()
             task = asyncio.current_task()  # gRPC's own; a callback of the context would tie it to itself
             assert task
-            answers.keep(len(told), task)
+            memory.reserve_until_sent(len(told), task)
         except KafkaError as error:
             await refuse(context, error)
         finally:

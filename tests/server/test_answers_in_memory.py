@@ -12,9 +12,9 @@ import pytest
 
 from sparklog.base.errors import InvalidRecord, ThrottlingQuotaExceeded
 from sparklog.server import grpc_log, grpc_service
-from sparklog.server.answer_room import AnswerRoom
 from sparklog.server.fetched import Converting
 from sparklog.server.grpc_log import FEW_SMALL
+from sparklog.server.response_memory import ResponseMemory
 from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.patience import wait_until
@@ -28,18 +28,18 @@ ANY_SIZE = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 
 
 async def test_a_fetch_gets_what_room_there_is_and_others_are_refused_beyond_the_reserve() -> None:
-    room, call = AnswerRoom(100_000, 50_000), asyncio.Future()
-    with room.hold() as first, room.hold() as second:
+    room, call = ResponseMemory(100_000, 50_000), asyncio.Future()
+    with room.reservation() as first, room.reservation() as second:
         assert (first.take_up_to(80_000), second.take_up_to(80_000)) == (80_000, 20_000)
         assert (second.take_up_to(10_000), room.left) == (10_000, 10_000)
-        room.keep(60_000, call)
-        room.keep(4_000, asyncio.Future())  # small ones are not counted
+        room.reserve_until_sent(60_000, call)
+        room.reserve_until_sent(4_000, asyncio.Future())  # small ones are not counted
         assert (room.bytes, room.left, first.take_up_to(50_000)) == (150_000, 0, 30_000)
-        room.keep(60_000, asyncio.Future())
-        for ask in (lambda: room.keep(5_000, asyncio.Future()), lambda: second.take_up_to(5_000)):
+        room.reserve_until_sent(60_000, asyncio.Future())
+        for ask in (lambda: room.reserve_until_sent(5_000, asyncio.Future()), lambda: second.take_up_to(5_000)):
             with pytest.raises(ThrottlingQuotaExceeded):
                 ask()
-        room.keep(4_000, asyncio.Future())
+        room.reserve_until_sent(4_000, asyncio.Future())
         call.set_result(None)
         await asyncio.sleep(0)
         assert second.take_up_to(50_000) == 10_000

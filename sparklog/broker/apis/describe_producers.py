@@ -55,7 +55,7 @@ class DescribeProducersResponse:
 async def handle(
     request: DescribeProducersRequest, *, replicas: ReplicaManager, slices: Slices
 ) -> DescribeProducersResponse:
-    """Describe each partition. Others have their turn meanwhile: a partition may remember a great many producers."""
+    """Describe each partition. Others are served meanwhile: a partition may remember a great many producers."""
 
     async def active(states: Sequence[tuple[int, ProducerState]]) -> list[ActiveProducer]:
         return [_active(producer_id, state) for producer_id, state in states]

@@ -70,7 +70,7 @@ from sparklog.runtime.slices import Slices, of_many
 TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
-"""In larger requests: partitions between two looks at the clock. Few smaller ones fill a turn of the event loop."""
+"""In larger requests: partitions between two looks at the clock. Few smaller ones fill an event loop's iteration."""
 Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 

@@ -59,23 +59,23 @@ async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -
 
 
 async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes]) -> int:
-    turns = SerialExecutor()  # a write under way ends first if the call is cancelled
+    executor = SerialExecutor()  # a write under way ends first if the call is cancelled
     try:
-        await _receive(log, writer, chunks, turns)
+        await _receive(log, writer, chunks, executor)
     except BaseException:
-        await turns.run_in_thread(writer, partial(log.abort_snapshot, writer))
+        await executor.run_in_thread(writer, partial(log.abort_snapshot, writer))
         raise
-    return await turns.run_in_thread(writer, partial(log.install_snapshot, writer))
+    return await executor.run_in_thread(writer, partial(log.install_snapshot, writer))
 
 
-async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], turns: SerialExecutor) -> None:
+async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], executor: SerialExecutor) -> None:
     limit, size = 2 * log.size_bytes + MARGIN_BYTES, 0
     try:
         while (chunk := await asyncio.wait_for(anext(chunks, None), SILENCE_S)) is not None:
             size += len(chunk)
             if size > limit:
                 raise RecordListTooLarge(f"{log.partition}: a snapshot of more than {limit} bytes")
-            await turns.run_in_thread(writer, partial(log.write_snapshot, writer, chunk))
+            await executor.run_in_thread(writer, partial(log.write_snapshot, writer, chunk))
     except TimeoutError:
         raise RequestTimedOut(f"{log.partition}: nothing of the snapshot came for {SILENCE_S} s") from None
 

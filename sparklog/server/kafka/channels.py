@@ -37,7 +37,7 @@ JOINED_BYTES = 64 << 10
 PIECE_BYTES = 256 << 10
 """Bytes read at once: of a slice over TLS, and in all of joined slices."""
 TOO_SHORT = "a file that was being sent has become shorter"
-TURN_BYTES = 4 << 20
+BYTES_PER_ITERATION = 4 << 20
 """Bytes sent to one peer before other connections are served."""
 logger = logging.getLogger(__name__)
 
@@ -223,10 +223,10 @@ class PlainChannel:
 
     def _send_left(self) -> bool:
         """Send what the socket takes; return whether that was all. Close if the peer is gone or a file is too short."""
-        left, turn = self._left, TURN_BYTES
+        left, allowed = self._left, BYTES_PER_ITERATION
         try:
-            while left and turn > 0:
-                turn -= self._send_some(left)
+            while left and allowed > 0:
+                allowed -= self._send_some(left)
         except (BlockingIOError, InterruptedError):
             return False
         except (OSError, EOFError, KafkaError) as error:
@@ -257,7 +257,7 @@ class PlainChannel:
             data = part.peek(SENDFILE_ABOVE_BYTES)
             sent = self._socket.send(data, socket.MSG_MORE if len(left) > 1 else 0)
         else:
-            sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))
+            sent = os.sendfile(self._fd, fd, part.position, min(part.left, BYTES_PER_ITERATION))
         if not sent:
             raise EOFError(TOO_SHORT)
         part.advance(sent)

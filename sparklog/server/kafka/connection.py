@@ -17,8 +17,8 @@ buffer.
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
 A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. After
-`REQUESTS_PER_TURN` requests of one connection, other connections are served; after each request if others wait for
-their turn (`quotas.TimeSlice`).
+`REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait
+for a slice of time (`quotas.TimeSlice`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sparklog.server.kafka.translation import Session
 SHARED_BYTES = 64 << 10
 MIN_REQUEST_BYTES = 8
 """Size of a request header without a client id."""
-REQUESTS_PER_TURN = 16
+REQUESTS_PER_ITERATION = 16
 ARRIVAL_S = 60.0
 ARRIVAL_BYTES_PER_S = 1 << 20
 NEVER = float("inf")
@@ -102,7 +102,7 @@ class KafkaConnection:
         self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
         self._is_size = False  # whether `_frame` is for the four bytes of a request's size
-        self._whole: memoryview | None = None  # a request that waits for its turn; it precedes `_held`
+        self._whole: memoryview | None = None  # a request that waits for its slice of time; it precedes `_held`
         self._held = bytearray()
         self._held_since = 0.0
         self._is_paused = False
@@ -156,14 +156,14 @@ class KafkaConnection:
 
     def _take(self, data: memoryview) -> None:
         """Serve the requests in `data`. The buffer is reused after this returns."""
-        at, end, turn = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_TURN
+        at, end, requests = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_ITERATION
         while at < end and not self._is_lost:
-            if self._is_busy or turn == 0 or self._slice.is_over or self._queue.is_full:
+            if self._is_busy or requests == 0 or self._slice.is_over or self._queue.is_full:
                 self._hold(data[at:])
                 if not self._is_busy:
-                    self._wait_for_turn()
+                    self._wait_for_slice()
                 return
-            turn -= 1
+            requests -= 1
             if end - at < _SIZE.size:
                 self._begin(_SIZE.size, data[at:], is_size=True)
                 return
@@ -202,7 +202,7 @@ class KafkaConnection:
             if self._slice.is_over:
                 self._whole = frame
                 self._pause()
-                self._wait_for_turn()
+                self._wait_for_slice()
             else:
                 self._serve(frame)
             return
@@ -217,7 +217,7 @@ class KafkaConnection:
         self._refuse(f"a request of {size} bytes, where {self.session.max_request_bytes} are allowed")
         return False
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_slice(self) -> None:
         """Have `_go_on` serve the held data once the queue has room, or after other connections."""
         self._waits_for_slice = True
         if self._queue.is_full:

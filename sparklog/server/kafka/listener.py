@@ -28,7 +28,7 @@ from sparklog.server.kafka.translation import Session
 from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 
 BACKLOG = 512
-ACCEPTED_PER_TURN = 64
+ACCEPTED_PER_ITERATION = 64
 NO_DESCRIPTORS_PAUSE_S = 1.0
 """Pause after accept fails because the process has no file descriptors left; without it, accept would busy-loop."""
 MAPPED = "::ffff:"
@@ -87,7 +87,7 @@ class KafkaListener:
 
     def _accept(self) -> None:
         assert self._socket
-        for _ in range(ACCEPTED_PER_TURN):
+        for _ in range(ACCEPTED_PER_ITERATION):
             try:
                 accepted, peer = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):

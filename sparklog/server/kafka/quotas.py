@@ -1,4 +1,4 @@
-"""Limits on connections (kafka.network.ConnectionQuotas), on requests in progress, and on the time of each turn.
+"""Limits on connections (kafka.network.ConnectionQuotas), on requests in progress, and on the time of each iteration.
 
 Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are closed at once. Apache
 Kafka makes connections beyond max.connections wait instead; a client that is refused tries its next broker.
@@ -12,9 +12,9 @@ A request that is still arriving is not in progress either: it may take as long 
 others waiting. Of all arriving requests, only the received bytes count (in Apache Kafka all that are announced). Once
 they exceed `queued.max.request.bytes`, the connection with the largest of them is closed; of several, the oldest.
 
-A turn is one iteration of the event loop. Once requests of all connections together have been served for 10 ms in one
-turn, what else has arrived waits for the next one, in the order of its arrival. Otherwise, a hundred connections that
-each send a few requests at once would keep all others waiting until every one of them is answered.
+Once requests of all connections together have been served for 10 ms in one iteration of the event loop, what else has
+arrived waits for the next one, in the order of its arrival. Otherwise, a hundred connections that each send a few
+requests at once would keep all others waiting until every one of them is answered.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class TimeSlice:
         return len(self._waiting)
 
     def late(self, now: float) -> None:
-        """Begin 10 ms at `now`, or end the turn if they have passed since the iteration began."""
+        """Begin 10 ms at `now`, or end the slice if they have passed since the iteration began."""
         if self._is_next_scheduled:
             self.is_over = True
         else:

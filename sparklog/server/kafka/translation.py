@@ -74,9 +74,9 @@ Answer = Message | Pieces | None
 class Wide(NamedTuple):
     """How a request with many elements is split into parts (`wide_requests`)."""
 
-    asks: tuple[str, ...]
+    request_arrays: tuple[str, ...]
     """Names, in any version, of the request's arrays to split, including nested ones."""
-    tells: tuple[str, ...]
+    response_arrays: tuple[str, ...]
     """Names of the response's arrays with the results."""
     part: int = 100
     """Number of elements that are served together: a few milliseconds of work."""

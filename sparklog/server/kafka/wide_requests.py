@@ -37,15 +37,17 @@ def without_duplicates(wide: Wide, request: Message) -> Message:
 
 def is_wide(wide: Wide, request: Message) -> bool:
     """Return whether the request has more elements than one part may have."""
-    return _weight(request, wide.asks, wide.part) > wide.part
+    return _weight(request, wide.request_arrays, wide.part) > wide.part
 
 
 async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: Wide) -> tuple[bytes]:
     """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
     slices = call.broker.slices
-    parts = await slices.in_thread(lambda: list(split(without_duplicates(wide, request), wide.asks, wide.part)))
+    parts = await slices.in_thread(
+        lambda: list(split(without_duplicates(wide, request), wide.request_arrays, wide.part))
+    )
     answers = await slices.each(parts, partial(translation.respond, call))
-    return (await slices.in_thread(lambda: write(join(answers, wide.tells))),)
+    return (await slices.in_thread(lambda: write(join(answers, wide.response_arrays))),)
 
 
 async def answer_in_parts(
@@ -58,7 +60,7 @@ async def answer_in_parts(
 ) -> Message:
     """Return the answer about these items, such as groups; one of them may have a great many elements, such as members.
 
-    Others have their turn between the parts. `make` returns the answer for a part: items, each with some of its
+    Others are served between the parts. `make` returns the answer for a part: items, each with some of its
     elements. `tells` are the response's arrays of items and elements, by which the answers are joined.
     """
 
@@ -134,11 +136,11 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
 
 
 def _once(value: Any, wide: Wide) -> Any:
-    name = _array(value.__class__, wide.asks)
+    name = _array(value.__class__, wide.request_arrays)
     elements = getattr(value, name) if name else None
     if not (name and elements):
         return value
-    inner = _array(elements[0].__class__, wide.asks)
+    inner = _array(elements[0].__class__, wide.request_arrays)
     if inner is None:
         once = tuple(dict.fromkeys(elements))
     else:

@@ -14,7 +14,7 @@ from sparklog.runtime.slices import SLICE_S
 from sparklog.server.kafka import connection as connections
 from sparklog.server.kafka import quotas
 from sparklog.server.kafka.channels import Frame
-from sparklog.server.kafka.connection import REQUESTS_PER_TURN, SHARED_BYTES, KafkaConnection
+from sparklog.server.kafka.connection import REQUESTS_PER_ITERATION, SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.translation import Session
 from sparklog.testing import RunningBroker
 from support.kafka.connection import request_frame
@@ -144,4 +144,4 @@ def test_requests_of_many_connections_take_a_turn_s_time_together(
     )
     turns = kafka_broker.run(feed_many(kafka_broker, data, first))
     assert max(sum(now) - sum(before) for before, now in itertools.pairwise(turns)) <= 2 * SLICE_S / STEP_S + 1
-    assert all(max(now) - min(now) <= REQUESTS_PER_TURN for now in turns)
+    assert all(max(now) - min(now) <= REQUESTS_PER_ITERATION for now in turns)

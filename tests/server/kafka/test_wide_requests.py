@@ -52,7 +52,7 @@ BYTES = 15_000 if SEED is None else 300_000
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_the_parts_of_a_request_are_the_request(translation: Translation, most: int) -> None:
     assert translation.wide
-    names = translation.wide.asks
+    names = translation.wide.request_arrays
     first, last = translation.api.versions
     for version in range(first, last + 1):
         for seed in range(5):
@@ -83,12 +83,14 @@ def test_a_wide_request_is_answered_as_its_parts_are(name: str, wire: Wire) -> N
     key = translation.api.key
     for version in {*translation.api.versions}:
         for path in arrays(key, version):
-            if not set(path) <= set(translation.wide.asks):
+            if not set(path) <= set(translation.wide.request_arrays):
                 continue
             request = grow(Random(name), key, version, path, 3_000, numbered=True)
             assert is_wide(translation.wide, request)
-            answers = [ask(wire, part) for part in split(request, translation.wide.asks, translation.wide.part)]
-            assert ask(wire, request) == join(answers, translation.wide.tells)
+            answers = [
+                ask(wire, part) for part in split(request, translation.wide.request_arrays, translation.wide.part)
+            ]
+            assert ask(wire, request) == join(answers, translation.wide.response_arrays)
 
 
 @pytest.mark.parametrize("translation", ONCE, ids=lambda each: each.api.name)
@@ -97,14 +99,14 @@ def test_what_is_named_again_is_answered_once(translation: Translation, wire: Wi
     assert wide
     for version in {*api.versions}:
         for path in arrays(api.key, version):
-            if not set(path) <= set(wide.asks):
+            if not set(path) <= set(wide.request_arrays):
                 continue
             request = grow(Random(api.name), api.key, version, path, 100, numbered=True)
             again = dataclasses.replace(request, **{path[0]: getattr(request, path[0]) * 2})
             assert not is_wide(wide._replace(part=100), again)
-            names = list(named(without_duplicates(wide, again), wide.asks))
+            names = list(named(without_duplicates(wide, again), wide.request_arrays))
             assert len(names) == len({*names})
-            assert {*names} == {*named(request, wide.asks)}
+            assert {*names} == {*named(request, wide.request_arrays)}
             assert ask(wire, again) == ask(wire, without_duplicates(wide, request))
 
 

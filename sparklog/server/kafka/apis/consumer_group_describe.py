@@ -27,7 +27,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     def make(parts: list[tuple[DescribedConsumerGroup, list[DescribedConsumer]]]) -> Message:
         return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
 
-    return await answer_in_parts(call, response.groups, lambda group: group.members, make, WIDE.tells, _weigh)
+    return await answer_in_parts(call, response.groups, lambda group: group.members, make, WIDE.response_arrays, _weigh)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

@@ -13,7 +13,7 @@ from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
-WIDE = READ_PARTITIONS._replace(tells=(*READ_PARTITIONS.tells, "active_producers"))
+WIDE = READ_PARTITIONS._replace(response_arrays=(*READ_PARTITIONS.response_arrays, "active_producers"))
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -28,7 +28,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
             ]
         )
 
-    return await answer_in_parts(call, response.partitions, lambda part: part.producers, make, WIDE.tells)
+    return await answer_in_parts(call, response.partitions, lambda part: part.producers, make, WIDE.response_arrays)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

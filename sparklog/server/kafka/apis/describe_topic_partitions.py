@@ -38,7 +38,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
         if left == 0 or after is None:
             break
         await call.broker.slices.give_way()
-    page = dataclasses.replace(join(answers, PARTITIONS.tells), next_cursor=answers[-1].next_cursor)
+    page = dataclasses.replace(join(answers, PARTITIONS.response_arrays), next_cursor=answers[-1].next_cursor)
     return (await asyncio.to_thread(write, page) if len(answers) > 1 else write(page),)
 
 

@@ -69,7 +69,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
 
 
 async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
-    """Return the items, made while others have their turn."""
+    """Return the items, made in slices of time, between which others are served."""
     made: list[Item] = []
 
     async def make(some: list[Item]) -> None:

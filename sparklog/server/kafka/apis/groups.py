@@ -39,7 +39,7 @@ async def _describe(call: KafkaCall, request: Message) -> Message:
     def make(parts: list[tuple[DescribedGroup, list[DescribedMember]]]) -> Message:
         return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
 
-    return await answer_in_parts(call, response.groups, lambda group: group.members, make, DESCRIBED.tells)
+    return await answer_in_parts(call, response.groups, lambda group: group.members, make, DESCRIBED.response_arrays)
 
 
 def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) -> Message:

@@ -43,7 +43,7 @@ async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     if len(first) == 1:
         return await serve_part(first[0])
     answers = await call.broker.slices.each(chain(first, parts), serve_part)
-    return (await asyncio.to_thread(lambda: write(join(answers, PARTITIONS.tells))),)
+    return (await asyncio.to_thread(lambda: write(join(answers, PARTITIONS.response_arrays))),)
 
 
 async def _serve_part(call: KafkaCall, request: Message, wanted: MetadataRequest) -> Message:

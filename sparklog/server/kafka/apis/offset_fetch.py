@@ -30,8 +30,8 @@ FIRST_WITH_SEVERAL = 8
 FIRST_WITH_IDS = 10
 NOTHING = CommittedOffset(partition=TopicPartition("", -1))
 WIDE = Wide(
-    ("groups", *PARTITIONS.asks),
-    ("groups", *PARTITIONS.tells),
+    ("groups", *PARTITIONS.request_arrays),
+    ("groups", *PARTITIONS.response_arrays),
     once=True,
     beside=("member_id", "member_epoch"),
 )
@@ -48,7 +48,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         return asked, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
 
     groups = await call.broker.slices.each(_asked(call, request), fetch)
-    return await answer_in_parts(call, groups, partial(_rows, call, ids), partial(_make, call), WIDE.tells)
+    return await answer_in_parts(call, groups, partial(_rows, call, ids), partial(_make, call), WIDE.response_arrays)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
