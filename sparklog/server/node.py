@@ -20,8 +20,8 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import Fs
 from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
-from sparklog.server.grpc import GrpcServer
-from sparklog.server.grpc_peers import GrpcPeers
+from sparklog.server.grpc.peers import GrpcPeers
+from sparklog.server.grpc.server import GrpcServer
 
 if TYPE_CHECKING:
     from sparklog.base.metrics_http import MetricsServer

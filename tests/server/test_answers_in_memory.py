@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from sparklog.base.errors import InvalidRecord, ThrottlingQuotaExceeded
-from sparklog.server import grpc_log, grpc_service
-from sparklog.server.fetched import Converting
-from sparklog.server.grpc_log import FEW_SMALL
-from sparklog.server.response_memory import ResponseMemory
+from sparklog.server.grpc import log, service
+from sparklog.server.grpc.fetched import Converting
+from sparklog.server.grpc.log import FEW_SMALL
+from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.patience import wait_until
@@ -100,7 +100,7 @@ def test_few_requests_are_in_memory_while_they_wait_to_be_encoded(monkeypatch: p
 
     async def read_message(message_class: Any, data: bytes) -> Any:
         parsed.append(len(data))
-        return await grpc_service.read_message(message_class, data)
+        return await service.read_message(message_class, data)
 
     with start_broker() as broker, grpc.insecure_channel(broker.bootstrap) as channel:
         may_go_on = broker.run(new_event())
@@ -110,7 +110,7 @@ def test_few_requests_are_in_memory_while_they_wait_to_be_encoded(monkeypatch: p
             raise InvalidRecord("enough")
 
         with monkeypatch.context() as patched:
-            patched.setattr(grpc_log, "read_message", read_message)
+            patched.setattr(log, "read_message", read_message)
             patched.setattr(Converting, "run", wait)
             call, stream = (
                 channel.unary_unary("/sparklog.v1.Log/Produce"),

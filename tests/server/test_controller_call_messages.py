@@ -14,7 +14,7 @@ from sparklog.broker.apis.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from sparklog.server.replication_calls import CALLS
+from sparklog.server.grpc.replication_calls import CALLS
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 ASKED = [

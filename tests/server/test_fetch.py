@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.records.batch import Codec, iterate_headers
 from sparklog.records.records import Record, write_records
-from sparklog.server.fetched import CONVERTED_AT_ONCE, Converting
+from sparklog.server.grpc.fetched import CONVERTED_AT_ONCE, Converting
 from sparklog.v1 import admin_pb2, log_pb2
 from support.patience import PATIENCE_S, until, wait_until
 

@@ -25,8 +25,8 @@ from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeaders
 from sparklog.cluster.messages import TopicState, UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse, StopReplica
-from sparklog.server.grpc_peers import GrpcPeers
-from sparklog.server.grpc_replication import ReplicationServicer
+from sparklog.server.grpc.peers import GrpcPeers
+from sparklog.server.grpc.replication import ReplicationServicer
 from support.brokers.most_calls import most_calls_of
 from support.patience import PATIENCE_MS, PATIENCE_S
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRequest, RecordListTooLarge
-from sparklog.server import grpc_service
-from sparklog.server.grpc_service import MAX_FIELDS_BYTES, parse
+from sparklog.server.grpc import service
+from sparklog.server.grpc.service import MAX_FIELDS_BYTES, parse
 from sparklog.v1 import admin_pb2, log_pb2
 
 
@@ -30,15 +30,15 @@ def memory_kib() -> int:
 )
 @pytest.mark.parametrize("limit", [MAX_FIELDS_BYTES, 200])
 def test_a_request_is_parsed_as_it_was_sent(limit: int, payload: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_service, "MAX_FIELDS_BYTES", limit)
-    monkeypatch.setattr(grpc_service, "SMALL_BYTES", limit // 2)
+    monkeypatch.setattr(service, "MAX_FIELDS_BYTES", limit)
+    monkeypatch.setattr(service, "SMALL_BYTES", limit // 2)
     sent = request(**payload)
     assert parse(log_pb2.ProduceRequest, sent.SerializeToString()) == sent
 
 
 def test_fields_are_counted_without_what_may_be_large() -> None:
-    assert grpc_service._fields_bytes(request(batches=b"b" * 100).SerializeToString()) < 80
-    assert grpc_service._fields_bytes(request(records={"records": [{"value": b"v" * 100}]}).SerializeToString()) > 200
+    assert service._fields_bytes(request(batches=b"b" * 100).SerializeToString()) < 80
+    assert service._fields_bytes(request(records={"records": [{"value": b"v" * 100}]}).SerializeToString()) > 200
 
 
 def test_batches_and_arrow_may_be_large() -> None:
@@ -97,7 +97,7 @@ def test_bytes_are_the_request_that_protobuf_reads_or_refused_where_it_refuses(d
 def test_bytes_that_protobuf_reads_are_counted(data: bytes) -> None:
     try:
         log_pb2.ProduceRequest.FromString(data)
-        counted = grpc_service._fields_bytes(data)
+        counted = service._fields_bytes(data)
     except DecodeError:
         return
     except InvalidRequest as refusal:
@@ -112,4 +112,4 @@ def test_bytes_that_protobuf_reads_are_counted(data: bytes) -> None:
 @settings(max_examples=300)
 def test_any_bytes_are_counted_or_refused(data: bytes) -> None:
     with suppress(InvalidRequest):
-        assert 0 <= grpc_service._fields_bytes(data) <= len(data)
+        assert 0 <= service._fields_bytes(data) <= len(data)

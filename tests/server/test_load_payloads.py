@@ -7,11 +7,11 @@ import sys
 
 TWO_AT_ONCE = """
 import asyncio, sys
-from sparklog.server.load_payloads import load_payloads
+from sparklog.server.grpc.load_payloads import load_payloads
 
 async def main():
     first = asyncio.create_task(load_payloads())
-    while "sparklog.server.payloads" not in sys.modules:
+    while "sparklog.server.grpc.payloads" not in sys.modules:
         await asyncio.sleep(0)
     assert (await load_payloads()).encode_payload is (await first).encode_payload
 

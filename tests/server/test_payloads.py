@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparklog.base.errors import InvalidRecord
 from sparklog.base.murmur2 import partition_for_key
 from sparklog.records.batch import iterate_headers
-from sparklog.server.payloads import (
+from sparklog.server.grpc.payloads import (
     decode_to_arrow,
     decode_to_records,
     encode,

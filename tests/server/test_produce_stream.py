@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from sparklog.base.errors import InvalidRequiredAcks, UnknownServerError
+from sparklog.server.grpc.produce_stream import ProduceStream
 from sparklog.server.kafka.quotas import RequestQueue
-from sparklog.server.produce_stream import ProduceStream
 from sparklog.v1 import log_pb2
 
 

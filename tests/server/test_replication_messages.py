@@ -37,7 +37,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server.replication_calls import CALLS
+from sparklog.server.grpc.replication_calls import CALLS
 from sparklog.v1 import replication_pb2
 
 int32 = st.integers(-1, 2**31 - 1)

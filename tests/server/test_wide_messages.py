@@ -21,8 +21,8 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
 )
 from sparklog.runtime import slices
-from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
-from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE
+from sparklog.server.grpc.service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc, replication_pb2

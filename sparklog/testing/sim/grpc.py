@@ -18,11 +18,11 @@ from sparklog.base.errors import ClosedError, KafkaError, NetworkException, Requ
 from sparklog.broker.node import Broker
 from sparklog.client.config import ClientConfig
 from sparklog.client.connection import OpenChannel
-from sparklog.server.grpc import ADMIN, GROUPS, LOG
-from sparklog.server.grpc_admin import AdminServicer
-from sparklog.server.grpc_groups import GroupsServicer
-from sparklog.server.grpc_log import LogServicer
-from sparklog.server.grpc_service import service_handler
+from sparklog.server.grpc.admin import AdminServicer
+from sparklog.server.grpc.groups import GroupsServicer
+from sparklog.server.grpc.log import LogServicer
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG
+from sparklog.server.grpc.service import service_handler
 from sparklog.testing.sim.network import SimNetwork, served_by_listener
 
 Metadata = Sequence[tuple[str, str]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import (

@@ -22,7 +22,7 @@ MESSAGES = {
     "client/commits.py": "request.group_instance_id",
     "client/maintenance/maintenance.py": "request.position request.size",
     "client/maintenance/uploads.py": "self._message.data self._message.size_bytes",
-    "server/grpc_groups.py": "message.coordinator",
+    "server/grpc/groups.py": "message.coordinator",
 }
 """Protobuf messages: they have no methods of ours."""
 

@@ -34,10 +34,10 @@ from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.model import BrokerInfo
 from sparklog.runtime.slices import Slices
 from sparklog.server import tls
-from sparklog.server.grpc_errors import ERROR_CODE
-from sparklog.server.grpc_replication import QUESTIONS, SERVICE
-from sparklog.server.grpc_service import LARGE_ELEMENTS, SMALL_BYTES, is_large
-from sparklog.server.replication_calls import CALLS, ReplicationCall
+from sparklog.server.grpc.errors import ERROR_CODE
+from sparklog.server.grpc.replication import QUESTIONS, SERVICE
+from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
+from sparklog.server.grpc.service import LARGE_ELEMENTS, SMALL_BYTES, is_large
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000

@@ -32,8 +32,8 @@ from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.broker.node import Broker
 from sparklog.log.description import LogDescription
-from sparklog.server.grpc_errors import STOPPING, error_message
-from sparklog.server.grpc_service import by_names, parse
+from sparklog.server.grpc.errors import STOPPING, error_message
+from sparklog.server.grpc.service import by_names, parse
 from sparklog.v1 import maintenance_pb2
 
 

@@ -21,8 +21,8 @@ from sparklog.broker.apis import (
 )
 from sparklog.broker.node import Broker
 from sparklog.group import requests as group
-from sparklog.server.grpc_errors import error_message
-from sparklog.server.grpc_service import LARGE_ELEMENTS, by_names
+from sparklog.server.grpc.errors import error_message
+from sparklog.server.grpc.service import LARGE_ELEMENTS, by_names
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"

@@ -24,10 +24,10 @@ from sparklog.broker.apis import (
 from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
-from sparklog.server import grpc_service
-from sparklog.server.controller_call_messages import elected, elections, reassignments
-from sparklog.server.grpc_errors import error_message
-from sparklog.server.grpc_service import by_names
+from sparklog.server.grpc import service
+from sparklog.server.grpc.controller_call_messages import elected, elections, reassignments
+from sparklog.server.grpc.errors import error_message
+from sparklog.server.grpc.service import by_names
 from sparklog.v1 import admin_pb2
 
 
@@ -102,7 +102,7 @@ class AdminServicer:
         parts = await self.broker.handlers[describe_topics.SPLIT](wanted)
         if len(parts) == 1:
             return await describe(parts[0])
-        answer: admin_pb2.DescribeTopicsResponse = await grpc_service.in_parts(parts, describe, self.broker.slices)
+        answer: admin_pb2.DescribeTopicsResponse = await service.in_parts(parts, describe, self.broker.slices)
         return answer
 
     async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> bytes:

@@ -22,9 +22,9 @@ from sparklog.replica.messages import (
     ReplicaFetch,
     ReplicaFetchResponse,
 )
-from sparklog.server import grpc_service
-from sparklog.server.grpc_errors import error_message
-from sparklog.server.protobuf import bytes_tag, fields_of, varint
+from sparklog.server.grpc import service
+from sparklog.server.grpc.errors import error_message
+from sparklog.server.grpc.protobuf import bytes_tag, fields_of, varint
 from sparklog.v1 import replication_pb2 as pb
 
 PARTITIONS = pb.ReplicaFetchResponse.DESCRIPTOR.fields_by_name["partitions"].number
@@ -63,7 +63,7 @@ def _fetch_message(part: FetchPartition) -> pb.ReplicaFetchPartition:
 
 
 def decode_fetch(data: bytes) -> ReplicaFetch:
-    message = grpc_service.parse(pb.ReplicaFetchRequest, data)
+    message = service.parse(pb.ReplicaFetchRequest, data)
     return ReplicaFetch(
         replica_id=message.replica_id,
         broker_epoch=message.broker_epoch,

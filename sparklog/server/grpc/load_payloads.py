@@ -1,4 +1,4 @@
-"""Import of `server/payloads.py` on first use.
+"""Import of `server/grpc/payloads.py` on first use.
 
 Importing Arrow and the compiled kernels takes as long as starting a broker (0.3 to 0.6 s against 0.4 s). A broker that
 only receives batches never needs them.
@@ -10,7 +10,7 @@ import asyncio
 import importlib
 from typing import Any
 
-_PAYLOADS = "sparklog.server.payloads"
+_PAYLOADS = "sparklog.server.grpc.payloads"
 _loaded: list[Any] = []
 """The module, once its import has ended; `sys.modules` has it as soon as that begins."""
 

@@ -1,7 +1,7 @@
 """The service `Log`: produce, fetch, subscribe, list offsets, and producer ids.
 
 Batches are passed through without decoding them. Plain records and Arrow are encoded and decoded in a thread by
-`server/payloads.py`; for a stream, in the order of its requests.
+`server/grpc/payloads.py`; for a stream, in the order of its requests.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, Pr
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
-from sparklog.server.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
-from sparklog.server.grpc_errors import STOPPING, error_message
-from sparklog.server.grpc_service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
+from sparklog.server.grpc.errors import STOPPING, error_message
+from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
+from sparklog.server.grpc.load_payloads import load_payloads
+from sparklog.server.grpc.produce_stream import Answering, ProduceStream
+from sparklog.server.grpc.response_memory import Reservation, ResponseMemory
+from sparklog.server.grpc.service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
 from sparklog.server.kafka.quotas import RequestQueue
-from sparklog.server.load_payloads import load_payloads
-from sparklog.server.produce_stream import Answering, ProduceStream
-from sparklog.server.response_memory import Reservation, ResponseMemory
 from sparklog.v1 import log_pb2
 
 DEFAULT_MAX_BYTES = 7 << 19

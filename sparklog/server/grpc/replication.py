@@ -23,9 +23,9 @@ from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
 from sparklog.runtime.slices import Slices
-from sparklog.server.grpc_errors import refuse
-from sparklog.server.grpc_service import SMALL_BYTES, check_bytes, is_large
-from sparklog.server.replication_calls import CALLS, ReplicationCall
+from sparklog.server.grpc.errors import refuse
+from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
+from sparklog.server.grpc.service import SMALL_BYTES, check_bytes, is_large
 from sparklog.v1 import replication_pb2
 
 QUESTIONS = (ReplicaFetch, DescribeFiles, ReadReplicaFile)

@@ -33,7 +33,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.server import controller_call_messages, fetch_messages, grpc_service
+from sparklog.server.grpc import controller_call_messages, fetch_messages, service
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
@@ -72,7 +72,7 @@ def _by_names(
 ) -> ReplicationCall:
     described = _METHODS[method]
     request_class = GetMessageClass(described.input_type)
-    encode_request, decode_request = _both_ways(request, request_class, asked, grpc_service.parse)
+    encode_request, decode_request = _both_ways(request, request_class, asked, service.parse)
     encode_response, decode_response = _both_ways(
         response, GetMessageClass(described.output_type), answered, message_mapping.parse
     )

@@ -39,10 +39,10 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
-from sparklog.server.grpc_errors import refuse
+from sparklog.server.grpc.errors import refuse
+from sparklog.server.grpc.protobuf import fields_of
+from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.server.kafka.quotas import RequestQueue
-from sparklog.server.protobuf import fields_of
-from sparklog.server.response_memory import ResponseMemory
 from sparklog.v1 import log_pb2, replication_pb2
 
 MAX_FIELDS_BYTES = 8 << 20

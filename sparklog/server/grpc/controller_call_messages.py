@@ -14,7 +14,7 @@ from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeaders
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.model import PartitionInfo
-from sparklog.server.grpc_errors import error_message
+from sparklog.server.grpc.errors import error_message
 from sparklog.v1 import admin_pb2, replication_pb2
 
 NOBODY = -1

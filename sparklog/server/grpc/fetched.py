@@ -5,7 +5,7 @@ requested bytes (or one record if that is larger), so a megabyte of well-compres
 message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
 continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
 reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
-RECORD_LIST_TOO_LARGE (`server/payloads.py`), and few are decoded at once (`Converting`).
+RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are decoded at once (`Converting`).
 
 The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
 them three more times, which is most of the cost of a fetch.
@@ -27,9 +27,9 @@ from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
 from sparklog.broker.apis.fetch import FetchResponse, PartitionFetched
 from sparklog.log.log import LogSlice
 from sparklog.runtime.slices import Slices
-from sparklog.server.grpc_errors import error_message
-from sparklog.server.load_payloads import load_payloads
-from sparklog.server.protobuf import bytes_tag, varint
+from sparklog.server.grpc.errors import error_message
+from sparklog.server.grpc.load_payloads import load_payloads
+from sparklog.server.grpc.protobuf import bytes_tag, varint
 from sparklog.v1 import log_pb2
 
 READ_AT_ONCE = 1 << 20

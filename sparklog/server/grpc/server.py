@@ -22,15 +22,15 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server import tls
-from sparklog.server.grpc_admin import AdminServicer
-from sparklog.server.grpc_groups import GroupsServicer
-from sparklog.server.grpc_log import LogServicer
-from sparklog.server.grpc_maintenance import MaintenanceServicer
-from sparklog.server.grpc_replication import SERVICE as REPLICATION
-from sparklog.server.grpc_replication import ReplicationServicer
-from sparklog.server.grpc_service import service_handler
+from sparklog.server.grpc.admin import AdminServicer
+from sparklog.server.grpc.groups import GroupsServicer
+from sparklog.server.grpc.log import LogServicer
+from sparklog.server.grpc.maintenance import MaintenanceServicer
+from sparklog.server.grpc.replication import SERVICE as REPLICATION
+from sparklog.server.grpc.replication import ReplicationServicer
+from sparklog.server.grpc.response_memory import ResponseMemory
+from sparklog.server.grpc.service import service_handler
 from sparklog.server.kafka.quotas import RequestQueue
-from sparklog.server.response_memory import ResponseMemory
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]

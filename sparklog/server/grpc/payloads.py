@@ -24,7 +24,7 @@ from sparklog.records import arrow
 from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
 from sparklog.runtime.slices import of_many
-from sparklog.server.arrow_ipc import refuse_compressed
+from sparklog.server.grpc.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
