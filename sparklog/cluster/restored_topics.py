@@ -62,6 +62,8 @@ def restore_topic(
     """Create the topic from a broker's copy, or merge the copy with those of other brokers. Blocks.
 
     store_id: of the lost store. epochs: leader epochs that nobody has seen, by partition.
+
+    Raises StoreError if the store cannot be reached, or if other brokers change the topic all the time.
     """
     for _ in range(CHANGES):
         with suppress(BadVersion, NodeExists, NoNode):

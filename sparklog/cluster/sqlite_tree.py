@@ -96,7 +96,7 @@ class SqliteTree:
             self._wal_fd = NOT_OPEN
 
     def sync(self) -> None:
-        """Flush all writes to disk. May be called while another thread uses the connection."""
+        """Flush all writes to disk. May be called while another thread uses the connection. Raises ConnectionLoss."""
         try:
             if self._wal_fd != NOT_OPEN:
                 os.fsync(self._wal_fd)
@@ -131,7 +131,7 @@ class SqliteTree:
             raise StoreError(f"{self._path}: {error}{_what_to_do(self._path, error)}") from error
 
     def data_version(self) -> int:
-        """Return a number that changes when another connection has written."""
+        """Return a number that changes when another connection has written. Raises ConnectionLoss."""
         try:
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error as error:
@@ -142,6 +142,7 @@ class SqliteTree:
         return Node(*row) if row else None
 
     def get(self, path: str) -> Node:
+        """Return the node. Raises NoNode."""
         node = self.find(path)
         if node is None:
             raise NoNode(path)
@@ -157,6 +158,7 @@ class SqliteTree:
         return [path for (path,) in rows]
 
     def next_in_sequence(self, path: str) -> str:
+        """Return `path` with the number of its parent's next sequential node. Raises NoNode."""
         row = self._db.execute("SELECT creations FROM node WHERE path = ?", (parent_of(path),)).fetchone()
         if row is None:
             raise NoNode(parent_of(path))

@@ -124,6 +124,11 @@ class ClassicGroup:
         return not self.members
 
     def check_commit(self, request: OffsetCommit) -> None:
+        """Allow members of the current generation to commit offsets, and any client if the group is empty.
+
+        Raises CoordinatorNotAvailable if the group was deleted, UnknownMemberId, FencedInstanceId, IllegalGeneration or
+        RebalanceInProgress.
+        """
         if self.state is DEAD:
             raise _gone(self.group_id)
         generation = request.generation_or_epoch
@@ -138,11 +143,12 @@ class ClassicGroup:
             raise RebalanceInProgress(f"group {self.group_id!r} is being rebalanced")
 
     def check_fetch(self, request: OffsetFetch) -> None:
-        """Allow any client to fetch the offsets of a classic group, unless it is dead."""
+        """Allow any client to fetch the offsets of a classic group, unless it is dead. Raises GroupIdNotFound."""
         if self.state is DEAD:
             raise GroupIdNotFound(f"group {self.group_id!r} is dead")
 
     def check_delete(self) -> None:
+        """Allow the deletion of an empty group. Raises GroupIdNotFound or NonEmptyGroup."""
         if self.state is DEAD:
             raise GroupIdNotFound(f"group {self.group_id!r} is dead")
         if self.state is not EMPTY:
@@ -185,6 +191,7 @@ class ClassicGroup:
             raise UnknownMemberId(f"group {self.group_id!r} has no member {member_id!r}")
 
     def check_generation(self, generation: int) -> None:
+        """Raise IllegalGeneration unless the generation is the current one."""
         if generation != self.generation:
             raise IllegalGeneration(f"group {self.group_id!r} is in generation {self.generation}, not {generation}")
 

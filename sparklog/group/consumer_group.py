@@ -146,6 +146,11 @@ class ConsumerGroup:
         return RECONCILING
 
     def check_commit(self, request: OffsetCommit) -> None:
+        """Allow members to commit the offsets of partitions they have had since that epoch.
+
+        Any client may commit if the group is empty. Raises UnknownMemberId, FencedInstanceId, StaleMemberEpoch, or
+        IllegalGeneration for a member of the classic protocol.
+        """
         if request.generation_or_epoch < 0 and self.is_empty:
             return  # a tool sets the offsets of an empty group
         member = self.get(request.member_id)
@@ -167,6 +172,10 @@ class ConsumerGroup:
         return since is not None and since <= epoch
 
     def check_fetch(self, request: OffsetFetch) -> None:
+        """Allow members in their current epoch, and clients that name no member, to fetch offsets.
+
+        Raises UnknownMemberId, StaleMemberEpoch, or IllegalGeneration for a member of the classic protocol.
+        """
         if request.member_id is None and request.member_epoch < 0:
             return
         member = self.get(request.member_id or "")
@@ -176,6 +185,7 @@ class ConsumerGroup:
             raise StaleMemberEpoch(f"epoch {request.member_epoch}: the member is in {member.member_epoch}")
 
     def check_delete(self) -> None:
+        """Allow the deletion of an empty group. Raises NonEmptyGroup."""
         if self.members:
             raise NonEmptyGroup(f"group {self.group_id!r} has {len(self.members)} members")
 

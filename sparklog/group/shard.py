@@ -122,6 +122,10 @@ class Shard:
         return self.offsets.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> Decision[CoordinatorRecord, OffsetDeleteResponse]:
+        """Delete offsets of partitions that no member subscribes to.
+
+        Raises InvalidGroupId, GroupIdNotFound, or NonEmptyGroup if the members' subscriptions cannot be read.
+        """
         work = Work()
         group = self._get(request.group_id)
         if isinstance(group, ClassicGroup) and group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL:

@@ -45,6 +45,11 @@ class InstallSnapshotResponse:
 
 
 async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -> InstallSnapshotResponse:
+    """Return the snapshot's size once it is in place.
+
+    Raises InvalidRequest for another topic, OffsetOutOfRange above the high watermark, and as
+    `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.begin_snapshot` do.
+    """
     if request.partition.topic != OFFSETS_TOPIC:
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
     replica = replicas.get_leader(request.partition)

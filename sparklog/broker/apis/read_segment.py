@@ -46,6 +46,7 @@ class ReadSegmentResponse:
 
 
 async def handle(request: ReadSegmentRequest, *, replicas: ReplicaManager) -> ReadSegmentResponse:
+    """Return the bytes in pieces. Raises InvalidRequest, and as `ReplicaManager.get` and `Log.open_file` do."""
     suffix = FILES.get(request.file)
     if suffix is None:
         raise InvalidRequest(f"file {request.file!r}: it is one of log, index, timeindex, {LEADER_EPOCHS}")

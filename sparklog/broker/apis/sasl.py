@@ -51,6 +51,7 @@ async def choose_mechanism(request: SaslHandshakeRequest) -> SaslHandshakeRespon
 
 
 async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig, users: UserStore) -> Authenticated:
+    """Return the answer to a token. Raises IllegalSaslState, or SaslAuthenticationFailed after a delay."""
     authentication = _check_listener(request.authentication)
     try:
         return await authentication.authenticate(request.token, users.credentials)

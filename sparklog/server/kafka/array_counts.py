@@ -50,6 +50,7 @@ class ElementAllowance:
         self._most = self._left = elements
 
     def take(self, elements: int) -> None:
+        """Count more elements. Raises TooManyElements if there are more than are allowed."""
         self._left -= max(0, elements)
         if self._left < 0:
             raise TooManyElements(self._most)
