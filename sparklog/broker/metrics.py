@@ -65,6 +65,9 @@ class RequestMetrics(Histogram):
         super().__init__()
         self.refused = 0
 
+    def count_refused(self) -> None:
+        self.refused += 1
+
 
 class StageMetrics:
     """The stage times of one API's requests over Kafka's wire."""
@@ -118,6 +121,19 @@ class ListenerMetrics:
         """Closed at once because of a quota."""
         self.expired = 0
         """Closed because they were idle for too long."""
+
+    def connected(self) -> None:
+        self.accepted += 1
+        self.open += 1
+
+    def disconnected(self) -> None:
+        self.open -= 1
+
+    def count_refused(self) -> None:
+        self.refused += 1
+
+    def count_expired(self) -> None:
+        self.expired += 1
 
 
 class TopicMetrics:

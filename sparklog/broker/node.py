@@ -287,13 +287,13 @@ class Broker:
             assert services  # other brokers reach this one once it has joined
             return await services.handlers[api](request)
         except KafkaError:
-            figures.refused += 1
+            figures.count_refused()
             raise
         except (ConnectionLoss, SessionExpired) as error:
-            figures.refused += 1
+            figures.count_refused()
             raise RequestTimedOut(f"{api.name}: the cluster store cannot be reached: {error}") from error
         except Exception as error:
-            figures.refused += 1
+            figures.count_refused()
             logger.exception("%s failed", api.name)
             raise UnknownServerError(f"{api.name} failed in the broker; its log says why") from error
         finally:

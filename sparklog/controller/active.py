@@ -132,10 +132,10 @@ class ActiveController:
         context = self.dependencies.context
         for topic, assignment in cluster.topics.read.items():
             context.add_topic(topic, assignment.topic_id, assignment.partitions)
-        context.overrides.update(cluster.topics.overrides)
+        context.set_overrides(cluster.topics.overrides)
         context.leadership.update(cluster.states)
-        context.broker_overrides = cluster.broker_overrides
+        context.set_broker_overrides(cluster.broker_overrides)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
         if self.dependencies.config.delete_topic_enable:
             moving = {name.topic for name in context.reassigning}
-            context.deleting.update((context.topic_ids.keys() & set(cluster.deletions)) - moving)
+            context.begin_deletion((context.topic_ids.keys() & set(cluster.deletions)) - moving)

@@ -58,7 +58,7 @@ class Changes:
         for name, assignment in topics.read.items():
             if name not in context.topic_ids:
                 context.add_topic(name, assignment.topic_id, ())
-                context.overrides[name] = topics.overrides[name]
+                context.set_overrides({name: topics.overrides[name]})
                 self._note_topic(name, assignment.partitions)
             elif len(assignment.partitions) > len(context.assignments[name]) and name not in context.deleting:
                 dependencies.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
@@ -170,10 +170,10 @@ class Changes:
         topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
         if not notices.paths:
             return
-        context.overrides |= await asyncio.to_thread(read_overrides, dependencies.topic_store, topics)
+        context.set_overrides(await asyncio.to_thread(read_overrides, dependencies.topic_store, topics))
         if configured(notices, "brokers"):
             before = context.broker_overrides
-            context.broker_overrides = await asyncio.to_thread(dependencies.topic_store.load_broker_overrides)
+            context.set_broker_overrides(await asyncio.to_thread(dependencies.topic_store.load_broker_overrides))
             self._note_broker_configs(before)
         for topic in topics:
             dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))

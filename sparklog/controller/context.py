@@ -69,6 +69,30 @@ class ControllerContext:
     deletion_ineligible: set[str] = field(default_factory=set)
     """Topics of `deleting` that wait for a broker."""
 
+    # Configurations
+
+    def set_overrides(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """Remember the keys that these topics override."""
+        self.overrides.update(overrides)
+
+    def set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> None:
+        """Replace the keys that brokers override."""
+        self.broker_overrides = overrides
+
+    # Deletions
+
+    def begin_deletion(self, topics: Iterable[str]) -> None:
+        """Elect no leaders of these topics any more."""
+        self.deleting.update(topics)
+
+    def suspend_deletion(self, topics: Iterable[str]) -> None:
+        """Let the deletion of these topics wait for a broker."""
+        self.deletion_ineligible.update(topics)
+
+    def resume_deletion(self, topics: Iterable[str]) -> None:
+        """Let these topics wait no longer."""
+        self.deletion_ineligible.difference_update(topics)
+
     # Brokers
 
     @property

@@ -68,7 +68,7 @@ class TopicDeletion(ControllerOperation):
     async def brokers_came(self, brokers: Collection[int]) -> None:
         """Continue the deletions that waited for these brokers."""
         topics = {replica.name.topic for replica in self._context.replicas_on(brokers)}
-        self._context.deletion_ineligible -= topics
+        self._context.resume_deletion(topics)
         await self.resume()
 
     async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
@@ -108,7 +108,7 @@ class TopicDeletion(ControllerOperation):
 
     def _queue(self) -> None:
         moving = {name.topic for name in self._context.reassigning}
-        self._context.deleting |= self._marked - moving
+        self._context.begin_deletion(self._marked - moving)
 
     async def _begin(self, topic: str) -> None:
         context = self._context
@@ -143,7 +143,7 @@ class TopicDeletion(ControllerOperation):
         left = [each for each, state in states.items() if state is not ReplicaState.DELETION_SUCCESSFUL]
         waiting = [each for each in left if self._context.replica_state(each) is not ReplicaState.DELETION_INELIGIBLE]
         await self._replicas.move(waiting, ReplicaState.DELETION_INELIGIBLE)
-        self._context.deletion_ineligible |= {replica.name.topic for replica in left}
+        self._context.suspend_deletion(replica.name.topic for replica in left)
 
     async def _complete(self, topic: str) -> None:
         for _ in range(MAX_ROUNDS):

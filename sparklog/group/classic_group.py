@@ -73,6 +73,34 @@ class ClassicMember:
         """Whether the member waits for the coordinator, so that no heartbeat is due from it."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
+    def wait_to_join(self, ticket: Hashable | None) -> None:
+        """Answer this JoinGroup once all have joined; None: no request waits."""
+        self.join_ticket = ticket
+
+    def wait_to_sync(self, ticket: Hashable) -> None:
+        """Answer this SyncGroup once the leader has assigned."""
+        self.sync_ticket = ticket
+
+    def take_join_ticket(self) -> Hashable | None:
+        """Return the waiting JoinGroup, which the caller answers; None if there is none."""
+        ticket, self.join_ticket = self.join_ticket, None
+        return ticket
+
+    def take_sync_ticket(self) -> Hashable | None:
+        """Return the waiting SyncGroup, which the caller answers; None if there is none."""
+        ticket, self.sync_ticket = self.sync_ticket, None
+        return ticket
+
+    def has_joined(self) -> None:
+        """Expect heartbeats: the first join is answered."""
+        self.is_new = False
+
+    def set_timeouts(self, *, session_ms: int, rebalance_ms: int) -> None:
+        self.session_timeout_ms, self.rebalance_timeout_ms = session_ms, rebalance_ms
+
+    def take_assignment_away(self) -> None:
+        self.assignment = b""
+
     @property
     def protocol_names(self) -> set[str]:
         return {name for name, _ in self.protocols}
@@ -153,6 +181,35 @@ class ClassicGroup:
             raise GroupIdNotFound(f"group {self.group_id!r} is dead")
         if self.state is not EMPTY:
             raise NonEmptyGroup(f"group {self.group_id!r} is not empty: it is {self.state.value}")
+
+    # The first rebalance of an empty group
+
+    def begin_initial_delay(self, delay_ms: int) -> None:
+        """Wait for more members, by this delay at a time, until the rebalance timeout has passed."""
+        self.initial_delay_ms = delay_ms, max(self.rebalance_timeout_ms - delay_ms, 0)
+
+    def extend_initial_delay(self, delay_ms: int) -> int | None:
+        """Return by how much to wait on, at most `delay_ms`: members have joined meanwhile. None: the delay is over."""
+        if self.initial_delay_ms is None or not self.is_new_member_added:
+            return None
+        before_ms, remaining_ms = self.initial_delay_ms
+        if remaining_ms <= 0:
+            return None
+        next_ms = min(delay_ms, remaining_ms)
+        self.is_new_member_added = False
+        self.initial_delay_ms = next_ms, max(remaining_ms - before_ms, 0)
+        return next_ms
+
+    def end_initial_delay(self) -> None:
+        self.initial_delay_ms, self.is_new_member_added = None, False
+
+    def begin_with(self, protocol_type: str) -> None:
+        """Take the protocol type of the first member."""
+        self.protocol_type = protocol_type
+
+    def note_new_member(self) -> None:
+        """Let the initial delay, if there is one, be extended."""
+        self.is_new_member_added = self.initial_delay_ms is not None
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member is subscribed to the topic; true for every topic if consumers' subscriptions are unknown."""

@@ -119,9 +119,9 @@ class ClassicGroups:
                 f"{', '.join(name for name, _ in request.protocols) or 'without protocols'}"
             )
         if is_new_group:
-            work.then = GroupCreated(group.group_id, self._groups.get(group.group_id))
+            work.once_written(GroupCreated(group.group_id, self._groups.get(group.group_id)))
             self._groups[group.group_id] = group
-            work.records.append(_first_record(group))
+            work.write(_first_record(group))
         if request.member_id == NO_MEMBER:
             response = self._join_new(group, request, ticket, now_ms, work)
         else:
@@ -146,13 +146,13 @@ class ClassicGroups:
         if group.state is STABLE:
             self._phases.heard_of(group, member, work)
             return assigned(group, member)
-        if member.sync_ticket is not None:  # the client has abandoned that request
+        if (abandoned := member.take_sync_ticket()) is not None:
             error = RebalanceInProgress(f"member {member.member_id!r} has asked again")
-            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-        member.sync_ticket = ticket
+            work.reply(abandoned, SyncGroupResponse(error=error))
+        member.wait_to_sync(ticket)
         if group.leader == member.member_id:
-            work.records.append(group.snapshot(request.assignments))
-            work.then = GroupAssigned(group.group_id, group.generation)
+            work.write(group.snapshot(request.assignments))
+            work.once_written(GroupAssigned(group.group_id, group.generation))
         return None
 
     def heartbeat(self, request: Heartbeat, work: Work) -> HeartbeatResponse:
@@ -269,9 +269,8 @@ class ClassicGroups:
             is_new=True,
         )
         if not group.members:
-            group.protocol_type = request.protocol_type
-        if group.initial_delay_ms is not None:
-            group.is_new_member_added = True
+            group.begin_with(request.protocol_type)
+        group.note_new_member()
         group.add(member)
         work.set_timer(ClassicTimer(SESSION, group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._phases.rebalance_or_complete(group, f"member {member_id} joins: {request.reason or 'new'}", now_ms, work)
@@ -279,13 +278,12 @@ class ClassicGroups:
     def _update(
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, ticket: Hashable | None, work: Work
     ) -> None:
-        if member.join_ticket is not None:  # the client has abandoned that request
+        if (abandoned := member.take_join_ticket()) is not None:
             error = UnknownMemberId(f"member {member.member_id!r} has joined again")
-            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+            work.reply(abandoned, JoinGroupResponse(error=error, member_id=member.member_id))
         group.set_protocols(member, request.protocols)
-        member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.join_ticket = ticket
+        member.set_timeouts(session_ms=request.session_timeout_ms, rebalance_ms=request.rebalance_timeout_ms)
+        member.wait_to_join(ticket)
 
     def _replace_static(
         self, group: ClassicGroup, request: JoinGroup, new_id: str, ticket: Hashable, now_ms: int, work: Work
@@ -298,11 +296,11 @@ class ClassicGroups:
         self._phases.heard_of(group, member, work)
         self._update(group, member, request, None, work)
         if group.state is not STABLE or group.choose_protocol() != group.protocol:
-            member.join_ticket = ticket
+            member.wait_to_join(ticket)
             self._phases.rebalance_or_complete(group, f"static member {instance_id} came back", now_ms, work)
             return None
-        work.records.append(group.snapshot())
-        work.then = StaticReplaced(group.group_id, instance_id, old_id)
+        work.write(group.snapshot())
+        work.once_written(StaticReplaced(group.group_id, instance_id, old_id))
         if request.supports_skipping_assignment:
             return joined(group, member, skip_assignment=group.leader == new_id)
         # Name the leader's old id, so that the returning member does not act as leader and assign anew.

@@ -100,6 +100,10 @@ class ConsumerGroup:
         self.matched_with: dict[str, int] = {}
         """The version of the topics with which each regular expression was last matched."""
 
+    def compare_with(self, version: int) -> None:
+        """Note that the hash and the regular expressions agree with this version of the topics."""
+        self.compared_with = version
+
     def copy(self) -> ConsumerGroup:
         """Return a copy that can be changed separately."""
         other = ConsumerGroup(self.group_id, self.topics)

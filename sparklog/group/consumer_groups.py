@@ -189,7 +189,7 @@ class ConsumerGroups:
             upgrade(group, edit, self.heartbeats)
             logger.info("group %s: %d members go over to the new protocol", group_id, len(group.members))
         elif group is not None:
-            work.records += group.tombstones()
+            work.write(*group.tombstones())
         return edit
 
     # The log and the timers

@@ -275,7 +275,7 @@ class ConsumerHeartbeats:
                 value = ConsumerGroupValue(epoch=edit.group.epoch + 1, metadata_hash=metadata_hash)
                 edit.write(ConsumerGroupKey(group_id=edit.group.group_id), value)
             elif all(edit.group.matched_with.get(text) == version for text in edit.group.regex_counts()):
-                edit.base.compared_with = version
+                edit.base.compare_with(version)
         return changed
 
     def _check_names(self, edit: GroupEdit) -> None:

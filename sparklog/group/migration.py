@@ -88,7 +88,7 @@ def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats
     """Write the classic group as a group of the new protocol. Raises GroupIdNotFound if its data cannot be read."""
     members = [_upgraded(group, member, heartbeats) for member in group.members.values()]
     group_id, work = group.group_id, edit.draft
-    work.records += group.tombstones()
+    work.write(*group.tombstones())
     _release(group, work)
     for member in members:
         edit.write(ConsumerMemberKey(group_id=group_id, member_id=member.member_id), member.to_member_value())
@@ -173,7 +173,7 @@ def downgrade(
     staying = {member_id: member for member_id, member in group.members.items() if member_id not in leaving}
     protocols = {member_id: protocols_of(member) for member_id, member in staying.items()}
     protocol = _choose_protocol(list(protocols.values()))
-    work.records += group.tombstones()
+    work.write(*group.tombstones())
     value = GroupValue(
         protocol_type=PROTOCOL_TYPE,
         generation=group.epoch,
@@ -189,11 +189,11 @@ def downgrade(
             for member_id, member in staying.items()
         ],
     )
-    work.records.append(CoordinatorRecord(GroupKey(group_id=group.group_id), value))
+    work.write(CoordinatorRecord(GroupKey(group_id=group.group_id), value))
     for member_id in group.members:
         for timer in timers_of(group.group_id, member_id):
             work.cancel_timer(timer)
-    work.then = Downgraded(group.group_id, protocols)
+    work.once_written(Downgraded(group.group_id, protocols))
 
 
 def protocols_of(member: ConsumerMember) -> Protocols:

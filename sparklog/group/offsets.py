@@ -93,7 +93,7 @@ class Offsets:
         for asked in request.offsets:
             errors[asked.partition] = self._check(asked)
             if errors[asked.partition] is None:
-                work.records.append(self._record(request, asked, now_ms))
+                work.write(self._record(request, asked, now_ms))
         return OffsetCommitResponse(errors=errors)
 
     def _check(self, asked: OffsetToCommit) -> KafkaError | None:
@@ -166,7 +166,7 @@ class Offsets:
                     f"group {group.group_id!r} is subscribed to {partition.topic!r}"
                 )
             elif partition in self.of(request.group_id):
-                work.records.append(CoordinatorRecord(_key(request.group_id, partition)))
+                work.write(CoordinatorRecord(_key(request.group_id, partition)))
         return OffsetDeleteResponse(errors=errors)
 
     def delete_some(self, group_id: str, work: Work) -> bool:
@@ -197,7 +197,7 @@ class Offsets:
     ) -> None:
         for group_id in group_ids:
             gone = (partition for partition, value in self.of(group_id).items() if is_gone(partition, value))
-            work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, MOST_REMOVED)]
+            work.write(*[CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, MOST_REMOVED)])
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
         """Delete up to MOST_REMOVED expired offsets of a group; return whether it has none left after that."""
@@ -206,7 +206,7 @@ class Offsets:
             partition for partition, value in committed.items() if self._has_expired(group, partition, value, now_ms)
         )
         expired = list(islice(gone, MOST_REMOVED))
-        work.records += [CoordinatorRecord(_key(group.group_id, partition)) for partition in expired]
+        work.write(*[CoordinatorRecord(_key(group.group_id, partition)) for partition in expired])
         return len(expired) == len(committed)
 
     def _has_expired(self, group: Group, partition: TopicPartition, value: OffsetValue, now_ms: int) -> bool:

@@ -45,7 +45,7 @@ class Phases:
         group.move(Event.REBALANCE_STARTED, now_ms)
         if is_first:
             delay_ms = self._config.group_initial_rebalance_delay_ms
-            group.initial_delay_ms = delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
+            group.begin_initial_delay(delay_ms)
             work.set_timer(ClassicTimer(JOIN, group.group_id), delay_ms)
         elif group.has_all_joined:
             self._complete_join(group, now_ms, work)
@@ -72,14 +72,10 @@ class Phases:
     def join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
         if group.state is not PREPARING_REBALANCE:
             return
-        if group.initial_delay_ms is not None and group.is_new_member_added:
-            delay_ms, remaining_ms = group.initial_delay_ms
-            if remaining_ms > 0:
-                group.is_new_member_added = False
-                next_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
-                group.initial_delay_ms = next_ms, max(remaining_ms - delay_ms, 0)
-                work.set_timer(ClassicTimer(JOIN, group.group_id), next_ms)
-                return
+        delay_ms = group.extend_initial_delay(self._config.group_initial_rebalance_delay_ms)
+        if delay_ms is not None:
+            work.set_timer(ClassicTimer(JOIN, group.group_id), delay_ms)
+            return
         self._complete_join(group, now_ms, work)
 
     def _complete_join(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
@@ -90,17 +86,16 @@ class Phases:
             work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
             return
         work.cancel_timer(ClassicTimer(JOIN, group.group_id))
-        group.initial_delay_ms, group.is_new_member_added = None, False
+        group.end_initial_delay()
         group.begin_generation(now_ms)
         logger.info("group %s, generation %d: %d members", group.group_id, group.generation, len(group.members))
         if not group.members:
-            work.records.append(group.snapshot())
+            work.write(group.snapshot())
             return
         for member in group.members.values():
-            if member.join_ticket is not None:
-                work.reply(member.join_ticket, joined(group, member))
-                member.join_ticket = None
-            member.is_new = False
+            if (ticket := member.take_join_ticket()) is not None:
+                work.reply(ticket, joined(group, member))
+            member.has_joined()
             self.heard_of(group, member, work)
             group.pending_syncs.add(member.member_id)
         work.set_timer(ClassicTimer(SYNC, group.group_id), group.rebalance_timeout_ms)
@@ -121,17 +116,15 @@ class Phases:
 
     def refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
         for member in group.members.values():
-            member.assignment = b""
-            if member.sync_ticket is not None:
-                work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-                member.sync_ticket = None
+            member.take_assignment_away()
+            if (ticket := member.take_sync_ticket()) is not None:
+                work.reply(ticket, SyncGroupResponse(error=error))
                 self.heard_of(group, member, work)
 
     def send_assignments(self, group: ClassicGroup, work: Work) -> None:
         for member in group.members.values():
-            if member.sync_ticket is not None:
-                work.reply(member.sync_ticket, assigned(group, member))
-                member.sync_ticket = None
+            if (ticket := member.take_sync_ticket()) is not None:
+                work.reply(ticket, assigned(group, member))
                 self.heard_of(group, member, work)
 
     # Sessions and removal of members
@@ -151,20 +144,18 @@ class Phases:
         if member is None:
             return
         error = UnknownMemberId(f"member {member_id!r} is no longer in the group")
-        if member.join_ticket is not None:
-            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member_id))
-        if member.sync_ticket is not None:
-            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-        member.join_ticket = member.sync_ticket = None
+        if (ticket := member.take_join_ticket()) is not None:
+            work.reply(ticket, JoinGroupResponse(error=error, member_id=member_id))
+        if (ticket := member.take_sync_ticket()) is not None:
+            work.reply(ticket, SyncGroupResponse(error=error))
 
     def fence(self, member: ClassicMember, instance_id: str, work: Work) -> None:
         """Refuse the waiting requests of a member whose instance id has joined under another member id."""
         error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
-        if member.join_ticket is not None:
-            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
-        if member.sync_ticket is not None:
-            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-        member.join_ticket = member.sync_ticket = None
+        if (ticket := member.take_join_ticket()) is not None:
+            work.reply(ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+        if (ticket := member.take_sync_ticket()) is not None:
+            work.reply(ticket, SyncGroupResponse(error=error))
 
 
 def joined(

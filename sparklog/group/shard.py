@@ -80,7 +80,7 @@ class Shard:
         if group := self.consumers.find(request.group_id):
             if not group.is_empty:
                 return work.decide(self.consumers.join(group, request, now_ms, matches, work))
-            work.records += group.tombstones()  # a classic group replaces it
+            work.write(*group.tombstones())  # a classic group replaces it
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
     def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
@@ -144,7 +144,7 @@ class Shard:
                 errors[group_id] = error
             else:
                 if self.offsets.delete_some(group_id, work):
-                    work.records += group.tombstones()
+                    work.write(*group.tombstones())
                     errors[group_id] = None
         return work.decide(DeleteGroupsResponse(errors=errors))
 
@@ -200,7 +200,7 @@ class Shard:
                 and group.is_empty
                 and group.state_name == EMPTY.value
             ):
-                work.records += group.tombstones()
+                work.write(*group.tombstones())
         return work.decide()
 
     def replay(self, record: CoordinatorRecord, log_offset: int | None = None) -> None:

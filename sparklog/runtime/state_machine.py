@@ -82,6 +82,13 @@ class Draft(Generic[Record]):
         self.timers: list[Timer] = []
         self.then: Any = None
 
+    def write(self, *records: Record) -> None:
+        self.records.extend(records)
+
+    def once_written(self, event: Any) -> None:
+        """Have `Machine.written` called with `event` once the records are committed or have failed."""
+        self.then = event
+
     def reply(self, ticket: Hashable, response: Any) -> None:
         self.replies.append(Reply(ticket=ticket, response=response))
 

@@ -355,7 +355,7 @@ class KafkaConnection:
 
     def expire(self) -> None:
         """Close the connection because its deadline has passed."""
-        self.figures.expired += 1
+        self.figures.count_expired()
         logger.debug("closing the connection from %s: nothing has happened for too long", self.session.host)
         self.channel.close()
 

@@ -109,12 +109,11 @@ class KafkaListener:
 
     def _accepted(self, accepted: socket.socket, peer: str) -> None:
         if why := self._host.quotas.take(peer):
-            self._figures.refused += 1
+            self._figures.count_refused()
             self._host.refused(why)
             accepted.close()
             return
-        self._figures.accepted += 1
-        self._figures.open += 1
+        self._figures.connected()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -151,7 +150,7 @@ class KafkaListener:
             if not is_open:
                 accepted.close()
                 self._host.quotas.give_back(peer)
-                self._figures.open -= 1
+                self._figures.disconnected()
 
     def _new_connection(
         self, peer: str, open_channel: Callable[[KafkaConnection], Channel], principal: str = "User:ANONYMOUS"

@@ -114,9 +114,8 @@ def mechanisms(config: BrokerConfig) -> Mechanisms:
 def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
     """Require authentication with one of the enabled mechanisms on a new connection before any other request."""
     config = broker.config
-    session.authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)
-    session.admit = _admit
-    session.max_request_bytes = config.sasl_server_max_receive_size
+    authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)
+    session.require(authentication, _admit, max_request_bytes=config.sasl_server_max_receive_size)
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
@@ -125,12 +124,12 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
     try:
         done = await broker.serve(SASL_AUTHENTICATE, request)
     except KafkaError as error:
-        session.is_over = session.authentication is not None
+        if session.authentication:
+            session.end()
         logger.info("failed authentication from %s on %s: %s", session.host, session.listener, error)
         raise
     if session.authentication and session.authentication.user:
-        session.principal = f"User:{session.authentication.user}"
-        session.max_request_bytes = broker.config.socket_request_max_bytes
+        session.authenticated(session.authentication.user, max_request_bytes=broker.config.socket_request_max_bytes)
     return done
 
 

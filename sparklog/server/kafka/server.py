@@ -96,7 +96,7 @@ class KafkaServer:
     def lost(self, connection: KafkaConnection) -> None:
         """Update the quotas after a connection was closed. One of its requests may still be in progress."""
         self.quotas.give_back(connection.session.host)
-        connection.figures.open -= 1
+        connection.figures.disconnected()
 
     def ended(self, connection: KafkaConnection) -> None:
         """Forget a connection that is closed and whose last request has ended."""

@@ -42,7 +42,33 @@ class Session:
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     is_over: bool = False
-    """Set by a translation to close the connection once this request is answered."""
+    """The connection is closed once this request is answered."""
+
+    def require(
+        self,
+        authentication: Authentication,
+        admit: Callable[[Session, int], None],
+        *,
+        max_request_bytes: int,
+    ) -> None:
+        """Require authentication before any other request. max_request_bytes: until it is complete."""
+        self.authentication, self.admit, self.max_request_bytes = authentication, admit, max_request_bytes
+
+    def authenticated(self, user: str, *, max_request_bytes: int) -> None:
+        """Serve the connection as this user's from now on."""
+        self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
+
+    def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
+        """Take frames for bare SASL tokens, answered by `serve`; None: for requests again."""
+        self.opaque = serve
+
+    def end(self) -> None:
+        """Close the connection once this request is answered."""
+        self.is_over = True
+
+    def named(self, client_software: str) -> None:
+        """Note the client's software."""
+        self.client_software = client_software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

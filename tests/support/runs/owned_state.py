@@ -47,36 +47,7 @@ LIBRARIES = {
 }
 """Objects of libraries, which are set up in this way."""
 
-TO_MOVE = {
-    "broker/node.py": "figures.refused",
-    "controller/active.py": "context.broker_overrides",
-    "controller/changes.py": "context.broker_overrides context.overrides",
-    "controller/deletion.py": "self._context.deleting self._context.deletion_ineligible",
-    "group/classic_groups.py": (
-        "group.is_new_member_added group.protocol_type member.join_ticket member.rebalance_timeout_ms "
-        "member.session_timeout_ms member.sync_ticket work.then"
-    ),
-    "group/consumer_groups.py": "work.records",
-    "group/consumer_heartbeat.py": "edit.base.compared_with",
-    "group/migration.py": "work.records work.then",
-    "group/offsets.py": "work.records",
-    "group/rebalance.py": (
-        "group.initial_delay_ms group.is_new_member_added member.assignment member.is_new "
-        "member.join_ticket member.sync_ticket"
-    ),
-    "group/shard.py": "work.records",
-    "server/kafka/apis/api_versions.py": "call.session.client_software",
-    "server/kafka/apis/sasl.py": "call.session.is_over call.session.opaque session.opaque",
-    "server/kafka/connection.py": "self.figures.expired",
-    "server/kafka/listener.py": "self._figures.accepted self._figures.open self._figures.refused",
-    "server/kafka/sasl.py": (
-        "session.admit session.authentication session.is_over session.max_request_bytes session.principal"
-    ),
-    "server/kafka/server.py": "connection.figures.open",
-}
-"""Fields of classes of other modules that are not owned yet. Replace each by a method of its class."""
-
-ALLOWED: tuple[dict[str, str], ...] = (MESSAGES, LIBRARIES, TO_MOVE)
+ALLOWED: tuple[dict[str, str], ...] = (MESSAGES, LIBRARIES)
 """What a module of sparklog/ may assign to beside its own state."""
 
 

@@ -20,19 +20,20 @@ async def _choose_mechanism(call: KafkaCall, request: Message) -> Message:
         sasl.SASL_HANDSHAKE, SaslHandshakeRequest(authentication=authentication, mechanism=request.mechanism)
     )
     if call.version == 0:
-        call.session.opaque = _take_bare
+        call.session.expect_tokens(_take_bare)
     return call.answer(mechanisms=_enabled(call))
 
 
 async def _take_bare(broker: Broker, session: Session, token: bytes) -> bytes:
     done = await take_token(broker, session, token)
     if session.authentication and session.authentication.is_complete:
-        session.opaque = None
+        session.expect_tokens(None)
     return done.token
 
 
 def _refuse_mechanism(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    call.session.is_over = call.session.authentication is not None
+    if call.session.authentication:
+        call.session.end()
     return call.answer(error_code=error, mechanisms=_enabled(call))
 
 
