@@ -94,8 +94,10 @@ class PartitionProduced:
 
 def is_appended_in_parts(request: ProduceRequest) -> bool:
     """Return whether others have their turn while the request is appended."""
-    partitions = request.partitions
-    return len(partitions) > TOGETHER or sum(len(part.data) for part in partitions) > BYTES_TOGETHER
+    size = 0
+    for part in request.partitions:
+        size += len(part.data)
+    return size > BYTES_TOGETHER or len(request.partitions) > TOGETHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
