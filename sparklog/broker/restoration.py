@@ -1,12 +1,14 @@
-"""Restores the topics of a cluster store that was lost from the copies in this broker's log directories.
+"""What a broker that starts does where its log directories and the cluster store disagree. Nothing is deleted.
 
+Restoration
+-----------
 A store whose id differs from the recorded one is a replacement. Each broker that starts with it restores the topics
 that it has copies of, before it registers: their ids, configurations, partitions and replicas
 (cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
 registered and have been compared.
 
-Adoption: what the log directories have and the cluster store does not. Unknown topics are never deleted.
-
+Adoption
+--------
 Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
 cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered:
 with others it cannot know whose records these are, or whether the topic was deleted while it was away. In that case the
@@ -41,44 +43,17 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import BadVersion, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.internal_topics import overrides_of
-from sparklog.cluster.model import PartitionInfo, Topic
+from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.restored_topics import Restored, restore_topic
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import (
-    LEAP,
-    UNLIMITED,
-    KeptAssignment,
-    KeptConfig,
-    Overrides,
-    config_of,
-    leap_below,
-)
+from sparklog.log.directory.topic_configs import LEAP, UNLIMITED, Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.messages import NO_LEADER
 
-NOT_SURE = -1
 logger = logging.getLogger(__name__)
-
-
-def kept_topic(topic: Topic) -> KeptConfig:
-    """Return the copy to keep of a topic."""
-    return KeptConfig(
-        topic.topic_id,
-        topic.overrides,
-        leap_below(info.leader_epoch for info in topic.partitions),
-        partitions={
-            number: KeptAssignment(
-                replicas=info.replicas,
-                adding=info.adding,
-                removing=info.removing,
-                leader_epoch=NOT_SURE if info.is_restored else info.leader_epoch,
-            )
-            for number, info in enumerate(topic.partitions)
-        },
-    )
 
 
 def is_replaced(logs: LogManager, store_id: str) -> bool:
@@ -127,9 +102,6 @@ def _tell(name: str, outcome: Restored, partitions: int) -> None:
                 "topic %s is not restored: another topic has its name by now. Its folders stay, and are not served",
                 name,
             )
-
-
-logger = logging.getLogger(__name__)
 
 
 def adopt(
@@ -188,16 +160,21 @@ def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[s
     So are those of a topic that is being deleted, except for this broker's replicas, which the controller has deleted.
     known: the names of the store's topics. A folder without an id counts as that of the topic whose copy is beside it.
     """
-    gone = {name: copy.topic_id for name, copy in logs.kept_topics.items() if copy.topic_id}
-    marked, replicas = set(topics.marked_deleted()), set()
+    here = {partition.topic for partition in logs.partitions}
+    gone = {name: copy.topic_id for name, copy in logs.kept_topics.items() if copy.topic_id and name in here}
+    marked = set(topics.marked_deleted())
+    replicas: set[TopicPartition] = set()
     for name in gone.keys() & known:
         with suppress(NoNode):  # it was deleted right now
             there = topics.load_assignment(name)
             if there.topic_id == gone[name] and name not in marked:
                 del gone[name]
             elif there.topic_id == gone[name]:
-                here = (number for number, each in enumerate(there.partitions) if broker_id in each.replicas)
-                replicas |= {TopicPartition(name, number) for number in here}
+                replicas |= {
+                    TopicPartition(name, number)
+                    for number, each in enumerate(there.partitions)
+                    if broker_id in each.replicas
+                }
     ids = {log.partition: log.topic_id for log in logs}
     stray = [
         name

@@ -33,7 +33,7 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, Overrides, config_of, leap_below
+from sparklog.log.directory.topic_configs import KeptConfig, Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
 from sparklog.replica.manager import ReplicaManager
@@ -320,17 +320,7 @@ def _kept(
 ) -> dict[str, KeptConfig]:
     """Return copies of the partitions' topics, as far as the states tell them."""
     ids = {name.topic: state.topic_id for name, state in states.items()}
-    partitions: dict[str, dict[int, KeptAssignment]] = {topic: {} for topic in ids}
-    epochs: dict[str, list[int]] = {topic: [] for topic in ids}
+    partitions: dict[str, dict[int, LeaderAndIsrPartitionState]] = {topic: {} for topic in ids}
     for name, state in states.items():
-        epochs[name.topic].append(state.leader_epoch)
-        partitions[name.topic][name.partition] = KeptAssignment(
-            replicas=state.replicas,
-            adding=state.adding,
-            removing=state.removing,
-            leader_epoch=NO_EPOCH if state.is_restored else state.leader_epoch,
-        )
-    return {
-        topic: KeptConfig(topic_id, overrides[topic], leap_below(epochs[topic]), partitions[topic])
-        for topic, topic_id in ids.items()
-    }
+        partitions[name.topic][name.partition] = state
+    return {topic: KeptConfig.of(topic_id, overrides[topic], partitions[topic]) for topic, topic_id in ids.items()}

@@ -17,13 +17,13 @@ import logging
 from sparklog.base.errors import StaleBrokerEpoch, StoreError
 from sparklog.broker.api import Api
 from sparklog.broker.registration import Registration
-from sparklog.broker.restoration import kept_topic
 from sparklog.broker.topics import Topics
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.replica.messages import StopPartition, StopReplica
 from sparklog.replica.state_changes import StateChanges
 
@@ -52,7 +52,11 @@ async def handle(
         groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
     if change.rearranged or change.removed or request.is_full:
         known = {topic.name: topic.topic_id for topic in metadata} if change.removed or request.is_full else None
-        await state_changes.keep_topics({topic.name: kept_topic(topic) for topic in change.rearranged}, known)
+        kept = {
+            topic.name: KeptConfig.of(topic.topic_id, topic.overrides, dict(enumerate(topic.partitions)))
+            for topic in change.rearranged
+        }
+        await state_changes.keep_topics(kept, known)
     if request.is_full and (strays := await _only_sure(_strays(info.broker_id, logs, metadata), topics)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
         await state_changes.stop(

@@ -21,10 +21,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from sparklog.base.errors import InvalidConfig
@@ -105,10 +105,19 @@ class KeptAssignment:
         return self.leader_epoch, len(self.replicas)
 
 
-def leap_below(leader_epochs: Iterable[int]) -> int:
-    """Return the multiple of LEAP that the highest of these has passed; -1 if it has never leapt."""
-    latest = max(leader_epochs, default=-1)
-    return latest // LEAP * LEAP if latest >= LEAP else -1
+class LearnedPartition(Protocol):
+    """What a copy is made from: a partition in a request of the controller, or in the metadata cache."""
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def adding(self) -> tuple[int, ...]: ...
+    @property
+    def removing(self) -> tuple[int, ...]: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def is_restored(self) -> bool: ...
 
 
 Kept = Mapping[int, KeptAssignment]
@@ -127,6 +136,21 @@ class KeptConfig:
     """The partitions that are known; empty in a copy that an earlier version wrote."""
     seen_change: int = 0
     """The number of the store's newest change when the configuration was learned."""
+
+    @classmethod
+    def of(cls, topic_id: UUID, overrides: Overrides, partitions: Mapping[int, LearnedPartition]) -> KeptConfig:
+        """Return the copy of a topic, as far as its partitions are known."""
+        latest = max((each.leader_epoch for each in partitions.values()), default=-1)
+        kept = {
+            number: KeptAssignment(
+                replicas=each.replicas,
+                adding=each.adding,
+                removing=each.removing,
+                leader_epoch=-1 if each.is_restored else each.leader_epoch,
+            )
+            for number, each in partitions.items()
+        }
+        return cls(topic_id, overrides, latest // LEAP * LEAP if latest >= LEAP else -1, kept)
 
     def learn(self, before: KeptConfig | None, seen_change: int) -> KeptConfig:
         """Return the copy that takes the place of `before`. Assignments that have not changed keep their age."""
