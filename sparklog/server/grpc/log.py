@@ -35,7 +35,14 @@ from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes,
 from sparklog.server.grpc.load_payloads import load_payloads
 from sparklog.server.grpc.produce_stream import Answering, ProduceStream
 from sparklog.server.grpc.response_memory import Reservation, ResponseMemory
-from sparklog.server.grpc.service import SMALL_BYTES, by_names, has_large_fields, parse, read_message
+from sparklog.server.grpc.service import (
+    LARGE_ELEMENTS,
+    SMALL_BYTES,
+    by_names,
+    has_large_fields,
+    parse,
+    read_message,
+)
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
 
@@ -169,7 +176,10 @@ class LogServicer:
         response = await self.broker.serve(produce.API, translated)
         if translated.acks == produce.ACKS_NONE:
             return log_pb2.ProduceResponse(correlation_id=correlation_id)
-        return _produced(response, refused, correlation_id)
+        translate = partial(_produced, response, refused, correlation_id)
+        if len(response.partitions) + len(refused) > LARGE_ELEMENTS:
+            return await self.broker.slices.in_thread(translate)
+        return translate()
 
     async def _translate(self, data: bytes) -> Translated:
         """Parse and translate a request.
