@@ -248,6 +248,45 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int = key(
         100 << 20, integer(1 << 20, MAX_INT), "segment.bytes of a new __consumer_offsets."
     )
+    transaction_state_log_num_partitions: int = key(
+        50, integer(1, 10_000), "Partitions of a new __transaction_state; the number cannot change later."
+    )
+    transaction_state_log_replication_factor: int = key(
+        -1,
+        integer(-1, 32767),
+        "Replicas of a new __transaction_state; -1: default.replication.factor. Use 3 in a cluster that must survive "
+        "the loss of a broker.",
+    )
+    transaction_state_log_min_isr: int = key(
+        1,
+        integer(1, 32767),
+        "min.insync.replicas of a new __transaction_state. Use 2 with three replicas.",
+    )
+    transaction_state_log_segment_bytes: int = key(
+        100 << 20, integer(1 << 20, MAX_INT), "segment.bytes of a new __transaction_state."
+    )
+    transaction_max_timeout_ms: int = key(
+        15 * MINUTE_MS,
+        integer(1, MAX_INT),
+        "Longest transaction.timeout.ms that a producer may ask for.",
+    )
+    transactional_id_expiration_ms: int = key(
+        7 * DAY_MS,
+        integer(1, MAX_INT),
+        "The coordinator forgets a transactional id that has had no transaction for this long.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
+        10_000, integer(1, MAX_INT), "How often the coordinator looks for transactions past their timeout."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
+        60 * MINUTE_MS, integer(1, MAX_INT), "How often the coordinator looks for expired transactional ids."
+    )
+    transaction_partition_verification_enable: bool = key(
+        True,
+        boolean(),
+        "Whether a partition asks the coordinator before it accepts the first batch of a transaction (KIP-890). "
+        "Without it, a delayed batch may join a later transaction.",
+    )
     offset_metadata_max_bytes: int = key(
         4096, integer(0, MAX_INT), "Maximum length of the metadata that is committed with an offset."
     )

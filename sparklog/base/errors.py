@@ -314,6 +314,26 @@ class InvalidTxnState(KafkaError):
     code, name = 48, "INVALID_TXN_STATE"
 
 
+class InvalidProducerIdMapping(KafkaError):
+    code, name = 49, "INVALID_PRODUCER_ID_MAPPING"
+
+
+class InvalidTransactionTimeout(KafkaError):
+    code, name = 50, "INVALID_TRANSACTION_TIMEOUT"
+
+
+class ConcurrentTransactions(RetriableError):
+    """The transactional id has a change in progress, such as the end of its former transaction."""
+
+    code, name = 51, "CONCURRENT_TRANSACTIONS"
+
+
+class TransactionCoordinatorFenced(KafkaError):
+    """A newer coordinator has written markers already."""
+
+    code, name = 52, "TRANSACTION_COORDINATOR_FENCED"
+
+
 class TransactionalIdAuthorizationFailed(KafkaError):
     code, name = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
@@ -494,6 +514,12 @@ class MismatchedEndpointType(KafkaError):
 
 class UnsupportedEndpointType(KafkaError):
     code, name = 115, "UNSUPPORTED_ENDPOINT_TYPE"
+
+
+class TransactionAbortable(KafkaError):
+    """The producer must abort its transaction, and may then begin another."""
+
+    code, name = 120, "TRANSACTION_ABORTABLE"
 
 
 class InvalidRegularExpression(KafkaError):

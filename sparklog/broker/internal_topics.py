@@ -23,7 +23,12 @@ def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
             "compression.type": "producer",
             "segment.bytes": str(config.offsets_topic_segment_bytes),
         },
-        TRANSACTIONS_TOPIC: {"cleanup.policy": "compact", "compression.type": "producer"},
+        TRANSACTIONS_TOPIC: {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
         HISTORY_TOPIC: {
             "min.insync.replicas": "1",  # the history must record the loss of the other replicas
             "message.timestamp.after.max.ms": str(MAX_LONG),

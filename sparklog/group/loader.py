@@ -23,10 +23,10 @@ from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck, Snapshot, SnapshotId, what_is_stale
 from sparklog.offsets_topic.records import CoordinatorRecord, Key, decode
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
+from sparklog.records.markers import read_marker
 from sparklog.records.records import Record, iterate_records
 
 CHUNK_BYTES = 1 << 20
-_ABORT, _COMMIT = 0, 1
 Replay = Callable[[CoordinatorRecord], None]
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,8 @@ class _Transactions:
 
     def take(self, record: Record, header: BatchHeader) -> None:
         if header.is_control:
-            self._end(header.producer_id, is_commit=_marker(record) == _COMMIT)
+            marker = read_marker(record)
+            self._end(header.producer_id, is_commit=marker is not None and marker.is_commit)
             return
         found = _decode(record)
         if found is None:
@@ -203,8 +204,3 @@ def _decode(record: Record) -> CoordinatorRecord | None:
     except CorruptRecord as error:
         logger.error("offset %d is passed over: %s", record.offset, error)
         return None
-
-
-def _marker(record: Record) -> int:
-    """Return the type in a control record's key, which is the version and the type, 16 bits each."""
-    return int.from_bytes((record.key or b"")[2:4], "big")

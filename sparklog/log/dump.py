@@ -25,16 +25,15 @@ from sparklog.log.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDE
 from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
 from sparklog.log.segment.indexes import OffsetIndex, TimeIndex
 from sparklog.log.segment.scan import BatchPlace, walk
+from sparklog.log.segment.transaction_index import ENTRY_SIZE, VERSION, read_entries
 from sparklog.offsets_topic.decoders import Decoded, decode_text
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
 from sparklog.records.legacy import LegacyMessage, iterate_messages, messages_of
+from sparklog.records.markers import read_marker
 from sparklog.records.records import Record, read_records
 
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-_CONTROL_TYPES = {0: "ABORT", 1: "COMMIT"}
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
-_ABORTED = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
-_END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +205,13 @@ def _record_text(record: Record, timestamp_type: str) -> str:
 
 
 def _control_text(record: Record) -> str:
-    if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        return " controlType: UNKNOWN(-1)"
-    _, number = _CONTROL_KEY.unpack_from(record.key)
-    if number not in _CONTROL_TYPES or record.value is None or len(record.value) < _END_TRANSACTION.size:
-        return f" controlType: UNKNOWN({number})"
-    _, epoch = _END_TRANSACTION.unpack_from(record.value)
-    return f" endTxnMarker: {_CONTROL_TYPES[number]} coordinatorEpoch: {epoch}"
+    if marker := read_marker(record):
+        return (
+            f" endTxnMarker: {'COMMIT' if marker.is_commit else 'ABORT'} coordinatorEpoch: {marker.coordinator_epoch}"
+        )
+    key = record.key or b""
+    number = _CONTROL_KEY.unpack_from(key)[1] if len(key) >= _CONTROL_KEY.size else -1
+    return f" controlType: UNKNOWN({number})"
 
 
 def _contents(record: Record, options: DumpOptions) -> str:
@@ -311,11 +310,11 @@ def _greatest_timestamp(log: ReadFile, place: BatchPlace) -> int:
 
 def _dump_aborted_transactions(fs: ReadFs, path: str) -> Iterator[str]:
     content = _content(fs, path)
-    whole = len(content) // _ABORTED.size * _ABORTED.size
-    for version, producer_id, first, last, stable in _ABORTED.iter_unpack(content[:whole]):
+    whole = len(content) // ENTRY_SIZE * ENTRY_SIZE
+    for entry in read_entries(content[:whole]):
         yield (
-            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
-            f"lastStableOffset: {stable}"
+            f"version: {VERSION} producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+            f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
         )
 
 

@@ -25,7 +25,6 @@ timestamp of the last record instead, so it soon forgets a producer of old recor
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,14 +38,12 @@ from sparklog.base.errors import (
 from sparklog.log.producers.snapshots import NONE, ProducerEntry
 from sparklog.log.slice import Appended
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from sparklog.records.markers import read_marker
 from sparklog.records.records import read_records
 
 BATCHES_KEPT = 5
 MAX_PRODUCERS = 50_000  # per partition: about 70 MB
 _SEQUENCES = 1 << 31
-_CONTROL_KEY = struct.Struct(">hh")  # version, type
-_END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
-_ABORT, _COMMIT = 0, 1
 
 
 class Numbered(NamedTuple):
@@ -164,13 +161,10 @@ def read_numbered(header: BatchHeader, data: bytes) -> Numbered | Marker | None:
         records = []
     if not records:
         return None  # the cleaner has removed the whole transaction
-    key, value = records[0].key or b"", records[0].value or b""
-    if len(key) < _CONTROL_KEY.size or len(value) < _END_TRANSACTION.size:
+    marker = read_marker(records[0])
+    if marker is None:
         return None
-    if _CONTROL_KEY.unpack_from(key)[1] not in (_ABORT, _COMMIT):
-        return None
-    coordinator_epoch = _END_TRANSACTION.unpack_from(value)[1]
-    return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, records[0].timestamp_ms)
+    return Marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, records[0].timestamp_ms)
 
 
 UNKNOWN = ProducerState()
