@@ -54,7 +54,7 @@ from sparklog.group.requests import (
 from sparklog.group.states import EMPTY, STABLE
 from sparklog.group.topic_pattern import UNMATCHED, Matches
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, OffsetKey
-from sparklog.runtime.state_machine import Decision
+from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 
 class Shard:
@@ -203,7 +203,13 @@ class Shard:
                 work.write(*group.tombstones())
         return work.decide()
 
-    def replay(self, record: CoordinatorRecord, log_offset: int | None = None) -> None:
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Forget the uncommitted changes of offsets that are committed by now."""
+        self.offsets.settle(is_committed)
+
+    def replay(
+        self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
+    ) -> None:
         """Apply a record to the state. `log_offset` is its offset if it may not be committed yet, otherwise None."""
         key: Any = record.key
         value: Any = record.value
