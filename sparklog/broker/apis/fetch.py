@@ -290,7 +290,7 @@ class Fetch:
             fetch_offset=part.fetch_offset,
             next_offset=max(part.fetch_offset, found.next_offset) if found else part.fetch_offset,
             high_watermark=replica.partition.high_watermark,
-            last_stable_offset=replica.partition.last_stable_offset,
+            last_stable_offset=replica.last_stable_offset,
             log_start_offset=replica.log.log_start_offset,
             slice=found if found and found.size else None,
             diverging=diverging,
