@@ -32,10 +32,10 @@ from sparklog.base.errors import (
     NotCoordinator,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.java_hash import partition_for
 from sparklog.group.coordinator_runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import Group, TopicsView
-from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.offsets import MOST_REMOVED
 from sparklog.group.partition_log import PartitionLog
@@ -268,7 +268,7 @@ class GroupCoordinator:
             raise InvalidGroupId(f"a group id of more than {MAX_ID_BYTES} bytes")
         topic = self._topics.find(OFFSETS_TOPIC)
         count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
-        return _positive(java_hash(group_id)) % count
+        return partition_for(group_id, count)
 
     async def ensure_topic(self) -> None:
         """Create the offsets topic if it does not exist. Raises CoordinatorNotAvailable if that fails."""
@@ -501,8 +501,3 @@ class GroupCoordinator:
 
         await self._slices.each(until_deleted(), delete_some)
         return DeleteGroupsResponse(errors=errors)
-
-
-def _positive(number: int) -> int:
-    """Return the absolute value, or 0 for -2^31, as org.apache.kafka.common.utils.Utils.abs does."""
-    return 0 if number == -(1 << 31) else abs(number)

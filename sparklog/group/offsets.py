@@ -42,6 +42,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import ZERO_ID
 from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.requests import (
     CommittedOffset,
@@ -54,7 +55,6 @@ from sparklog.group.requests import (
     OffsetToCommit,
 )
 from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
-from sparklog.offsets_topic.schemas import ZERO_ID
 
 MOST_REMOVED = 200
 """Number of a group's offsets that a decision removes: with their group or topic, or because they have expired."""

@@ -1,4 +1,7 @@
-"""Java's String.hashCode: the hash of a group's id selects the group's partition of the offsets topic."""
+"""Java's String.hashCode: the hash of an id selects its partition of the topic that keeps its coordinator's state.
+
+A group belongs to a partition of `__consumer_offsets`, a transactional id to one of `__transaction_state`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,16 @@ LONG = 200
 def java_hash(text: str) -> int:
     """Return the hash over the UTF-16 code units of `text`, as a signed 32-bit number."""
     return _remembered(text) if len(text) <= LONG else _long(text)
+
+
+def partition_for(key: str, count: int) -> int:
+    """Return the partition, of `count`, that belongs to an id, as Apache Kafka's coordinators choose it."""
+    return _absolute(java_hash(key)) % count
+
+
+def _absolute(number: int) -> int:
+    """Return the absolute value, or 0 for -2^31, as org.apache.kafka.common.utils.Utils.abs does."""
+    return 0 if number == -(1 << 31) else abs(number)
 
 
 @lru_cache(maxsize=10_000)
