@@ -197,6 +197,9 @@ def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch_and_again_th
         assert producer(it.init(known=me)) == (me[0], 1)
     it.fail_over()
     assert producer(it.init(known=me)) == (me[0], 1)
+    for stranger in ((me[0] + 1, 0), (me[0] + 1, 1)):
+        with pytest.raises(ProducerFenced):
+            it.init(known=stranger)
     other = producer(it.init())
     for old in (me, (me[0], 1)):
         with pytest.raises(ProducerFenced):

@@ -56,6 +56,7 @@ class SimCoordinator:
         self.config = config or BrokerConfig()
         self.machine = Transactions(self.config)
         self.log: list[tuple[bytes, bytes | None]] = []
+        self._records: list[TransactionRecord] = []
         self.committed = 0
         self.now_ms = now_ms
         self.markers: list[SendMarkers] = []
@@ -143,7 +144,8 @@ class SimCoordinator:
 
     def fail_over(self, end: int | None = None) -> None:
         """Another broker has the log up to `end`, at least all that is committed, and all that wait get no answer."""
-        del self.log[max(self.committed, len(self.log) if end is None else end) :]
+        end = max(self.committed, len(self.log) if end is None else end)
+        del self.log[end:], self._records[end:]
         self.machine = Transactions(self.config)
         self._waiting, self.markers, self.timers = [], [], {}
         self.is_holding = self.is_broken = False
@@ -152,9 +154,8 @@ class SimCoordinator:
             self.machine.replay(record)
         self.carry_out(self.machine.loaded(self.now_ms))
 
-    def records(self, since: int = 0) -> list[TransactionRecord]:
-        decoded = [decode(key, value) for key, value in self.log[since:]]
-        return [record for record in decoded if record is not None]
+    def records(self) -> Sequence[TransactionRecord]:
+        return self._records
 
     def states(self, name: str = ID) -> list[TransactionState]:
         """The states that the log has of an id, in order."""
@@ -206,6 +207,7 @@ class SimCoordinator:
             self.log.append((key, value))
             read = decode(key, value)
             assert read == record
+            self._records.append(read)
             self.machine.replay(read)
 
     def _set(self, decision: Decision[TransactionRecord, Any]) -> None:
