@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import KafkaError
 
@@ -59,6 +59,13 @@ class CancelTimer:
 Timer = SetTimer | CancelTimer
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[Record, Response]):
     """What the shell must do for one request or event."""
@@ -72,6 +79,8 @@ class Decision(Generic[Record, Response]):
     """Work outside the log that follows from committed records, such as requests to other brokers."""
     then: Any = None
     """Event to pass to `written` when the records are committed or have failed; None: no call."""
+    producer: ProducerIdAndEpoch | None = None
+    """The producer in whose transaction the records are written; None: in no transaction."""
 
 
 class Draft(Generic[Record]):

@@ -263,7 +263,10 @@ class Transactions:
 
     # The log and the shell
 
-    def replay(self, record: TransactionRecord) -> None:
+    def replay(
+        self, record: TransactionRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
+    ) -> None:
+        """Apply a record of the log. Its offset does not matter: answers wait for all records before them."""
         name = record.key.transactional_id
         if former := self._found.pop(name, None):
             self._open_partitions -= _open_partitions(former.value)
