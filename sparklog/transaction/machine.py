@@ -23,7 +23,7 @@ A refused request raises a KafkaError before anything has changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from sparklog.base.config import BrokerConfig
@@ -38,7 +38,7 @@ from sparklog.base.errors import (
     ProducerFenced,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.runtime.state_machine import Decision, Draft
+from sparklog.runtime.state_machine import Decision, Draft, ProducerIdAndEpoch
 from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
 from sparklog.transaction.ending import Ending, end
 from sparklog.transaction.events import Changed, PreparedTimer, markers_of
@@ -273,6 +273,9 @@ class Transactions:
         if record.value is not None:
             self._found[name] = _Transaction(record.value)
             self._open_partitions += _open_partitions(record.value)
+
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Nothing is kept of records apart from the state."""
 
     def loaded(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
         """Send the markers of prepared transactions, of all or some ids, after the whole log is replayed."""
