@@ -216,6 +216,10 @@ class Shard:
                 work.write(*group.tombstones())
         return work.decide()
 
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Forget the uncommitted changes of offsets that are committed by now."""
+        self.offsets.settle(is_committed)
+
     def replay(
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
     ) -> None:
