@@ -23,6 +23,11 @@ OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
 with that timestamp (ms since the epoch) or a later one."""
 
 
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+"""Whether only records of committed transactions count: `latest` is then the last stable offset, and a timestamp finds
+records below it."""
+
+
 class ListedOffset(NamedTuple):
     """An offset and the timestamp of its record in ms.
 
@@ -34,7 +39,10 @@ class ListedOffset(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetSpec], timeout_ms: int
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    timeout_ms: int,
+    isolation_level: IsolationLevel = "read_uncommitted",
 ) -> dict[TopicPartition, ListedOffset]:
     """Return the offset of each partition; retry for `timeout_ms` while errors are retriable.
 
@@ -46,7 +54,10 @@ async def list_offsets(
         missing = [partition for partition in wanted if partition not in found]
         groups = await cluster.by_leader(missing, timeout_ms)
         answers = await asyncio.gather(
-            *(_ask(cluster, leader, {item: wanted[item] for item in items}) for leader, items in groups.items())
+            *(
+                _ask(cluster, leader, {item: wanted[item] for item in items}, isolation_level)
+                for leader, items in groups.items()
+            )
         )
         for answer in answers:
             found.update(answer)
@@ -62,10 +73,14 @@ async def list_offsets(
 
 
 async def _ask(
-    cluster: Cluster, leader: Connection, wanted: Mapping[TopicPartition, OffsetSpec]
+    cluster: Cluster,
+    leader: Connection,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, ListedOffset]:
     request = log_pb2.ListOffsetsRequest(
-        partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()]
+        isolation_level=log_pb2.IsolationLevel.Value(isolation_level.upper()),
+        partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()],
     )
     try:
         answer = await leader.call(leader.log.ListOffsets, request, cluster.config.request_timeout_ms)

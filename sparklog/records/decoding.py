@@ -2,7 +2,8 @@
 
 The data is any number of batches, back to back, compressed or not. A last batch that is cut off is ignored, as the
 active segment may end so. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
-they are the broker's notes about transactions, not records.
+they are the broker's notes about transactions, not records. So are the batches of aborted transactions, where the
+caller names these (`aborted`): they are skipped by their headers.
 
 Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
 needs more is refused (ExceedsLimit). Including working space, no data costs more than five times `limit_bytes`.
@@ -27,7 +28,8 @@ from numpy.typing import NDArray
 from sparklog.base.errors import CorruptRecord, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as kernels
-from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, Codec
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Codec
 from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, decompress
 from sparklog.records.decode_kernels import Fixed, Note, Notes, Selection
 from sparklog.records.kernels import MAX_LONG
@@ -51,6 +53,7 @@ _ROW_BYTES = 64  # size of an empty record in all columns, working space include
 _HEADER_BYTES = 32  # the same for an empty header
 _TABLE_ROWS = 16 * 1024
 _CRC_FROM = 21  # the CRC covers a batch from here on
+_PRODUCER_ID_BYTES = np.arange(43, 51)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class _Request:
     check_crc: bool
     group_bytes: int
     limit_bytes: int
+    aborted: AbortedRanges
 
     @property
     def most_rows(self) -> int:
@@ -90,6 +94,7 @@ def decode(
     timestamp_unit: str = "ms",
     check_crc: bool = True,
     limit_bytes: int = LIMIT_BYTES,
+    aborted: AbortedRanges = NONE_ABORTED,
 ) -> pa.RecordBatch:
     """Return the records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
 
@@ -107,6 +112,7 @@ def decode(
         check_crc=check_crc,
         group_bytes=2 * GROUP_BYTES,
         limit_bytes=limit_bytes,
+        aborted=aborted,
     )
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -133,6 +139,7 @@ def decode_batches(
     check_crc: bool = True,
     group_bytes: int = GROUP_BYTES,
     limit_bytes: int = LIMIT_BYTES,
+    aborted: AbortedRanges = NONE_ABORTED,
 ) -> Iterator[pa.RecordBatch]:
     """As decode, for data of any size: yield a pa.RecordBatch per `group_bytes` of records, none of them empty.
 
@@ -146,6 +153,7 @@ def decode_batches(
         check_crc=check_crc,
         group_bytes=group_bytes,
         limit_bytes=limit_bytes,
+        aborted=aborted,
     )
     return _decode(as_bytes(data), request)
 
@@ -159,6 +167,7 @@ def _request(
     check_crc: bool,
     group_bytes: int,
     limit_bytes: int,
+    aborted: AbortedRanges,
 ) -> _Request:
     chosen, want = _projection(tuple(columns), timestamp_unit)
     selection = Selection(
@@ -170,6 +179,7 @@ def _request(
         check_crc=check_crc,
         group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes exist twice while they are joined
         limit_bytes=limit_bytes,
+        aborted=aborted,
     )
 
 
@@ -220,6 +230,8 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
     if request.check_crc:
         check_crcs(data, table)
     _choose_actions(table, request.selection)
+    if len(request.aborted):
+        _skip_aborted(data, table, request.aborted)
     compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
     first = size = 0
     parts: list[Buffer] = []
@@ -273,6 +285,13 @@ def _choose_actions(table: Table, selection: Selection) -> None:
             countable &= attributes & LOG_APPEND_TIME_BIT != 0
         table[countable, kernels.ACTION] = kernels.COUNT
     table[skip, kernels.ACTION] = kernels.SKIP
+
+
+def _skip_aborted(data: Bytes, table: Table, aborted: AbortedRanges) -> None:
+    rows = np.flatnonzero(table[:, kernels.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
+    producer_ids = data[table[rows, kernels.START, None] + _PRODUCER_ID_BYTES].view(">i8")[:, 0].astype(np.int64)
+    skipped = aborted.contain(producer_ids, table[rows, kernels.BASE_OFFSET])
+    table[rows[skipped], kernels.ACTION] = kernels.SKIP
 
 
 def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:

@@ -19,12 +19,19 @@ class Format(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BATCHES: _ClassVar[Format]
     RECORDS: _ClassVar[Format]
     ARROW: _ClassVar[Format]
+
+class IsolationLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    READ_UNCOMMITTED: _ClassVar[IsolationLevel]
+    READ_COMMITTED: _ClassVar[IsolationLevel]
 ALL: Acks
 LEADER: Acks
 NO_ACKS: Acks
 BATCHES: Format
 RECORDS: Format
 ARROW: Format
+READ_UNCOMMITTED: IsolationLevel
+READ_COMMITTED: IsolationLevel
 
 class ProduceRequest(_message.Message):
     __slots__ = ("acks", "timeout_ms", "partitions", "correlation_id")
@@ -99,20 +106,22 @@ class PartitionProduced(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., base_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., log_append_time_ms: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "format", "partitions", "client_rack")
+    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "format", "partitions", "client_rack", "isolation_level")
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_RACK_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     format: Format
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionFetch]
     client_rack: str
-    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., client_rack: _Optional[str] = ...) -> None: ...
+    isolation_level: IsolationLevel
+    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., client_rack: _Optional[str] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
 
 class PartitionFetch(_message.Message):
     __slots__ = ("topic", "partition", "fetch_offset", "partition_max_bytes", "current_leader_epoch", "last_fetched_epoch", "topic_id")
@@ -141,7 +150,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ..., throttle_time_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionFetched(_message.Message):
-    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset", "preferred_read_replica", "diverging")
+    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset", "preferred_read_replica", "diverging", "aborted_transactions")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +163,7 @@ class PartitionFetched(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     error: _records_pb2.Error
@@ -166,7 +176,18 @@ class PartitionFetched(_message.Message):
     next_offset: int
     preferred_read_replica: int
     diverging: DivergingEpoch
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ..., diverging: _Optional[_Union[DivergingEpoch, _Mapping]] = ...) -> None: ...
+    aborted_transactions: _containers.RepeatedCompositeFieldContainer[AbortedTransaction]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ..., diverging: _Optional[_Union[DivergingEpoch, _Mapping]] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ...) -> None: ...
+
+class AbortedTransaction(_message.Message):
+    __slots__ = ("producer_id", "first_offset", "last_offset")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    def __init__(self, producer_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
 
 class DivergingEpoch(_message.Message):
     __slots__ = ("leader_epoch", "end_offset")
@@ -187,10 +208,12 @@ class SubscribeRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., format: _Optional[_Union[Format, str]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "isolation_level")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionOffsetQuery]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffsetQuery, _Mapping]]] = ...) -> None: ...
+    isolation_level: IsolationLevel
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffsetQuery, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
 
 class PartitionOffsetQuery(_message.Message):
     __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_ms", "max_timestamp", "current_leader_epoch")

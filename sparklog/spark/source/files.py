@@ -3,7 +3,8 @@
 Files may change between plan and task. `LogReader` copes with segments that were renamed, rolled or compacted. Records
 that it no longer finds (a deleted segment, a folder that this machine does not see) are fetched from the broker. A read
 of a `path` has no broker and reads what is left of the folder. Offsets below the log start by then are lost;
-`failOnDataLoss` decides whether that fails the read.
+`failOnDataLoss` decides whether that fails the read. The plan names the aborted transactions, whose batches are skipped
+by their headers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) ->
         try:
             for last in reader.read(piece, CHUNK_BYTES):
                 for part in not_older(last, task.timestamp_ms.low):
-                    yield from _decoded(part, piece, columns)
+                    yield from _decoded(part, piece, columns, task)
         except GONE:
             left = piece._replace(offset_from=max(offset, end_of(last)))
             yield from from_elsewhere(task, left, options, columns)
@@ -68,7 +69,7 @@ def end_of(data: Buffer) -> int:
     return end
 
 
-def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str], task: FilesTask) -> Iterator[pa.RecordBatch]:
     return decode_batches(
         data,
         columns=columns,
@@ -76,6 +77,7 @@ def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterato
         offset_to=wanted.offset_to,
         timestamp_unit="us",
         group_bytes=GROUP_BYTES,
+        aborted=task.aborted,
     )
 
 
@@ -91,7 +93,7 @@ def from_elsewhere(
         return
     for rest in _still_there(open_reader(task.folder), missing, options):
         for data in open_reader(task.folder).read(rest, CHUNK_BYTES):
-            yield from _decoded(data, rest, columns)
+            yield from _decoded(data, rest, columns, task)
 
 
 def _still_there(reader: LogReader, missing: OffsetRange, options: ReadOptions) -> list[ReadRange]:
