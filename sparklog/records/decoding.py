@@ -289,9 +289,14 @@ def _choose_actions(table: Table, selection: Selection) -> None:
 
 def _skip_aborted(data: Bytes, table: Table, aborted: AbortedRanges) -> None:
     rows = np.flatnonzero(table[:, kernels.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
-    producer_ids = data[table[rows, kernels.START, None] + _PRODUCER_ID_BYTES].view(">i8")[:, 0].astype(np.int64)
-    skipped = aborted.contain(producer_ids, table[rows, kernels.BASE_OFFSET])
+    skipped = aborted.contain(producer_ids(data, table[rows]), table[rows, kernels.BASE_OFFSET])
     table[rows[skipped], kernels.ACTION] = kernels.SKIP
+
+
+def producer_ids(data: Bytes, table: Table) -> Table:
+    """Return the producer id of each batch in the table."""
+    found: Table = data[table[:, kernels.START, None] + _PRODUCER_ID_BYTES].view(">i8")[:, 0].astype(np.int64)
+    return found
 
 
 def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:
