@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from sparklog.base.errors import RetriableError, UnknownTopicOrPartition
+from sparklog.base.errors import ConfigError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import Cluster
@@ -23,9 +23,10 @@ OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
 with that timestamp (ms since the epoch) or a later one."""
 
 
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-"""Whether only records of committed transactions count: `latest` is then the last stable offset, and a timestamp finds
-records below it."""
+ISOLATION_LEVELS: Mapping[str, log_pb2.IsolationLevel] = {
+    "read_uncommitted": log_pb2.READ_UNCOMMITTED,
+    "read_committed": log_pb2.READ_COMMITTED,
+}
 
 
 class ListedOffset(NamedTuple):
@@ -42,12 +43,16 @@ async def list_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, OffsetSpec],
     timeout_ms: int,
-    isolation_level: IsolationLevel = "read_uncommitted",
+    isolation_level: str = "read_uncommitted",
 ) -> dict[TopicPartition, ListedOffset]:
     """Return the offset of each partition; retry for `timeout_ms` while errors are retriable.
 
-    Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error.
+    With the isolation level "read_committed", "latest" is the last stable offset, and a timestamp finds records below
+    it. Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error; and
+    ConfigError for another isolation level.
     """
+    if isolation_level not in ISOLATION_LEVELS:
+        raise ConfigError(f"isolation_level = {isolation_level!r}: it must be {' or '.join(ISOLATION_LEVELS)}")
     found: dict[TopicPartition, ListedOffset] = {}
 
     async def attempt() -> None:
@@ -76,10 +81,10 @@ async def _ask(
     cluster: Cluster,
     leader: Connection,
     wanted: Mapping[TopicPartition, OffsetSpec],
-    isolation_level: IsolationLevel,
+    isolation_level: str,
 ) -> dict[TopicPartition, ListedOffset]:
     request = log_pb2.ListOffsetsRequest(
-        isolation_level=log_pb2.IsolationLevel.Value(isolation_level.upper()),
+        isolation_level=ISOLATION_LEVELS[isolation_level],
         partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()],
     )
     try:

@@ -227,6 +227,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
         max_partition_fetch_bytes=FETCH_BYTES,
         prefetch_max_bytes=2 * FETCH_BYTES,
         auto_offset_reset="none",
+        isolation_level=options.isolation_level.value,
         **broker.security,
     ) as consumer:
         partition, offset, end = whole

@@ -37,7 +37,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig
 from sparklog.client.connection import Connection, raise_error_of
-from sparklog.client.offsets import IsolationLevel, ListedOffset, OffsetSpec, list_offsets
+from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
 from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
 from sparklog.v1 import admin_pb2
@@ -176,7 +176,7 @@ class AsyncAdmin(AsyncClient):
         )
 
     async def list_offsets(
-        self, wanted: Mapping[TopicPartition, OffsetSpec], *, isolation_level: IsolationLevel = "read_uncommitted"
+        self, wanted: Mapping[TopicPartition, OffsetSpec], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
         """Return offsets by position ("earliest", "latest", "max_timestamp") or timestamp (ms since the epoch).
 
