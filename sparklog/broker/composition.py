@@ -96,7 +96,7 @@ def compose(dependencies: Dependencies) -> Services:
     history = _history(dependencies, peers, topics, producer_ids)
 
     def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
-        groups.leadership_changed(name, is_leader, leader_epoch)
+        groups.partitions.leadership_changed(name, is_leader, leader_epoch)
 
     replicas = _replicas(dependencies, follower_fetches, history, leadership_changed)
     groups = _groups(dependencies, replicas, topics, history)

@@ -348,7 +348,7 @@ class Broker:
         await services.replicas.close()
         await services.state_changes.close()
         await services.replacements.stop()
-        await services.groups.loaded()  # nothing reads logs any more
+        await services.groups.partitions.loaded()  # nothing reads logs any more
         await services.topics.settled()
         await _checkpoint_high_watermarks(services)
         await services.peers.close()

@@ -1,14 +1,6 @@
 """The group coordinator of one broker: finds the shard of each group and passes requests to it.
 
-The hash of a group's id selects a partition of `__consumer_offsets` (as in Apache Kafka). The leader of that partition
-is the group's coordinator. The topic is created on the first request for a group.
-
-    load      this broker has become the leader. It waits until everything in the log is committed, then replays the log
-              in a thread. Until then, requests for its groups are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache
-              Kafka also replays uncommitted records, and answers from them.) A later epoch of the same leader changes
-              nothing
-    unload    this broker is no longer the leader. Waiting requests are answered NOT_COORDINATOR, and the state of the
-              groups is dropped. If a load is still running, its result is dropped
+The groups of a partition of `__consumer_offsets` are served by its leader (coordinator/partitions.py).
 
 Each method is one API. An error of a group is in its response; no KafkaError is raised.
 """
@@ -18,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -26,19 +17,17 @@ from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     InvalidGroupId,
     KafkaError,
-    NotCoordinator,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.group.coordinator_runtime import RETRY_MS, CallLater, CoordinatorRuntime
+from sparklog.coordinator.partition_log import PartitionLog
+from sparklog.coordinator.partitions import CoordinatorPartitions, Serving
+from sparklog.coordinator.runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import Group, TopicsView
-from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.offsets import MOST_REMOVED
-from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
@@ -70,19 +59,20 @@ from sparklog.group.requests import (
 )
 from sparklog.group.shard import Shard
 from sparklog.group.topic_pattern import UNMATCHED, Matches, match
-from sparklog.offsets_topic.records import CoordinatorRecord
-from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.log.log import Log
+from sparklog.offsets_topic.records import CoordinatorRecord, encode
+from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts, of_many
 from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
-LOOK_AGAIN_MS = 10_000
 PART = 1_000
 """Number of groups that are listed together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
+Runtime = CoordinatorRuntime[Shard]
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
 logger = logging.getLogger(__name__)
 
@@ -91,18 +81,6 @@ class GroupRequest(Protocol[Response_co]):
     """Any request of `requests.py`."""
 
     def refused(self, error: KafkaError, /) -> Response_co: ...
-
-
-@dataclass(slots=True, eq=False)
-class _LedPartition:
-    """A partition that this broker leads; `runtime` is None while the partition is being loaded."""
-
-    leader_epoch: int
-    led_since: int
-    """`led_since` of the partition at the load. A different value now means that leadership was lost in between."""
-    runtime: CoordinatorRuntime | None = None
-    failed: NotCoordinator | None = None
-    """Why the load failed. Only a change of leader or a restart clears it."""
 
 
 class GroupCoordinator:
@@ -132,131 +110,58 @@ class GroupCoordinator:
         self._topics = topics
         self._replicas = replicas
         self._waiting = waiting
-        self._create_offsets_topic = create_offsets_topic
         self._new_id = new_id
         self._slices = slices
         self._call_later = call_later
         self._on_generation = on_generation
-        self._led: dict[int, _LedPartition] = {}
-        self._loading: set[asyncio.Task[None]] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
-
-    # Partitions
-
-    def start(self) -> None:
-        """Load every partition of the offsets topic that this broker leads."""
-        for replica in self._replicas:
-            if replica.partition.name.topic == OFFSETS_TOPIC and replica.partition.is_leader:
-                self.load(replica.partition.name.partition, replica.partition.leader_epoch)
-
-    def leadership_changed(self, name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
-        """Load or unload a partition after this broker gained or lost its leadership. Other topics are ignored."""
-        if name.topic == OFFSETS_TOPIC and not self._is_stopped:
-            if is_leader:
-                self.load(name.partition, leader_epoch)
-            else:
-                self.unload(name.partition)
-
-    def load(self, partition: int, leader_epoch: int) -> None:
-        """Start loading a partition of the offsets topic that this broker leads in this epoch."""
-        led = self._led.get(partition)
-        if led is not None and led.leader_epoch >= leader_epoch:
-            return
-        replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
-        if led is not None and replica is not None and led.led_since == replica.partition.led_since:
-            led.leader_epoch = leader_epoch
-            return
-        self.unload(partition)
-        if replica is None or not replica.partition.is_leader:
-            return
-        led = _LedPartition(leader_epoch, replica.partition.led_since)
-        self._led[partition] = led
-        if replica.log.log_start_offset == replica.log.log_end_offset:
-            self._serve(led, self._new_shard(), replica)
-            return
-        task = asyncio.get_running_loop().create_task(self._load(partition, led, replica))
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
-
-    async def loaded(self) -> None:
-        """Wait until all loads that are running now have ended."""
-        if self._loading:
-            await asyncio.wait(tuple(self._loading))
-
-    def unload(self, partition: int) -> None:
-        """Drop the groups of a partition that this broker no longer leads, and answer their waiting requests."""
-        led = self._led.pop(partition, None)
-        if led is not None and led.runtime is not None:
-            led.runtime.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
-        if led is not None:
-            self._waiting.check(TopicPartition(OFFSETS_TOPIC, partition))  # lets a waiting load end
+        self.partitions = CoordinatorPartitions(
+            OFFSETS_TOPIC,
+            Serving(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
+            clock=clock,
+            topics=topics,
+            replicas=replicas,
+            waiting=waiting,
+            create_topic=create_offsets_topic,
+            default_partitions=config.offsets_topic_num_partitions,
+        )
 
     def stop(self) -> None:
         """Answer all waiting requests, stop all timers, and refuse further requests: the broker is stopping."""
-        self._is_stopped = True
         for task in self._forgetting:
             task.cancel()
-        for partition in tuple(self._led):
-            self.unload(partition)
+        self.partitions.stop()
 
     def _new_shard(self) -> Shard:
         return Shard(self._config, self._topics, self._new_id)
 
-    async def _load(self, partition: int, led: _LedPartition, replica: Replica) -> None:
-        def is_wanted() -> bool:
-            return self._led.get(partition) is led
+    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[Shard, object]:
+        return load(log, end_offset, self._new_shard, is_wanted)
 
-        started_ms = self._clock.monotonic_ms()
-        end_offset = replica.log.log_end_offset
-        try:
-            await self._until_committed(replica, end_offset, is_wanted)
-            shard, done = await asyncio.to_thread(load, replica.log, end_offset, self._new_shard, is_wanted)
-        except Exception as error:  # any error must end the load: clients would retry for ever
-            if is_wanted():
-                trace = None if isinstance(error, KafkaError) else error
-                logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error, exc_info=trace)
-                led.failed = NotCoordinator(f"{OFFSETS_TOPIC}-{partition} cannot be read")
-            return
-        if is_wanted():
-            took_ms = self._clock.monotonic_ms() - started_ms
-            logger.info("read %s of %s-%d in %d ms", done, OFFSETS_TOPIC, partition, took_ms)
-            await self._begin(self._serve(led, shard, replica))
-
-    async def _begin(self, runtime: CoordinatorRuntime) -> None:
-        async def begin_some(group_ids: Sequence[str]) -> None:
-            runtime.begin(group_ids)
-
-        def weigh(group_id: str) -> int:
-            return 1 + len(runtime.shard.groups[group_id].members) + len(runtime.shard.offsets.of(group_id))
-
-        await self._slices.each(in_parts(tuple(runtime.shard.groups), weigh, MOST_REMOVED), begin_some)
-
-    async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
-        """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
-
-        def attempt() -> bool | None:
-            return not is_wanted() or replica.partition.high_watermark >= end_offset or None
-
-        while not self._is_stopped:
-            if await self._waiting.wait([replica.partition.name], attempt, LOOK_AGAIN_MS):
-                return
-
-    def _serve(self, led: _LedPartition, shard: Shard, replica: Replica) -> CoordinatorRuntime:
-        log = PartitionLog(replica.partition.name, led.led_since, self._replicas, self._waiting, self._config)
+    def _serve(self, name: TopicPartition, led_since: int, shard: Shard) -> Runtime:
+        log = PartitionLog(
+            name, led_since, self._replicas, self._waiting, timeout_ms=self._config.offsets_commit_timeout_ms,
+            encode=encode,
+        )  # fmt: skip
         call_later = self._call_later or asyncio.get_running_loop().call_later
 
-        def tell(records: Sequence[CoordinatorRecord]) -> None:
-            for begun in generations(records, shard.groups):
+        def tell(decision: Decision[CoordinatorRecord, Any]) -> None:
+            for begun in generations(decision.records, shard.groups):
                 self._on_generation(begun)
 
-        led.runtime = runtime = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
-        return runtime
+        return CoordinatorRuntime(shard, log, self._clock, call_later, tell)
 
-    @property
-    def waiting(self) -> int:
-        """Number of requests not answered yet."""
-        return sum(runtime.waiting for runtime in self._runtimes())
+    async def _begin(self, runtime: Runtime) -> None:
+        shard = runtime.shard
+
+        async def begin_some(group_ids: Sequence[str]) -> None:
+            runtime.start(lambda now_ms: shard.loaded(now_ms, group_ids))
+            runtime.start(lambda _: shard.delete_of_others(group_ids))
+
+        def weigh(group_id: str) -> int:
+            return 1 + len(shard.groups[group_id].members) + len(shard.offsets.of(group_id))
+
+        await self._slices.each(in_parts(tuple(shard.groups), weigh, MOST_REMOVED), begin_some)
 
     def partition_for(self, group_id: str) -> int:
         """Return the number of the offsets topic's partition that a group belongs to.
@@ -266,48 +171,18 @@ class GroupCoordinator:
         """
         if len(group_id) > MAX_ID_BYTES or len(group_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
             raise InvalidGroupId(f"a group id of more than {MAX_ID_BYTES} bytes")
-        topic = self._topics.find(OFFSETS_TOPIC)
-        count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
-        return _positive(java_hash(group_id)) % count
+        return self.partitions.partition_for(group_id)
 
-    async def ensure_topic(self) -> None:
-        """Create the offsets topic if it does not exist. Raises CoordinatorNotAvailable if that fails."""
-        if OFFSETS_TOPIC not in self._topics:
-            try:
-                await self._create_offsets_topic()
-            except KafkaError as error:
-                raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
-
-    async def _runtime(self, group_id: str) -> CoordinatorRuntime:
+    async def _runtime(self, group_id: str) -> Runtime:
         """Return the runtime of a group's shard.
 
         Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId.
         """
-        self._check_serves()
-        await self.ensure_topic()
-        return self._runtime_of(self.partition_for(group_id))
-
-    def _check_serves(self) -> None:
-        if self._is_stopped:
-            raise NotCoordinator("this broker is stopping")
-
-    def _runtime_of(self, partition: int) -> CoordinatorRuntime:
-        self._check_serves()  # the broker may have stopped while the topic was created
-        replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None or not replica.partition.is_leader:
-            self.unload(partition)
-            raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")
-        if partition not in self._led:
-            self.load(partition, replica.partition.leader_epoch)
-        led = self._led[partition]
-        if led.failed is not None:
-            raise led.failed
-        if led.runtime is None:
-            raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{partition} is being read")
-        return led.runtime
+        self.partition_for(group_id)
+        return await self.partitions.runtime_for(group_id)
 
     async def _answer(
-        self, group_id: str, request: GroupRequest[Response], ask: Callable[[CoordinatorRuntime], Awaitable[Response]]
+        self, group_id: str, request: GroupRequest[Response], ask: Callable[[Runtime], Awaitable[Response]]
     ) -> Response:
         try:
             return await ask(await self._runtime(group_id))
@@ -315,7 +190,7 @@ class GroupCoordinator:
             return request.refused(error)
 
     async def _decide(self, group_id: str, request: GroupRequest[Response], decide: Decide[Response]) -> Response:
-        def ask(runtime: CoordinatorRuntime) -> Awaitable[Response]:
+        def ask(runtime: Runtime) -> Awaitable[Response]:
             return runtime.ask(lambda ticket, now_ms: decide(runtime.shard, ticket, now_ms))
 
         return await self._answer(group_id, request, ask)
@@ -323,7 +198,7 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
-        async def ask(runtime: CoordinatorRuntime) -> JoinGroupResponse:
+        async def ask(runtime: Runtime) -> JoinGroupResponse:
             matches = await self._match(runtime.shard.to_match(request.group_id))
             return await runtime.ask(lambda ticket, now: runtime.shard.join(request, ticket, now, matches))
 
@@ -341,7 +216,7 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        async def ask(runtime: CoordinatorRuntime) -> ConsumerGroupHeartbeatResponse:
+        async def ask(runtime: Runtime) -> ConsumerGroupHeartbeatResponse:
             matches = await self._match(runtime.shard.to_match(request.group_id, request.subscribed_topic_regex))
             return await runtime.ask(lambda _, now: runtime.shard.consumer_heartbeat(request, now, matches))
 
@@ -356,8 +231,9 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.commit(request, now))
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        async def fetch(runtime: CoordinatorRuntime) -> OffsetFetchResponse:
-            return runtime.fetch_offsets(request)
+        async def fetch(runtime: Runtime) -> OffsetFetchResponse:
+            runtime.settle()
+            return runtime.shard.fetch_offsets(request)
 
         return await self._answer(request.group_id, request, fetch)
 
@@ -371,19 +247,18 @@ class GroupCoordinator:
         next deletes the rest.
         """
         if OFFSETS_TOPIC in ids:
-            for partition in tuple(self._led):
-                self.unload(partition)
+            self.partitions.unload_all()
 
         def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.delete_topics(ids, group_ids)
 
-        async def forget(runtime: CoordinatorRuntime) -> None:
+        async def forget(runtime: Runtime) -> None:
             while not runtime.is_closed:
                 if await self._remove(runtime, decide):
                     return
                 await asyncio.sleep(RETRY_MS / 1000)
 
-        await asyncio.gather(*map(forget, self._runtimes()))
+        await asyncio.gather(*map(forget, self.partitions.runtimes))
 
     async def expire(self) -> None:
         """Delete the offsets that have expired."""
@@ -392,7 +267,7 @@ class GroupCoordinator:
         def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.expire(now_ms, group_ids)
 
-        for runtime in self._runtimes():
+        for runtime in self.partitions.runtimes:
             await self._remove(runtime, decide)
 
     def forget_topics(self, ids: Mapping[str, UUID]) -> None:
@@ -402,7 +277,7 @@ class GroupCoordinator:
         task.add_done_callback(self._forgetting.discard)
 
     async def _remove(
-        self, runtime: CoordinatorRuntime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
+        self, runtime: Runtime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
         """Carry out a decision about all groups for some groups at a time; return whether all could be written.
 
@@ -427,14 +302,11 @@ class GroupCoordinator:
             return False
         return True
 
-    def _runtimes(self) -> Sequence[CoordinatorRuntime]:
-        return [led.runtime for led in self._led.values() if led.runtime is not None]
-
     # Groups
 
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
-        runtimes, failed = await self._committed()
+        runtimes, failed = await self.partitions.committed()
         shards = [runtime.shard for runtime in runtimes]
         parts = ((shard, some) for shard in shards for some in of_many(tuple(shard.groups.values()), PART))
 
@@ -445,24 +317,8 @@ class GroupCoordinator:
         if sum(len(shard.groups) for shard in shards) > PART:
             await self._slices.give_way()  # others that list all groups are served, too
         await self._slices.each(parts, list_some)
-        is_loading = any(led.runtime is None and led.failed is None for led in self._led.values())
-        error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
+        error = CoordinatorLoadInProgress("not all groups have been read yet") if self.partitions.is_loading else None
         return ListGroupsResponse(error=error or failed, groups=groups)
-
-    async def _committed(self) -> tuple[Sequence[CoordinatorRuntime], KafkaError | None]:
-        """Return the runtimes whose groups are committed, and an error if those of others are not and may be lost."""
-
-        async def wait(runtime: CoordinatorRuntime) -> KafkaError | None:
-            try:
-                await runtime.committed()
-            except KafkaError as error:
-                return error
-            return None
-
-        runtimes = self._runtimes()
-        errors = await asyncio.gather(*map(wait, runtimes))
-        committed = [runtime for runtime, error in zip(runtimes, errors, strict=True) if error is None]
-        return committed, next((error for error in errors if error is not None), None)
 
     async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
         groups: list[DescribedGroup] = []
@@ -481,7 +337,7 @@ class GroupCoordinator:
     async def _describe(
         self, group_id: str, alone: GroupRequest[Response], describe: Callable[[Shard, Any], Response]
     ) -> Response:
-        async def ask(runtime: CoordinatorRuntime) -> Response:
+        async def ask(runtime: Runtime) -> Response:
             await runtime.committed()
             return describe(runtime.shard, alone)
 
@@ -501,8 +357,3 @@ class GroupCoordinator:
 
         await self._slices.each(until_deleted(), delete_some)
         return DeleteGroupsResponse(errors=errors)
-
-
-def _positive(number: int) -> int:
-    """Return the absolute value, or 0 for -2^31, as org.apache.kafka.common.utils.Utils.abs does."""
-    return 0 if number == -(1 << 31) else abs(number)

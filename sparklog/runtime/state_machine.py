@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import KafkaError
 
@@ -58,6 +58,13 @@ class CancelTimer:
 Timer = SetTimer | CancelTimer
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[Record, Response]):
     """What the shell must do for one request or event."""
@@ -69,6 +76,8 @@ class Decision(Generic[Record, Response]):
     timers: Sequence[Timer] = ()
     then: Any = None
     """Event to pass to `written` when the records are committed or have failed; None: no call."""
+    producer: ProducerIdAndEpoch | None = None
+    """The producer in whose transaction the records are written; None: in no transaction."""
 
 
 class Draft(Generic[Record]):

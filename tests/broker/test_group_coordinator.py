@@ -22,9 +22,9 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_topics
+from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group import coordinator as module
 from sparklog.group.coordinator import OFFSETS_TOPIC
-from sparklog.group.coordinator_runtime import CoordinatorRuntime
 from sparklog.group.requests import (
     DescribeGroups,
     JoinGroup,
@@ -61,7 +61,7 @@ async def fetch(world: World, group: str = "g") -> int | KafkaError:
 
 async def fetch_when_loaded(world: World, group: str = "g") -> int | KafkaError:
     async with asyncio.timeout(PATIENCE_S):
-        await world.broker.services.groups.loaded()
+        await world.broker.services.groups.partitions.loaded()
     return await fetch(world, group)
 
 
@@ -159,8 +159,8 @@ async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loa
     groups = started.broker.services.groups
     partition = groups.partition_for("g")
 
-    groups.unload(partition)
-    groups.load(partition, 100)  # leader again, in a later epoch
+    groups.partitions.unload(partition)
+    groups.partitions.load(partition, 100)  # leader again, in a later epoch
     loading.set()
 
     assert await fetch_when_loaded(started) == 5
@@ -193,7 +193,7 @@ async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) ->
     waiting = join(started)
     await asyncio.sleep(0)
 
-    groups.unload(groups.partition_for("g"))
+    groups.partitions.unload(groups.partition_for("g"))
 
     async with asyncio.timeout(PATIENCE_S):
         assert isinstance((await waiting).error, NotCoordinator)
@@ -216,12 +216,12 @@ async def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(star
     await fetch(started)
     waiting = join(started)
     await asyncio.sleep(0)
-    assert groups.waiting == 1
+    assert groups.partitions.waiting == 1
 
     waiting.cancel()
     await asyncio.wait([waiting])
 
-    assert groups.waiting == 0
+    assert groups.partitions.waiting == 0
 
 
 async def test_a_commit_that_cannot_be_written_is_refused_and_not_remembered(started: World) -> None:
@@ -268,13 +268,13 @@ async def test_a_coordinator_that_stops_while_its_topic_is_made_begins_nothing(
     await world.start(offsets_topic_num_partitions="1")
     await world.create("orders")
     groups = world.broker.services.groups
-    create = groups._create_offsets_topic
+    create = groups.partitions._create_topic
 
     async def create_and_stop() -> None:
         await create()
         groups.stop()
 
-    monkeypatch.setattr(groups, "_create_offsets_topic", create_and_stop)
+    monkeypatch.setattr(groups.partitions, "_create_topic", create_and_stop)
 
     assert isinstance(await fetch(world), NotCoordinator)
 

@@ -141,7 +141,7 @@ async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
     assert (await broker.serve(offset_commit.API, commit)).errors == {place: None}
     await broker._schedule.stop()
     broker = await start(fs.crash(random.Random(seed)), store)
-    await broker.services.groups.loaded()
+    await broker.services.groups.partitions.loaded()
     answer = await broker.serve(group_apis.OFFSET_FETCH, OffsetFetch(group_id="g", partitions=[place]))
     assert [each.offset for each in answer.offsets] == [5]
     await broker.stop()

@@ -44,8 +44,8 @@ def begin_commit(world: GroupWorld, offset: int, partition: TopicPartition = ORD
 
 def fetch(world: GroupWorld) -> dict[TopicPartition, int]:
     """All that the group has committed, which is what each partition alone says, too."""
-    found = world.host.fetch_offsets(OffsetFetch(group_id="g", partitions=None)).offsets
-    alone = world.host.fetch_offsets(OffsetFetch(group_id="g", partitions=[ORDERS, OTHERS])).offsets
+    found = world.fetch_offsets(OffsetFetch(group_id="g", partitions=None)).offsets
+    alone = world.fetch_offsets(OffsetFetch(group_id="g", partitions=[ORDERS, OTHERS])).offsets
     offsets = {each.partition: each.offset for each in found}
     assert {each.partition: each.offset for each in alone if each.offset >= 0} == offsets
     return offsets

@@ -23,6 +23,6 @@ def test_the_console_consumer_joins_reads_commits_and_leaves(kafka_tool: Callabl
         )  # fmt: skip
         assert {*map(str, range(30))} <= {*printed.split()}
         groups = broker.node.broker.services.groups
-        shard = groups._runtime_of(groups.partition_for("java")).shard
+        shard = groups.partitions.runtime_of(groups.partition_for("java")).shard
         assert (shard.groups["java"].group_type, shard.groups["java"].state_name) == ("consumer", "Empty")
         assert sum(value.offset for value in shard.offsets.of("java").values()) == 30

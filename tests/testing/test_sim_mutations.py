@@ -22,13 +22,13 @@ from sparklog.cluster.topics import TopicStore
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.coordinator.partition_log import PartitionLog
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import JOIN_EPOCH, ConsumerMember
 from sparklog.group.group import Work
 from sparklog.group.offsets import Offsets
-from sparklog.group.partition_log import PartitionLog
 from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit
 from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery

@@ -63,7 +63,7 @@ async def _find(groups: GroupCoordinator, metadata: MetadataCache, key_type: int
 
 async def _leader(groups: GroupCoordinator, metadata: MetadataCache, group_id: str) -> BrokerInfo:
     """Return the group's coordinator. Raises CoordinatorNotAvailable."""
-    await groups.ensure_topic()
+    await groups.partitions.ensure_topic()
     name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(group_id))
     leader = metadata.leader_of(name)
     if leader is None:

@@ -123,7 +123,7 @@ def test_a_call_that_breaks_off_leaves_nothing(log: LogDescription, maintenance:
 def test_a_coordinator_that_starts_loads_the_snapshot_and_what_came_after_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklog.group.coordinator")
+    caplog.set_level(logging.INFO, "sparklog.coordinator.partitions")
     place = TopicPartition("orders", 0)
     with start_broker(tmp_path, **SETTINGS) as broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
         admin.create_topic("orders", partitions=1)

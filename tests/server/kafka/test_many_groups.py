@@ -8,9 +8,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.coordinator import GroupCoordinator
-from sparklog.group.coordinator_runtime import CoordinatorRuntime
+from sparklog.group.shard import Shard
 from sparklog.offsets_topic.records import (
     CoordinatorRecord,
     GroupKey,
@@ -93,7 +94,7 @@ async def _commit(broker: RunningBroker, topic: str) -> None:
 
 def offsets_left(broker: RunningBroker) -> int:
     """How many groups have offsets."""
-    return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups._runtimes())
+    return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups.partitions.runtimes)
 
 
 def test_others_have_their_turn_while_a_group_with_many_offsets_is_deleted(broker: RunningBroker) -> None:
@@ -126,7 +127,7 @@ def test_others_have_their_turn_while_a_partition_of_many_members_is_loaded() ->
         before = broker.run(_replay(broker, records, is_written=True))
         with most_calls(broker) as most:
             broker.run(_load_again(groups))
-        [host] = groups._runtimes()
+        [host] = groups.partitions.runtimes
         assert host is not before
         assert len(host.shard.groups) == 2_000
         assert len(host._timers) == 20_000
@@ -141,7 +142,7 @@ def _many_offsets(group_id: str, number: int) -> list[CoordinatorRecord]:
 
 async def _replay(
     broker: RunningBroker, records: list[CoordinatorRecord], *, is_written: bool = False
-) -> CoordinatorRuntime:
+) -> CoordinatorRuntime[Shard]:
     """Into the shard of the first record's group."""
     host = await broker.node.broker.services.groups._runtime(records[0].key.group_id)
     if is_written:
@@ -154,7 +155,7 @@ async def _replay(
 
 
 async def _load_again(groups: GroupCoordinator) -> None:
-    epoch = groups._led[0].leader_epoch
-    groups.unload(0)
-    groups.load(0, epoch)
-    await groups.loaded()
+    epoch = groups.partitions._led[0].leader_epoch
+    groups.partitions.unload(0)
+    groups.partitions.load(0, epoch)
+    await groups.partitions.loaded()

@@ -15,9 +15,11 @@ from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotCoordinator
-from sparklog.group.coordinator_runtime import CoordinatorRuntime
+from sparklog.coordinator.runtime import CoordinatorRuntime
+from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
 from sparklog.group.shard import Shard
 from sparklog.offsets_topic.records import CoordinatorRecord, decode, encode
+from sparklog.runtime.state_machine import ProducerIdAndEpoch
 from sparklog.testing import SimClock
 
 IDLE_TURNS = 10  # of the event loop, after which nothing moves any more without time passing
@@ -69,7 +71,9 @@ class MemoryLog:
     """Nothing from this offset on is committed; None: all is."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
+    def append(
+        self, records: Sequence[CoordinatorRecord], now_ms: int, producer: ProducerIdAndEpoch | None = None
+    ) -> int:
         if self.refuse_with is not None:
             raise self.refuse_with
         self.written += [encode(record) for record in records]
@@ -114,10 +118,16 @@ class GroupWorld:
     def _new_id(self) -> UUID:
         return UUID(int=next(self._ids))
 
-    def _start(self, shard: Shard) -> CoordinatorRuntime:
+    def _start(self, shard: Shard) -> CoordinatorRuntime[Shard]:
         host = CoordinatorRuntime(shard, self.log, self.clock, self._call_later)
-        host.begin()
+        host.start(shard.loaded)
+        host.start(lambda _: shard.delete_of_others())
         return host
+
+    def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        """What a member is told, as the coordinator tells it."""
+        self.host.settle()
+        return self.host.shard.fetch_offsets(request)
 
     def load(self) -> Shard:
         """A shard as another coordinator finds it in the log."""

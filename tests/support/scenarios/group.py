@@ -284,7 +284,7 @@ class GroupScenario:
 
     async def do_fetch(self, *names: str) -> None:
         asked = OffsetFetch(group_id=GROUP, partitions=[TopicPartition.parse(name) for name in names])
-        for found in self.world.host.fetch_offsets(asked).offsets:
+        for found in self.world.fetch_offsets(asked).offsets:
             self._say(str(found.partition), str(found.offset))
 
     # The world

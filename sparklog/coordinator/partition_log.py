@@ -1,24 +1,25 @@
-"""The log of a shard: its partition of the offsets topic, while this broker leads it.
+"""The log of a coordinator's shard: its partition of an internal topic, while this broker leads it.
 
 If flush.messages requires a flush, records are committed only once they are on the disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import TopicPartition
-from sparklog.offsets_topic.records import CoordinatorRecord, encode
-from sparklog.records.records import Record, write_records
+from sparklog.records import records as batches
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 ACKS_ALL = -1
+Record = TypeVar("Record")
 
 
-class PartitionLog:
+class PartitionLog(Generic[Record]):
     """A ShardLog over the replica of a partition. Records are written like any producer's, with acks=all."""
 
     def __init__(
@@ -27,28 +28,33 @@ class PartitionLog:
         led_since: int,
         replicas: ReplicaManager,
         waiting: Purgatory[TopicPartition],
-        config: BrokerConfig,
+        *,
+        timeout_ms: int,
+        encode: Callable[[Record], tuple[bytes | None, bytes | None]],
     ) -> None:
+        """timeout_ms: how long replicas may take to have a record. encode: returns a record's key and value."""
         self._name = name
         self._led_since = led_since
         self._replicas = replicas
         self._waiting = waiting
-        self._timeout_ms = config.offsets_commit_timeout_ms
+        self._timeout_ms = timeout_ms
+        self._encode = encode
         self._must_flush_to = -1
         """Last offset of the records that require a flush."""
         self._flushed_below = 0
         """The offset below which flushes have covered the records."""
 
-    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
-        written: list[Record] = []
+    def append(self, records: Sequence[Record], now_ms: int, producer: ProducerIdAndEpoch | None = None) -> int:
+        """Append the records as one batch and return the last one's offset. Raises KafkaError with nothing written."""
+        written: list[batches.Record] = []
         for offset, record in enumerate(records):
-            key, value = encode(record)
+            key, value = self._encode(record)
             # A sequence without a producer id, as Kafka's coordinator writes it.
-            written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
+            written.append(batches.Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
         replica = self._replicas.get_leader(self._name)
         if replica.partition.led_since != self._led_since:
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
-        appended = self._replicas.append(replica, write_records(written), acks=ACKS_ALL)
+        appended = self._replicas.append(replica, batches.write_records(written), acks=ACKS_ALL)
         if appended.must_flush:
             self._must_flush_to = appended.last_offset
         return appended.last_offset

@@ -6,7 +6,7 @@ from functools import reduce
 
 import pytest
 
-from sparklog.group.java_hash import java_hash
+from sparklog.base.java_hash import java_hash
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Java's String.hashCode: the hash of a group's id selects the group's partition of the offsets topic."""
+"""Java's String.hashCode: the hash of an id selects its partition of a coordinator's topic."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ LONG = 200
 def java_hash(text: str) -> int:
     """Return the hash over the UTF-16 code units of `text`, as a signed 32-bit number."""
     return _remembered(text) if len(text) <= LONG else _long(text)
+
+
+def partition_for(text: str, count: int) -> int:
+    """Return which of `count` partitions the hash selects, as Utils.abs(text.hashCode) % count does in Apache Kafka."""
+    value = java_hash(text)
+    return (0 if value == -(1 << 31) else abs(value)) % count
 
 
 @lru_cache(maxsize=10_000)

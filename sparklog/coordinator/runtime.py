@@ -1,4 +1,4 @@
-"""The shell around one shard: carries out the shard's decisions (runtime/state_machine.py) on the event loop.
+"""The shell around one shard of a coordinator: carries out its decisions (runtime/state_machine.py) on the event loop.
 
 The records of a decision go to the log as one batch, and the client is answered once they are committed. A decision
 without records waits, too: the state that it read may come from earlier records that are not committed yet. Waiting
@@ -7,6 +7,8 @@ dropped.
 
 If the log refuses a timer's records, the timer runs again after `RETRY_MS`. Otherwise a member that is to be removed
 would stay for ever.
+
+As org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import (
@@ -33,16 +35,16 @@ from sparklog.base.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
-from sparklog.group.shard import Shard
-from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.runtime.remote_waits import waiting_for_others
-from sparklog.runtime.state_machine import Decision, SetTimer, Timer
+from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch, SetTimer, Timer
 
 RETRY_MS = 500
 NOTHING = -1
 LARGEST_BATCH = 1_000  # records that need not be written together; a tombstone has less than 1,000 bytes
 Response = TypeVar("Response")
+Record = TypeVar("Record")
+Record_contra = TypeVar("Record_contra", contravariant=True)
+AnyShard = TypeVar("AnyShard", bound="Shard[Any]")
 Finishing = asyncio.Task[KafkaError | None]
 """Waits for the commit of a decision's records; its result is the error, or None."""
 logger = logging.getLogger(__name__)
@@ -57,11 +59,34 @@ _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
 """The error that a client gets if an append fails with one of these errors; as in Apache Kafka."""
 
 
-class ShardLog(Protocol):
-    """The partition of the offsets topic that holds a shard's records."""
+class Shard(Protocol[Record]):
+    """The state machine of one partition of a coordinator's topic (CoordinatorShard)."""
 
-    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
-        """Append the records and return the last one's offset. Raises KafkaError with nothing written."""
+    def replay(self, record: Record, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None) -> None:
+        """Apply a record to the state.
+
+        log_offset: the record's offset if it may not be committed yet, otherwise None. producer: the producer in whose
+        transaction it was written; None: in no transaction.
+        """
+        ...
+
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Forget what is kept of records that are committed by now. `is_committed` takes an offset in the log."""
+        ...
+
+    def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]: ...
+
+    def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]: ...
+
+
+class ShardLog(Protocol[Record_contra]):
+    """The partition of the coordinator's topic that holds a shard's records."""
+
+    def append(self, records: Sequence[Record_contra], now_ms: int, producer: ProducerIdAndEpoch | None = None) -> int:
+        """Append the records and return the last one's offset. Raises KafkaError with nothing written.
+
+        producer: the producer in whose transaction they are; None: in no transaction.
+        """
         ...
 
     def is_committed(self, offset: int) -> bool: ...
@@ -79,23 +104,23 @@ CallLater = Callable[..., Handle]
 """`call_later(seconds, function, *arguments)`, of an event loop or of a simulation."""
 
 
-class CoordinatorRuntime:
+class CoordinatorRuntime(Generic[AnyShard]):
     """Runs one shard until `close`."""
 
     def __init__(
         self,
-        shard: Shard,
-        log: ShardLog,
+        shard: AnyShard,
+        log: ShardLog[Any],
         clock: Clock,
         call_later: CallLater,
-        on_records: Callable[[Sequence[CoordinatorRecord]], None] = lambda _: None,
+        on_committed: Callable[[Decision[Any, Any]], None] = lambda _: None,
     ) -> None:
-        """Take the dependencies. `on_records` is called with a decision's records once they are committed."""
+        """Take the dependencies. `on_committed` is called with each decision with records, once they are committed."""
         self.shard = shard
         self._log = log
         self._clock = clock
         self._call_later = call_later
-        self._on_records = on_records
+        self._on_committed = on_committed
         self._tickets = count(1)
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
         self._timers: dict[Hashable, Handle] = {}
@@ -113,13 +138,12 @@ class CoordinatorRuntime:
         """Number of requests not answered yet."""
         return len(self._waiting)
 
-    def begin(self, group_ids: Sequence[str] | None = None) -> None:
-        """Start all or some groups of the shard, which has been loaded. Without effect once it is closed."""
+    def start(self, decide: Callable[[int], Decision[Any, None]]) -> None:
+        """Carry out what `decide(now_ms)` decides for a loaded shard. Without effect once the runtime is closed."""
         if self._closed is None:
-            self._decide_more(self.shard.loaded(self._clock.time_ms(), group_ids))
-            self._decide_more(self.shard.delete_of_others(group_ids))
+            self._decide_more(decide(self._clock.time_ms()))
 
-    async def ask(self, decide: Callable[[Hashable, int], Decision[CoordinatorRecord, Response]]) -> Response:
+    async def ask(self, decide: Callable[[Hashable, int], Decision[Any, Response]]) -> Response:
         """Decide a request by `decide(ticket, now_ms)` and return its answer.
 
         Raises KafkaError if the request is refused or its records cannot be written.
@@ -138,7 +162,7 @@ class CoordinatorRuntime:
         finally:
             del self._waiting[ticket]
 
-    async def do(self, decision: Decision[CoordinatorRecord, None]) -> None:
+    async def do(self, decision: Decision[Any, None]) -> None:
         """Carry out a decision that answers no request. Raises KafkaError if the records cannot be written.
 
         More than LARGEST_BATCH records are split into several batches: they need not be written together.
@@ -163,10 +187,9 @@ class CoordinatorRuntime:
         if self._closed is not None:
             raise self._closed
 
-    def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """Return the group's offsets as far as they are committed in the log. Raises KafkaError."""
-        self.shard.offsets.settle(self._log.is_committed)
-        return self.shard.fetch_offsets(request)
+    def settle(self) -> None:
+        """Let the shard forget what it keeps of records that are committed by now."""
+        self.shard.settle(self._log.is_committed)
 
     def _is_committed(self) -> bool:
         return self._written == NOTHING or self._log.is_committed(self._written)
@@ -182,7 +205,7 @@ class CoordinatorRuntime:
                 answer.set_exception(error)
                 answer.exception()  # mark as retrieved: a request that only waits for a commit does not await it
 
-    def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> Finishing | None:
+    def _carry_out(self, decision: Decision[Any, Any]) -> Finishing | None:
         """Carry out a decision; return the task that ends once it is committed, or None if nothing is left to do.
 
         Raises KafkaError if the records cannot be written.
@@ -192,13 +215,13 @@ class CoordinatorRuntime:
         error: KafkaError | None = None
         if decision.records:
             try:
-                self._written = self._log.append(decision.records, self._clock.time_ms())
+                self._written = self._log.append(decision.records, self._clock.time_ms(), decision.producer)
             except KafkaError as refused:
                 error = _answer_for(refused)
             else:
                 log_offset = None if self._is_committed() else self._written
                 for record in decision.records:
-                    self.shard.replay(record, log_offset)
+                    self.shard.replay(record, log_offset, decision.producer)
         if error is None:
             for timer in decision.timers:
                 self._set(timer)
@@ -213,22 +236,20 @@ class CoordinatorRuntime:
             raise error
         return None
 
-    async def _finish_when_committed(
-        self, decision: Decision[CoordinatorRecord, Any], offset: int
-    ) -> KafkaError | None:
+    async def _finish_when_committed(self, decision: Decision[Any, Any], offset: int) -> KafkaError | None:
         error: KafkaError | None = None
         try:
             await self._log.wait_committed(offset)
         except KafkaError as refused:
             error = _answer_for(refused)
         error = self._closed or error
-        self.shard.offsets.settle(self._log.is_committed)
+        self.settle()
         self._finish(decision, error)
         return error
 
-    def _finish(self, decision: Decision[CoordinatorRecord, Any], error: KafkaError | None) -> None:
+    def _finish(self, decision: Decision[Any, Any], error: KafkaError | None) -> None:
         if error is None and decision.records:
-            self._on_records(decision.records)
+            self._on_committed(decision)
         for reply in decision.replies:
             answer = self._waiting.get(reply.ticket)
             if answer is not None and not answer.done():
@@ -248,17 +269,17 @@ class CoordinatorRuntime:
         if not is_done and key not in self._timers:
             self._set(SetTimer(key=key, delay_ms=RETRY_MS))
 
-    def _decide_more(self, decision: Decision[CoordinatorRecord, None]) -> bool:
+    def _decide_more(self, decision: Decision[Any, None]) -> bool:
         """Carry out a decision that answers no request; return whether its records could be written."""
         try:
             self._carry_out(decision)
         except KafkaError as error:
-            logger.error("groups could not be written: %s", error)
+            logger.error("the coordinator's records could not be written: %s", error)
             return False
         return True
 
 
-def _batched(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
+def _batched(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     for start in range(0, len(records), LARGEST_BATCH):
         yield records[start : start + LARGEST_BATCH]
 
