@@ -164,7 +164,7 @@ class LogReader:
             walked = known.copy()
         for base, next_base in pairwise([*self._bases(), MAX_LONG]):
             if base < offset_to and walked.offset < next_base:
-                follow(walked, self._fs, self._open(base), offset_to)
+                follow(walked, self._open(base), offset_to)
         return walked
 
     def aborted_transactions(
@@ -191,18 +191,25 @@ class LogReader:
                 if not swapped and found and found[-1].last_stable_offset >= offset_to:
                     break
         except CorruptRecord:
-            found = self._walk_for_aborted(first, min(limit, _end_of(self._open(bases[-1]))))
+            found = self._aborted_by_markers(first, min(limit, _end_of(self._open(bases[-1]))))
         if self._transaction_files() != before:
             raise FileNotFoundError(f"{self._folder}: segments were replaced meanwhile")
         found = [entry for entry in found if entry.last_offset < limit]
         return found if walked is None else found + walked.aborted
 
-    def _walk_for_aborted(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
-        """Return the transactions that markers at these offsets aborted, without the transaction indexes."""
+    def aborted_by_markers(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
+        """Return the transactions that markers at these offsets have aborted, without the transaction indexes.
+
+        Reads the headers from the newest snapshot at or below `offset_from` on. Raises CorruptRecord.
+        """
+        found = self._again(lambda: self._aborted_by_markers(offset_from, offset_to))
+        return [each for each in found if offset_from <= each.last_offset < offset_to]
+
+    def _aborted_by_markers(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
         walked = from_snapshot(self._fs, self._folder, self._files(), offset_from)
         for base, next_base in pairwise([*self._bases(), MAX_LONG]):
             if base < offset_to and walked.offset < next_base:
-                follow(walked, self._fs, self._open(base), offset_to)
+                follow(walked, self._open(base), offset_to)
         return walked.aborted
 
     def _transaction_files(self) -> set[SegmentFile]:

@@ -39,6 +39,10 @@ class AbortedRanges:
     def __hash__(self) -> int:
         return hash(self._rows.tobytes())
 
+    def unlisted(self, aborts: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Return those markers, by producer id and offset, that aborted none of the transactions."""
+        return {*aborts} - {(producer_id, last) for producer_id, _, last in self._rows.tolist()}
+
     def within(self, offset_from: int, offset_to: int) -> AbortedRanges:
         """Return the transactions that may have batches at offsets in [offset_from, offset_to)."""
         kept = (self._rows[:, 1] < offset_to) & (self._rows[:, 2] >= offset_from)

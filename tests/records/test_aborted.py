@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -97,3 +98,30 @@ def test_ranges_reach_a_task_as_they_are():
 def test_only_transactional_batches_are_skipped(is_transactional):
     batch = write_records([Record(offset=0, value=b"v")], producer_id=5, transactional=is_transactional)
     assert arrow.decode(batch, aborted=AbortedRanges([(5, 0, 9)])).num_rows == (not is_transactional)
+
+
+@given(steps)
+def test_markers_of_aborts_are_told(history):
+    data, aborted, _ = log_of(history)
+    aborts: list[tuple[int, int]] = []
+    for _ in arrow.decode_batches(data, group_bytes=100, aborts=aborts):
+        pass
+    offsets, offset = [], 0
+    for producer_id, ends in history:
+        if ends is False:
+            offsets.append((producer_id, offset))
+        offset += 2 if ends is None else 1
+    assert aborts == offsets
+    without = AbortedRanges(aborted).unlisted(aborts)
+    assert without == {*offsets} - {(producer_id, last) for producer_id, _, last in aborted}
+
+
+def test_markers_that_a_cleaner_has_rewritten_are_told():
+    key, value = struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 3)
+    record = Record(offset=7, timestamp_ms=1_700_000_000_000, key=key, value=value)
+    batch = write_records(
+        [record], producer_id=5, transactional=True, control=True, delete_horizon_ms=1_600_000_000_000
+    )
+    aborts: list[tuple[int, int]] = []
+    assert list(arrow.decode_batches(batch, aborts=aborts)) == []
+    assert aborts == [(5, 7)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from sparklog.base.errors import ConfigError
+from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.log.files import TXN_INDEX
 from sparklog.spark.columns import table_schema
@@ -92,6 +92,23 @@ def test_files_that_are_replaced_after_the_plan_change_nothing(log):
     for index in Path(log.folder).glob(f"*{TXN_INDEX}"):
         index.unlink()
     assert offsets(rows_of(reader, tasks)) == log.readable
+
+
+def test_a_transaction_index_that_is_missing_shows_no_aborted_records_silently(log):
+    for index in Path(log.folder).glob(f"*{TXN_INDEX}"):
+        index.unlink()
+    reader = batch(log, minPartitions="5")
+    with pytest.raises(CorruptRecord, match="orders-0: the transaction that was aborted at offset 13 is missing"):
+        rows_of(reader)
+    assert offsets(rows_of(batch(log, **UNCOMMITTED))) == log.records
+
+
+def test_a_marker_that_aborts_nothing_here_is_in_no_index(log):
+    log.finish(3, commit=True)
+    log.finish(4, commit=False)
+    log.roll()
+    log.checkpoint()
+    assert offsets(rows_of(batch(log))) == log.readable
 
 
 @given(st.data())
