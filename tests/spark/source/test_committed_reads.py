@@ -12,9 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import LocalFs
+from sparklog.base.ids import TopicPartition
 from sparklog.log.files import TXN_INDEX
 from sparklog.spark.columns import table_schema
+from sparklog.spark.history.archive_files import DatedFiles, TableLocation
+from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Progress
 from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.read import read_task
 from sparklog.spark.source.stream import TopicStreamReader
 from support.logs.transactional_folder import TransactionalFolder
 from support.patience import PATIENCE_S
@@ -231,3 +235,27 @@ def test_a_query_in_spark_reads_each_committed_record_once(spark, log, tmp_path)
     log.finish(3, commit=True)
     log.checkpoint()
     assert run() == log.readable
+
+
+# History
+
+
+def test_archive_and_log_meet_within_transactions(log, tmp_path):
+    """Producer 1's aborted transaction and producer 2's committed one have records on both sides of the seam."""
+    partition, seam = TopicPartition("orders", 0), 9
+    place = TableLocation(str(tmp_path / "archive"))
+    files = DatedFiles(place, partition)
+    reader = make_reader(
+        {"path": log.folder, "endingOffsets": json.dumps(at(seam)), "includeHeaders": "true"}, headers=True
+    )
+    for task in reader.partitions():
+        for rows in read_task(task, reader._options, IN_FILES):
+            files.add(rows)
+    ArchiveTable.create(place).commit(files.finish(), {partition: Progress("", Archived(0, seam))})
+    history = {"readMode": "history", "archive": place.uri}
+    assert offsets(rows_of(batch(log, **history))) == log.readable
+    later = {**history, "startingOffsets": json.dumps(at(seam + 1))}
+    assert offsets(rows_of(batch(log, **later))) == [offset for offset in log.readable if offset > seam]
+    log.finish(3, commit=True)
+    log.checkpoint()
+    assert offsets(rows_of(batch(log, **history))) == log.readable
