@@ -21,6 +21,7 @@ from sparklog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from sparklog.base.schemas import read_value
 from sparklog.group.group import CLASSIC
 from sparklog.group.requests import OffsetCommit, OffsetFetch, TxnOffsetCommit
 from sparklog.group.states import (
@@ -41,7 +42,7 @@ from sparklog.offsets_topic.records import (
     MemberMetadata,
     OffsetValue,
 )
-from sparklog.offsets_topic.schemas import SUBSCRIPTION, read_value
+from sparklog.offsets_topic.schemas import SUBSCRIPTION
 
 CONSUMER_PROTOCOL = "consumer"
 Protocols = Sequence[tuple[str, bytes]]

@@ -50,6 +50,7 @@ from sparklog.base.errors import (
     UnstableOffsetCommit,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import ZERO_ID
 from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.pending_offsets import PendingOffsets, size_of
 from sparklog.group.requests import (
@@ -64,7 +65,6 @@ from sparklog.group.requests import (
     TxnOffsetCommit,
 )
 from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
-from sparklog.offsets_topic.schemas import ZERO_ID
 
 MOST_REMOVED = 200
 """Number of a group's offsets that a decision removes: with their group or topic, or because they have expired."""

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
+from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 
 NO_GENERATION = -1
 NO_MEMBER = ""
@@ -192,6 +193,7 @@ class TxnOffsetCommit(OffsetCommit):
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    protocol: TransactionProtocol = PROTOCOL_1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
     append     check and stamp the batches (validator.py); check that they are the next of their producers, or
                duplicates (producer_state.py); roll if needed; write once; add index entries; flush nothing
+    marker     the same with the marker of a transaction; if it aborts, add an entry to the transaction index
     roll       finish the segment, begin the next one at the log end offset, and write a snapshot of the producer
                state at that offset, from which a recovery starts
 
@@ -19,15 +20,17 @@ from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
-from sparklog.log.producers.producer_state import Duplicate, Marker, Numbered, ProducerState, ProducerStates
+from sparklog.log.producers.producer_state import Duplicate, EndMarker, Numbered, ProducerState, ProducerStates
 from sparklog.log.producers.recovery import rebuild
 from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.log.slice import Appended
 from sparklog.log.state import LogState
-from sparklog.log.validator import Prepared, prepare
+from sparklog.log.validator import Prepared, prepare, prepare_marker
+from sparklog.records.markers import Marker
 
 
 class LogWriter:
@@ -85,11 +88,31 @@ class LogWriter:
         with self._state.lock:
             return self._producers.expire(now_ms, after_ms)
 
-    def replay_producers(self, numbered: Iterable[Numbered | Marker]) -> None:
-        """Apply batches and markers that a leader has accepted, unchecked."""
+    def begin_verification(self, producer_id: int, producer_epoch: int, first_sequence: int) -> Verification | None:
+        """See `Log.begin_verification`."""
+        with self._state.lock:
+            return self._producers.begin_verification(
+                producer_id, producer_epoch, first_sequence, self._clock.time_ms()
+            )
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """See `Log.last_stable_offset`."""
+        stable = self._producers.transactions.last_stable_offset(high_watermark)
+        if stable < high_watermark:
+            return min(high_watermark, max(stable, self._state.start_offset))
+        return stable
+
+    def producers_at(self, offset: int) -> ProducerStates:
+        """Return the producer state as of `offset`, where a segment begins. Raises OSError."""
+        return rebuild(self._snapshots, self._state.segments.items, offset, self._clock.time_ms())
+
+    def replay_producers(self, numbered: Iterable[Numbered | EndMarker]) -> None:
+        """Apply batches and markers that were written; a leader has checked them. Raises OSError."""
         now_ms = self._clock.time_ms()
         for found in numbered:
-            self._producers.replay(found, now_ms)
+            aborted = self._producers.replay(found, now_ms)
+            if aborted and self._segment.add_aborted(aborted):
+                self._flusher.names_changed()
 
     def drop_snapshots_below(self, offset: int) -> None:
         """Remove the snapshots of producer state below `offset`. Raises OSError."""
@@ -107,7 +130,14 @@ class LogWriter:
             self._state.configure(config)
             self._segment.configure(config)
 
-    def append(self, data: bytearray | memoryview, leader_epoch: int) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        leader_epoch: int,
+        verification: Verification | None,
+        *,
+        is_coordinators: bool = False,
+    ) -> Appended:
         """See `Log.append`."""
         state = self._state
         with state.lock, state.disk:
@@ -117,7 +147,7 @@ class LogWriter:
             )
             if not prepared.numbered:
                 return self.write(data, prepared, first_offset, leader_epoch, now_ms)
-            checked = self._producers.check(prepared.numbered, now_ms)
+            checked = self._producers.check(prepared.numbered, now_ms, verification, is_coordinators=is_coordinators)
             if isinstance(checked, Duplicate):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
                 return checked.answer(
@@ -125,6 +155,26 @@ class LogWriter:
                 )
             appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)
             self._producers.apply(checked)
+            return appended
+
+    def append_marker(
+        self, marker: Marker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
+    ) -> Appended:
+        """See `Log.append_marker`."""
+        state = self._state
+        with state.lock, state.disk:
+            offset, now_ms = state.end_offset, self._clock.time_ms()
+            found = EndMarker(
+                producer_id, producer_epoch, offset, marker.is_commit, marker.coordinator_epoch, now_ms
+            )  # fmt: skip
+            if not self._producers.check_marker(found, is_strict=is_strict):
+                return Appended(
+                    offset - 1, offset - 1, now_ms, offset - 1, -1, leader_epoch, size_bytes=0,
+                    log_start_offset=state.start_offset, must_flush=state.must_flush, is_duplicate=True,
+                )  # fmt: skip
+            data, prepared = prepare_marker(found, leader_epoch=leader_epoch, config=state.config)
+            appended = self.write(data, prepared, offset, leader_epoch, now_ms)
+            self.replay_producers((found,))
             return appended
 
     def write(
@@ -219,8 +269,9 @@ class LogWriter:
     def rebuild_producers(self, end_offset: int) -> None:
         """Rebuild the producer state as of `end_offset`, the log's new end. Raises OSError."""
         if len(self._producers):
-            segments = self._state.segments.items
-            self._producers = rebuild(self._snapshots, segments, end_offset, self._clock.time_ms())
+            self._producers = self.producers_at(end_offset)
+        else:
+            self._producers.clear()  # verifications are void
 
     def close(self) -> None:
         """Finish the segment and write a snapshot of the producer state. Raises OSError."""

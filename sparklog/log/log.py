@@ -4,7 +4,7 @@
 does one thing to that state:
 
     read.py               find a slice of whole batches, not yet read; find records by timestamp
-    append.py             append as a leader; roll
+    append.py             append as a leader; roll; producers and their transactions (producers/)
     follow.py             append as a follower, into the same segments as the leader's
     flush.py              flush segments, file names and leader epochs; advance the recovery point
     truncate.py           remove the end of the log
@@ -46,15 +46,18 @@ from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegments
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.verifications import Verification
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import Loading, load
 from sparklog.log.replacement.replace import KnownSegment, SegmentReplacer, StagedSegment
 from sparklog.log.replacement.swap import StagedFile
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
 from sparklog.log.state import LogState
 from sparklog.log.truncate import Truncator
+from sparklog.records.markers import Marker
 
 __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 
@@ -315,6 +318,22 @@ class Log:
             offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch, for_replica=for_replica
         )
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which every transaction has ended, its marker below `high_watermark`.
+
+        At most `high_watermark`, and at least the log start offset unless that is higher.
+        """
+        return self._writer.last_stable_offset(high_watermark)
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records from `fetch_offset` on and below `upper_bound_offset`.
+
+        In the order of their markers. Cost: a binary search in the index of one segment, and the entries until one
+        that was written when all before the upper bound was stable; segments without aborted transactions cost
+        nothing. Raises CorruptRecord if an index was damaged since the log was opened, or KafkaStorageError.
+        """
+        return self._reader.aborted_transactions(fetch_offset, upper_bound_offset)
+
     def open_file(self, base_offset: int, suffix: str, identity: str | None = None) -> LogSlice:
         """Return a whole file of the segment with that base offset, or the log's LEADER_EPOCHS file, as it is now.
 
@@ -334,12 +353,50 @@ class Log:
 
     # Append
 
-    def append(self, data: bytearray | memoryview, *, leader_epoch: int) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        *,
+        leader_epoch: int,
+        verification: Verification | None = None,
+        is_coordinators: bool = False,
+    ) -> Appended:
         """Append produced batches as the leader; their offsets, epoch and timestamps are written into `data`.
+
+        verification: from `begin_verification`, after the coordinator has confirmed the transaction; needed by a batch
+        that begins one. UNVERIFIED allows every transaction. is_coordinators: a coordinator writes the batch in a
+        producer's transaction, without sequence numbers of its own (AppendOrigin.COORDINATOR in Apache Kafka).
 
         Raises what `prepare` and `ProducerStates.check` raise, in which case nothing is written, or KafkaStorageError.
         """
-        return self._writer.append(data, leader_epoch)
+        return self._writer.append(data, leader_epoch, verification, is_coordinators=is_coordinators)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, first_sequence: int = -1
+    ) -> Verification | None:
+        """Return what a batch needs to begin a transaction; None if this transaction is open here already.
+
+        Call it before the coordinator is asked, with the sequence number of the batch; pass the result to `append`. It
+        is void, and `append` raises InvalidTxnState, once the transaction may have ended (producers/verifications.py).
+        Raises InvalidProducerEpoch if a verification of a newer epoch is in progress.
+        """
+        return self._writer.begin_verification(producer_id, producer_epoch, first_sequence)
+
+    def append_marker(
+        self, marker: Marker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
+    ) -> Appended:
+        """Append, as the leader, the marker that ends the producer's transaction; one is written without any, too.
+
+        A marker that was written before (same epoch, same coordinator epoch, no open transaction) is not written again:
+        the result is a duplicate, whose last offset is committed only when the marker is. is_strict: the marker must
+        have a newer epoch than the transaction (transaction version 2).
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced or KafkaStorageError; nothing is written then.
+        """
+        return self._writer.append_marker(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=leader_epoch,
+            is_strict=is_strict,
+        )  # fmt: skip
 
     def append_as_follower(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
         """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.

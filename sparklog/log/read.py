@@ -17,6 +17,7 @@ from sparklog.log.files import LEADER_EPOCHS, LOG
 from sparklog.log.segment import lookup
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogSlice, TimestampOffset
 from sparklog.log.state import LogState
 
@@ -67,6 +68,18 @@ class SegmentsReader:
         end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
         size = end - first.position
         return LogSlice(segment.file, first.position, size, next_offset, self._state.disk, segment.base_offset)
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
+        """See `Log.aborted_transactions`."""
+        with self._state.disk:
+            return self.again(partial(self._aborted_transactions, fetch_offset, upper_bound_offset))
+
+    def _aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for segment in self._state.segments.since(fetch_offset):
+            if segment.collect_aborted(fetch_offset, upper_bound_offset, found):
+                break
+        return found
 
     def open_file(self, base_offset: int, suffix: str, identity: str | None) -> LogSlice:
         """See `Log.open_file`."""

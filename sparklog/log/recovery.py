@@ -2,17 +2,18 @@
 
     1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement (replacement/swap.py).
     2  segments    list the .log files; drop those wholly below the log start, remove index files without a .log, build
-                   missing indexes. If a closed segment has lost batches below the recovery point (losses.py), flushed
-                   records are lost: the log is not opened.
+                   missing indexes, check the transaction indexes. If a closed segment has lost batches below the
+                   recovery point (losses.py), flushed records are lost: the log is not opened.
     3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, start with
                    the segment that holds the recovery point: check the batches above it (CRC, length, offsets that
                    increase and fit the segment), truncate the file at the first bad byte and drop the segments after
                    it, rebuild indexes. Batches below the recovery point are trusted and not rewritten, because they
                    were flushed. Producer state is replayed on the way, from the last snapshot before that point. A log
                    that ends below the checkpointed recovery point is not opened, and not truncated.
-    4  the rest    drop all segments if the log start offset lies above the log's end; truncate the leader epochs to
-                   the log; remove the snapshots of producer state that belong to no segment and, after an unclean stop,
-                   those above the end or unreadable.
+    4  the rest    build damaged transaction indexes again, from the producer state before their segments and their
+                   batches; drop all segments if the log start offset lies above the log's end; truncate the leader
+                   epochs to the log; remove the snapshots of producer state that belong to no segment and, after an
+                   unclean stop, those above the end or unreadable.
 
 Each step can be repeated: after a crash during opening, the folder can still be opened.
 
@@ -44,13 +45,14 @@ from sparklog.log.files import (
     OFFSET_INDEX,
     SNAPSHOT,
     TIME_INDEX,
+    TXN_INDEX,
     SegmentFile,
     parse_name,
     path_in,
 )
 from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_missing
 from sparklog.log.producers.producer_state import ProducerStates
-from sparklog.log.producers.recovery import rebuild, replay
+from sparklog.log.producers.recovery import find_aborted, rebuild, replay
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
 from sparklog.log.replacement.swap import finish_swaps
 from sparklog.log.segment.cache import SegmentCache
@@ -58,6 +60,7 @@ from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
 from sparklog.log.segment.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
+from sparklog.log.segment.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,8 @@ class Loading:
     """The checkpointed recovery point: the log must not end below it."""
     cache: SegmentCache
     segments: list[Segment] = field(default_factory=list)
+    damaged: list[Segment] = field(default_factory=list)
+    """Segments with unreadable transaction indexes."""
     dropped: list[Segment] = field(default_factory=list)
     """Segments out of the log whose files still have their names."""
     topic_id: UUID | None = None
@@ -122,6 +127,7 @@ def load(state: Loading) -> None:
     else:
         _recover(state)
     _check_end(state, state.end_offset)
+    _rebuild_transaction_indexes(state)
     _trim(state)
     _tidy_snapshots(state)
 
@@ -157,6 +163,32 @@ def _find_segments(state: Loading) -> None:
         if not {SegmentFile(base, OFFSET_INDEX, ""), SegmentFile(base, TIME_INDEX, "")} <= there:
             logger.warning("%s: building missing indexes", segment)
             segment.build_indexes(state.config.index_interval_bytes)
+        if SegmentFile(base, TXN_INDEX, "") in there:
+            segment.expect_aborted()
+            if not _is_transaction_index_sound(segment):
+                state.damaged.append(segment)
+
+
+def _is_transaction_index_sound(segment: Segment) -> bool:
+    try:
+        segment.aborted.check(segment.base_offset)
+    except CorruptRecord as error:
+        logger.warning("%s: %s", segment, error)
+        return False
+    finally:
+        segment.release()
+    return True
+
+
+def _rebuild_transaction_indexes(state: Loading) -> None:
+    for segment in state.damaged:
+        if segment in state.segments:
+            logger.warning("%s: building its transaction index again", segment)
+            producers = rebuild(state.snapshots, state.segments, segment.base_offset, state.now_ms)
+            index = TransactionIndex()
+            for aborted in find_aborted(producers, segment, state.now_ms):
+                index.append(aborted)
+            segment.put_aborted(index)
 
 
 def _find_end(state: Loading) -> None:
@@ -226,17 +258,19 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
-        replay(state.producers, segment.file, place, state.now_ms)
+        _replay(state, active, place)
         end, position = place.last_offset + 1, place.end
     for place in check_batches(segment.file, position, segment.size_bytes, end):
         is_too_far = place.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
         if is_too_far or (position > 0 and _is_hole(state, end, place.base_offset)):
             break
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
-        replay(state.producers, segment.file, place, state.now_ms)
+        _replay(state, active, place)
         if place.leader_epoch > state.epochs.latest:
             state.epochs = state.epochs.assign(place.leader_epoch, place.base_offset)
         end, position = place.last_offset + 1, place.end
+    if segment in state.damaged:
+        state.damaged.remove(segment)
     is_whole = position == segment.size_bytes
     if not is_whole:
         _check_end(state, end)
@@ -245,6 +279,12 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
     active.close_without_room()
     state.end_offset = end
     return is_whole
+
+
+def _replay(state: Loading, active: SegmentWriter, place: BatchPlace) -> None:
+    aborted = replay(state.producers, active.segment.file, place, state.now_ms)
+    if aborted and active.add_aborted(aborted):
+        state.has_changed = True
 
 
 def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:

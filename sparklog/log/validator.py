@@ -12,19 +12,22 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.producers.producer_state import Marker, Numbered, read_numbered
+from sparklog.log.producers.producer_state import EndMarker, Numbered, read_numbered
 from sparklog.log.segment.segment_writer import Placed
 from sparklog.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     assign,
     check_batch,
     check_produced,
+    read_header,
     set_log_append_time,
 )
+from sparklog.records.markers import Marker, write_marker
 
 LOG_APPEND_TIME = "LogAppendTime"
 
@@ -78,9 +81,26 @@ def prepare(
         if header.producer_id != NO_PRODUCER_ID:
             _check_numbered(header)
             numbered.append(Numbered.of(header, next_offset - 1, timestamp))
+        elif header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidRecord("a batch in a transaction needs a producer id")
     if numbered and len(numbered) < len(batches):
         raise InvalidRecord("batches with and without a producer id in one request for a partition")
     return Prepared(batches, largest, offset_of_largest, append_time, numbered)
+
+
+def prepare_marker(found: EndMarker, *, leader_epoch: int, config: TopicConfig) -> tuple[bytearray, Prepared]:
+    """Return the control batch of a marker, ready to be written at its offset."""
+    data = write_marker(
+        Marker(found.is_commit, found.coordinator_epoch), producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch, timestamp_ms=found.timestamp_ms,
+    )  # fmt: skip
+    append_time = NO_TIMESTAMP
+    if config.message_timestamp_type == LOG_APPEND_TIME:
+        append_time = found.timestamp_ms
+        set_log_append_time(data, 0, read_header(data), append_time)
+    assign(data, 0, base_offset=found.offset, leader_epoch=leader_epoch)
+    placed = Placed(len(data), found.offset, found.timestamp_ms)
+    return data, Prepared([placed], found.timestamp_ms, found.offset, append_time)
 
 
 def _check_numbered(header: BatchHeader) -> None:
@@ -105,14 +125,14 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: i
         )
 
 
-def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbered | Marker]]:
+def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbered | EndMarker]]:
     """Read batches as the leader stored them; return them, their headers, and their producer batches and markers.
 
     Raises CorruptRecord, also if bytes are left over, and InvalidRecord if there is no batch or offsets decrease.
     """
     batches: list[Placed] = []
     headers: list[BatchHeader] = []
-    numbered: list[Numbered | Marker] = []
+    numbered: list[Numbered | EndMarker] = []
     largest, offset_of_largest, next_offset, position = NO_TIMESTAMP, -1, 0, 0
     while position < len(data):
         header = check_batch(data, position)

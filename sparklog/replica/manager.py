@@ -26,9 +26,11 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
+from sparklog.log.producers.verifications import Verification
+from sparklog.records.markers import Marker
 from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, tell_nobody
 from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered
-from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
+from sparklog.replica.partition import ALL_IN_SYNC, NO_EPOCH, NOTHING, Partition
 
 logger = logging.getLogger(__name__)
 OnLeadership = Callable[[TopicPartition, bool, int], None]
@@ -42,6 +44,11 @@ class Replica:
     partition: Partition
     log: Log
     config: TopicConfig
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which every transaction has ended, up to the high watermark. Any thread."""
+        return self.log.last_stable_offset(self.partition.high_watermark)
 
     def end_offset_for(self, epoch: int) -> EpochEnd:
         """Return where `epoch` ends. The current epoch begins at the log end while it has no records."""
@@ -204,24 +211,61 @@ class ReplicaManager:
     # At the leader
 
     def append(
-        self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
+        self,
+        replica: Replica,
+        data: bytearray | memoryview,
+        *,
+        acks: int,
+        leader_epoch: int | None = None,
+        verification: Verification | None = None,
+        is_coordinators: bool = False,
     ) -> Appended:
         """Append the batches of one produce request; their offsets are written into `data`.
 
-        The caller must call `flush` if the result says `must_flush`. Raises as `Partition.check_leader_epoch`,
-        `Partition.check_in_sync` and `Log.append` do.
+        verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
+        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
         partition = replica.partition
         if leader_epoch is not None:
             partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
-        appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
+        appended = replica.log.append(
+            data, leader_epoch=partition.leader_epoch, verification=verification, is_coordinators=is_coordinators
+        )
         if not appended.is_duplicate:
-            if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
-                self._on_high_watermark(partition.name)
-            elif partition.followers:
-                self._on_log_end(partition.name)
+            self._appended(partition, appended)
         return appended
+
+    def append_marker(
+        self,
+        replica: Replica,
+        marker: Marker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        is_strict: bool,
+        leader_epoch: int | None = None,
+    ) -> Appended:
+        """Append the marker that ends a producer's transaction in a partition; otherwise as `append` with acks=all.
+
+        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append_marker` do.
+        """
+        partition = replica.partition
+        partition.check_leader_epoch(leader_epoch)
+        partition.check_in_sync(ALL_IN_SYNC, replica.config.min_insync_replicas)
+        appended = replica.log.append_marker(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=partition.leader_epoch,
+            is_strict=is_strict,
+        )  # fmt: skip
+        if not appended.is_duplicate:
+            self._appended(partition, appended)
+        return appended
+
+    def _appended(self, partition: Partition, appended: Appended) -> None:
+        if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
+            self._on_high_watermark(partition.name)
+        elif partition.followers:
+            self._on_log_end(partition.name)
 
     async def flush(self, replica: Replica) -> int:
         """Flush the log; its records then count at the leader. Return the offset below which all records are flushed.
@@ -238,11 +282,15 @@ class ReplicaManager:
             self._on_high_watermark(partition.name)
         return log.recovery_point
 
-    def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
-        """Return committed batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""
-        return replica.log.read(
-            offset, max_bytes, max_offset=replica.partition.high_watermark, min_one_batch=min_one_batch
-        )
+    def read(
+        self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool, is_committed_only: bool = False
+    ) -> LogSlice:
+        """Return replicated batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log.
+
+        is_committed_only: end at the last stable offset. What was aborted below it is `Log.aborted_transactions`.
+        """
+        limit = replica.last_stable_offset if is_committed_only else replica.partition.high_watermark
+        return replica.log.read(offset, max_bytes, max_offset=limit, min_one_batch=min_one_batch)
 
     def follower_fetched(
         self, replica: Replica, broker_id: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int

@@ -150,11 +150,6 @@ class Partition:
     # State
 
     @property
-    def last_stable_offset(self) -> int:
-        """Offset below which every transaction has ended: the high watermark, as there are no transactions."""
-        return self.high_watermark
-
-    @property
     def maximal_isr(self) -> frozenset[int]:
         return frozenset((*self.in_sync_replicas, *(self.pending.isr if self.pending else ()), *self._doubtful))
 

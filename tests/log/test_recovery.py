@@ -10,6 +10,7 @@ import pytest
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.log.log import Log
+from sparklog.log.segment.transaction_index import AbortedTransaction, write_entries
 from sparklog.records.batch import HEADER_SIZE
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import (
@@ -334,10 +335,11 @@ class TestLeftovers:
         check_indexes(log)
 
     def test_aborted_transactions_come_with_their_segment(self, swapped: MemoryFs) -> None:
-        rewrite(swapped, segment(9, ".txnindex.swap"), b"new")
-        rewrite(swapped, segment(18, ".txnindex"), b"old")
+        new = write_entries([AbortedTransaction(7, 10, 20, 12)])
+        rewrite(swapped, segment(9, ".txnindex.swap"), new)
+        rewrite(swapped, segment(18, ".txnindex"), write_entries([AbortedTransaction(7, 10, 20, 10)]))
         self.check_swapped(swapped)
-        assert file_content(swapped, segment(9, ".txnindex")) == b"new"
+        assert file_content(swapped, segment(9, ".txnindex")) == new
         assert not swapped.exists(segment(18, ".txnindex"))
 
     def test_of_a_segment_split_in_two_both_are_complete_or_none(self, swapped: MemoryFs) -> None:

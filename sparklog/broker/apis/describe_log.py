@@ -66,7 +66,7 @@ def _begin(
         leader_epoch=partition.leader_epoch,
         log_start_offset=log.log_start_offset,
         high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
+        last_stable_offset=replica.last_stable_offset,
         config=replica.config,
         producer_ids=tuple(sorted(log.producers)),
     )

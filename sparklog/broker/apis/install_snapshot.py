@@ -54,10 +54,10 @@ async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
     replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
-    if request.end_offset > replica.partition.last_stable_offset:
+    if request.end_offset > replica.last_stable_offset:
         raise OffsetOutOfRange(
             f"{request.partition}: offset {request.end_offset} is above the last stable offset "
-            f"{replica.partition.last_stable_offset}"
+            f"{replica.last_stable_offset}"
         )
     writer = await asyncio.to_thread(replica.log.begin_snapshot, request.end_offset)
     return InstallSnapshotResponse(size_bytes=await _write(replica.log, writer, request.chunks))

@@ -14,13 +14,18 @@ Several batches of one append are checked one after the other, as if each had be
 They are duplicates if the last of them is one, and each of the others is also one or directly precedes the batch after
 it: such a batch was written with its successor, but is no longer remembered.
 
-Batches from a leader or from the log are not checked again. Transactions are not checked either, because sparklog does
-not support them: transactional batches and markers in a log that Apache Kafka wrote only update the state here, as in
-Kafka's own snapshots.
+A transaction begins with the producer's first transactional batch and ends with a marker, a control batch that the
+transaction's coordinator writes (`check_marker`). To begin one, a batch needs a verification (verifications.py):
+INVALID_TXN_STATE without. Inside a transaction, a batch that is not transactional gets INVALID_TXN_STATE, too. A marker
+with a newer epoch ends the old epoch: the next batch has the new epoch and sequence 0 (KIP-890). Batches without
+records, which a cleaner leaves of ended transactions, begin none.
+
+Batches and markers from a leader or from the log are not checked again.
 
 A producer is forgotten after producer.id.expiration.ms without a batch, by this broker's clock, unless it is in a
-transaction. If there are more than `MAX_PRODUCERS`, the one that was silent longest is forgotten. Apache Kafka uses the
-timestamp of the last record instead, so it soon forgets a producer of old records.
+transaction. If there are more than `MAX_PRODUCERS`, the one that was silent longest is forgotten, unless it is in a
+transaction; there are at most `MAX_OPEN`. Apache Kafka uses the timestamp of the last record instead, so it soon
+forgets a producer of old records.
 """
 
 from __future__ import annotations
@@ -34,8 +39,12 @@ from sparklog.base.errors import (
     InvalidRecord,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
 )
 from sparklog.log.producers.snapshots import NONE, ProducerEntry
+from sparklog.log.producers.transactions import OpenTransactions
+from sparklog.log.producers.verifications import NO_SEQUENCE, UNVERIFIED, Verification, Verifications
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import Appended
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.records.markers import read_marker
@@ -43,6 +52,8 @@ from sparklog.records.records import read_records
 
 BATCHES_KEPT = 5
 MAX_PRODUCERS = 50_000  # per partition: about 70 MB
+MAX_OPEN = MAX_PRODUCERS // 2
+"""Open transactions per partition; a batch that would begin one more is refused."""
 _SEQUENCES = 1 << 31
 
 
@@ -63,7 +74,8 @@ class Numbered(NamedTuple):
         first, delta = header.base_sequence, header.last_offset_delta
         return cls(
             header.producer_id, header.producer_epoch, first, NONE if first < 0 else (first + delta) % _SEQUENCES,
-            last_offset, delta, timestamp_ms, bool(header.attributes & TRANSACTIONAL_BIT),
+            last_offset, delta, timestamp_ms,
+            header.attributes & TRANSACTIONAL_BIT > 0 < header.record_count,
         )  # fmt: skip
 
     @property
@@ -78,11 +90,13 @@ class Numbered(NamedTuple):
         )  # fmt: skip
 
 
-class Marker(NamedTuple):
-    """The end of a transaction, from a control batch in the log."""
+class EndMarker(NamedTuple):
+    """A control batch that ends a transaction, and its place in the log."""
 
     producer_id: int
     producer_epoch: int
+    offset: int
+    is_commit: bool
     coordinator_epoch: int
     timestamp_ms: int
 
@@ -112,9 +126,14 @@ class ProducerState(NamedTuple):
                     return known
         return None
 
-    def check(self, batch: Numbered) -> None:
-        """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one."""
-        if batch.producer_epoch == self.epoch:
+    def check(self, batch: Numbered, *, is_coordinators: bool = False) -> None:
+        """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one.
+
+        is_coordinators: a coordinator writes the batch for the producer, and does not number it.
+        """
+        if is_coordinators and batch.producer_epoch >= self.epoch:
+            is_next = True
+        elif batch.producer_epoch == self.epoch:
             is_next = batch.first_sequence == (self.last_sequence + 1) % _SEQUENCES
         elif batch.producer_epoch < self.epoch:
             raise InvalidProducerEpoch(
@@ -130,6 +149,29 @@ class ProducerState(NamedTuple):
         if self.transaction_first_offset != NONE and not batch.is_transactional:
             raise InvalidTxnState(f"producer {batch.producer_id} is in a transaction, and its batch is not")
 
+    def is_in_transaction(self, producer_epoch: int) -> bool:
+        """Return whether a transaction of this epoch is open."""
+        return self.transaction_first_offset != NONE and self.epoch == producer_epoch
+
+    def check_marker(self, marker: EndMarker, *, is_strict: bool) -> bool:
+        """Check a marker from a coordinator; return whether it must be written: a marker that is repeated need not be.
+
+        is_strict: a marker must have a newer epoch than the transaction (transaction version 2, KIP-1228). Raises
+        InvalidProducerEpoch for an old epoch, TransactionCoordinatorFenced for an old coordinator epoch.
+        """
+        epoch, is_open = marker.producer_epoch, self.transaction_first_offset != NONE
+        if epoch < self.epoch or (is_strict and is_open and epoch == self.epoch):
+            raise InvalidProducerEpoch(
+                f"producer {marker.producer_id} has epoch {self.epoch}, the marker of its transaction {epoch}"
+            )
+        if marker.coordinator_epoch < self.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"a marker of producer {marker.producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "
+                f"the last one from {self.coordinator_epoch}"
+            )
+        # A newer coordinator's marker is written in any case: it fences the older coordinators, on all replicas.
+        return is_open or epoch > self.epoch or marker.coordinator_epoch > self.coordinator_epoch
+
     def after(self, batch: Numbered, now_ms: int) -> ProducerState:
         """Return the state after `batch` is written."""
         batches = self.batches[1 - BATCHES_KEPT :] if batch.producer_epoch == self.epoch else ()
@@ -140,7 +182,7 @@ class ProducerState(NamedTuple):
             batch.producer_epoch, self.coordinator_epoch, batch.timestamp_ms, begun, (*batches, batch), now_ms
         )
 
-    def after_marker(self, marker: Marker, now_ms: int) -> ProducerState:
+    def after_marker(self, marker: EndMarker, now_ms: int) -> ProducerState:
         """Return the state after `marker` is written, which ends the transaction."""
         batches = self.batches if marker.producer_epoch == self.epoch else ()
         return ProducerState(
@@ -148,7 +190,7 @@ class ProducerState(NamedTuple):
         )
 
 
-def read_numbered(header: BatchHeader, data: bytes) -> Numbered | Marker | None:
+def read_numbered(header: BatchHeader, data: bytes) -> Numbered | EndMarker | None:
     """Return the producer data of a batch with a producer id in a log; None if it has none.
 
     data: the whole batch if it is a control batch.
@@ -164,7 +206,10 @@ def read_numbered(header: BatchHeader, data: bytes) -> Numbered | Marker | None:
     marker = read_marker(records[0])
     if marker is None:
         return None
-    return Marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, records[0].timestamp_ms)
+    return EndMarker(
+        header.producer_id, header.producer_epoch, header.last_offset, marker.is_commit, marker.coordinator_epoch,
+        records[0].timestamp_ms,
+    )  # fmt: skip
 
 
 UNKNOWN = ProducerState()
@@ -191,12 +236,18 @@ Changes = Mapping[int, ProducerState]
 
 
 class ProducerStates:
-    """The producers of one partition."""
+    """The producers of one partition, and their transactions."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_states", "_verifications", "transactions")
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), *, now_ms: int = 0) -> None:
         self._states = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
+        self._verifications = Verifications(MAX_PRODUCERS)
+        self.transactions = OpenTransactions(
+            (state.transaction_first_offset, producer_id)
+            for producer_id, state in self._states.items()
+            if state.transaction_first_offset != NONE
+        )
 
     def __len__(self) -> int:
         return len(self._states)
@@ -211,24 +262,59 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget all producers."""
         self._states.clear()
+        self._verifications.void_all()
+        self.transactions = OpenTransactions()
 
     def entries(self) -> list[ProducerEntry]:
         """Return a snapshot's entries, sorted by producer id; Kafka writes them in the order of a hash table."""
         return [_to_entry(producer_id, state) for producer_id, state in sorted(self._states.items())]
 
-    def check(self, batches: Sequence[Numbered], now_ms: int) -> Changes | Duplicate:
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, now_ms: int
+    ) -> Verification | None:
+        """See `Log.begin_verification`."""
+        if self.get(producer_id).is_in_transaction(producer_epoch):
+            return None
+        return self._verifications.begin(producer_id, producer_epoch, first_sequence, now_ms)
+
+    def check(
+        self,
+        batches: Sequence[Numbered],
+        now_ms: int,
+        verification: Verification | None = None,
+        *,
+        is_coordinators: bool = False,
+    ) -> Changes | Duplicate:
         """Check the batches of one append: return the state changes, or the duplicates that they are.
 
-        Raises as `ProducerState.check` does.
+        is_coordinators: as in `ProducerState.check`. Raises as that does, and InvalidTxnState for a batch that begins a
+        transaction without a valid verification.
         """
-        if last := self.get(batches[-1].producer_id).find_duplicate(batches[-1]):
+        last = None if is_coordinators else self.get(batches[-1].producer_id).find_duplicate(batches[-1])
+        if last is not None:
             return self._duplicate(last, batches)
         changes: dict[int, ProducerState] = {}
         for batch in batches:
             state = changes.get(batch.producer_id) or self.get(batch.producer_id)
-            state.check(batch)
+            state.check(batch, is_coordinators=is_coordinators)
+            if batch.is_transactional and not state.is_in_transaction(batch.producer_epoch):
+                self._check_begin(batch, state, verification)
             changes[batch.producer_id] = state.after(batch, now_ms)
         return changes
+
+    def _check_begin(self, batch: Numbered, state: ProducerState, verification: Verification | None) -> None:
+        if len(self.transactions) >= MAX_OPEN:
+            raise InvalidTxnState(f"the partition has {MAX_OPEN} open transactions, and takes no more")
+        if verification is UNVERIFIED:
+            return
+        known = self._verifications.get(batch.producer_id)
+        if verification is None or verification is not known or verification.producer_epoch != batch.producer_epoch:
+            raise InvalidTxnState(f"producer {batch.producer_id} has no transaction in this partition")
+        if state is UNKNOWN and NO_SEQUENCE < verification.first_sequence < batch.first_sequence:
+            raise OutOfOrderSequenceNumber(
+                f"producer {batch.producer_id} sends sequence {batch.first_sequence} before "
+                f"{verification.first_sequence}"
+            )
 
     def _duplicate(self, last: Numbered, batches: Sequence[Numbered]) -> Duplicate:
         first = last
@@ -244,17 +330,48 @@ class ProducerStates:
 
     def apply(self, changes: Changes) -> None:
         """Apply the changes that `check` returned, after the batches were written."""
+        begun = []
         for producer_id, state in changes.items():
-            self._states.pop(producer_id, None)  # keep the dict in the order in which producers were last seen
-            self._states[producer_id] = state
-        while len(self._states) > MAX_PRODUCERS:
-            del self._states[next(iter(self._states))]
+            before = self._put(producer_id, state)
+            if state.transaction_first_offset != before.transaction_first_offset:
+                begun.append((state.transaction_first_offset, producer_id))
+            if len(self._verifications) and (state.transaction_first_offset != NONE or state.epoch != before.epoch):
+                self._verifications.void(producer_id)
+        for first_offset, producer_id in sorted(begun) if begun else ():
+            self.transactions.begin(producer_id, first_offset)
 
-    def replay(self, found: Numbered | Marker, now_ms: int) -> None:
-        """Apply a batch or marker from the log, which its leader has checked."""
+    def _put(self, producer_id: int, state: ProducerState) -> ProducerState:
+        """Set a producer's state and return the former one. The dict has the order in which producers were last seen,
+        except for those in transactions, which are not forgotten."""
+        states = self._states
+        before = states.pop(producer_id, UNKNOWN)
+        states[producer_id] = state
+        while len(states) > MAX_PRODUCERS:
+            oldest = next(iter(states))
+            if (kept := states.pop(oldest)).transaction_first_offset != NONE:
+                states[oldest] = kept
+                if len(self.transactions) >= MAX_PRODUCERS:  # of a leader that allows more of them
+                    break
+        return before
+
+    def check_marker(self, marker: EndMarker, *, is_strict: bool) -> bool:
+        """Call `ProducerState.check_marker`; the producer's verification is void from now on."""
+        self._verifications.void(marker.producer_id)
+        return self.get(marker.producer_id).check_marker(marker, is_strict=is_strict)
+
+    def replay(self, found: Numbered | EndMarker, now_ms: int) -> AbortedTransaction | None:
+        """Apply a batch or marker that was written; return the transaction that it aborts, if any."""
         state = self.get(found.producer_id)
-        after = state.after(found, now_ms) if isinstance(found, Numbered) else state.after_marker(found, now_ms)
-        self.apply({found.producer_id: after})
+        if isinstance(found, Numbered):
+            self.apply({found.producer_id: state.after(found, now_ms)})
+            return None
+        self._verifications.void(found.producer_id)
+        self._put(found.producer_id, state.after_marker(found, now_ms))
+        first_offset = state.transaction_first_offset
+        if first_offset == NONE:
+            return None
+        stable = self.transactions.end(found.producer_id, found.offset)
+        return None if found.is_commit else AbortedTransaction(found.producer_id, first_offset, found.offset, stable)
 
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget the producers that were silent for `after_ms`, except in a transaction; return how many."""
@@ -265,6 +382,7 @@ class ProducerStates:
         ]
         for producer_id in silent:
             del self._states[producer_id]
+        self._verifications.expire(now_ms, after_ms)
         return len(silent)
 
 

@@ -7,14 +7,16 @@ only the walk; after a clean stop there is a snapshot of the log's end, so the w
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
 from sparklog.log.producers.producer_state import ProducerStates, read_numbered
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.records.batch import HEADER_SIZE, read_header
 
 MAX_MARKER_BYTES = 4096  # a control batch takes 78
@@ -35,18 +37,27 @@ def rebuild(
     following = [*(segment.base_offset for segment in segments[1:]), end_offset]
     for segment, next_base in zip(segments, following, strict=False):
         if segment.base_offset < end_offset and next_base > start:
-            _replay(states, segment, start, end_offset, now_ms)
+            for _ in _replay(states, segment, start, end_offset, now_ms):
+                pass
     return states
 
 
-def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> None:
-    """Apply a batch in `file`; an unreadable control batch is ignored. Raises OSError."""
+def find_aborted(states: ProducerStates, segment: Segment, now_ms: int) -> Iterator[AbortedTransaction]:
+    """Yield the transactions that are aborted in `segment`; `states` as of its base offset. Raises OSError."""
+    return _replay(states, segment, segment.base_offset, MAX_LONG, now_ms)
+
+
+def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> AbortedTransaction | None:
+    """Apply a batch in `file`, and return the transaction that it aborts, if any. Raises OSError.
+
+    An unreadable control batch is ignored.
+    """
     if place.producer_id < 0:
-        return
+        return None
     header = read_header(file.read_at(place.position, HEADER_SIZE))
     data = file.read_at(place.position, min(place.size, MAX_MARKER_BYTES)) if header.is_control else b""
-    if found := read_numbered(header, data):
-        states.replay(found, now_ms)
+    found = read_numbered(header, data)
+    return states.replay(found, now_ms) if found else None
 
 
 def _load(snapshots: SnapshotFiles, end_offset: int, now_ms: int) -> tuple[int, ProducerStates]:
@@ -61,13 +72,15 @@ def _load(snapshots: SnapshotFiles, end_offset: int, now_ms: int) -> tuple[int, 
     return -1, ProducerStates()
 
 
-def _replay(states: ProducerStates, segment: Segment, start: int, end_offset: int, now_ms: int) -> None:
+def _replay(
+    states: ProducerStates, segment: Segment, start: int, end_offset: int, now_ms: int
+) -> Iterator[AbortedTransaction]:
     first = segment.find(start, segment.size_bytes) if start > segment.base_offset else None
     try:
         for place in segment.walk(first.position if first else 0, segment.size_bytes):
             if place.base_offset >= end_offset:
                 return
-            if place.last_offset >= start:
-                replay(states, segment.file, place, now_ms)
+            if place.last_offset >= start and (aborted := replay(states, segment.file, place, now_ms)):
+                yield aborted
     except CorruptRecord as error:
         logger.warning("%s: %s", segment, error)

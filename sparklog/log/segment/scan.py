@@ -58,6 +58,8 @@ class BatchPlace(NamedTuple):
     magic: int
     producer_id: int
     """-1: none."""
+    attributes: int = 0
+    """As in `records/batch.py`; 0 for v0 and v1."""
 
     @property
     def end(self) -> int:
@@ -80,12 +82,12 @@ def place_at(data: Buffer, at: int, position: int) -> BatchPlace | None:
     if left < min(least, HEADER_SIZE):
         return None
     if magic == MAGIC:
-        _, _, delta, _, timestamp, producer_id = _V2.unpack_from(data, at + _PREFIX)
+        _, attributes, delta, _, timestamp, producer_id = _V2.unpack_from(data, at + _PREFIX)
         if delta < 0:
             raise CorruptRecord(f"no batch at position {position}: last offset delta {delta}")
-        return BatchPlace(position, size, offset, offset + delta, timestamp, epoch, magic, producer_id)
+        return BatchPlace(position, size, offset, offset + delta, timestamp, epoch, magic, producer_id, attributes)
     timestamp = _V1_TIMESTAMP.unpack_from(data, at + _V1_TIMESTAMP_AT)[0] if magic == 1 else NO_TIMESTAMP
-    return BatchPlace(position, size, offset, offset, timestamp, -1, magic, NO_PRODUCER_ID)
+    return BatchPlace(position, size, offset, offset, timestamp, -1, magic, NO_PRODUCER_ID, 0)
 
 
 def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[BatchPlace]:

@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of batches and its two indexes.
+"""One segment of a log: a `.log` file of batches, its two indexes, and its aborted transactions.
 
     ReadSegment   lookups, over any file system; file and indexes are opened when first needed
     Segment       a segment of a broker's log: cached while `SegmentCache` has room, flushed, renamed, removed
@@ -9,6 +9,9 @@ except for truncation, which the log limits to offsets that nobody reads.
 An index is a hint. It may be older or newer than the file, because a reader of a live folder opens them one after the
 other. So an index entry is used only if the batch at its position begins at or below the requested offset; otherwise
 the walk begins at 0. A malformed index counts as empty; a broker rebuilds it (index_checks.py).
+
+The index of aborted transactions is no hint, because without it their records would seem committed. A broker checks it
+when it opens a log (recovery.py); if it is malformed later, whoever needs it gets CorruptRecord.
 """
 
 from __future__ import annotations
@@ -16,16 +19,26 @@ from __future__ import annotations
 import errno
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import File, Fs, ReadFile, ReadFs
 from sparklog.log.disk import NO_ROOM
-from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
+from sparklog.log.files import (
+    CLEANED,
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    segment_name,
+)
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
 from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, file_crc32c, walk
+from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +47,7 @@ class ReadSegment:
     """A segment in `folder`. `size_bytes`: the part of its file that holds batches."""
 
     __slots__ = (
-        "_file", "_first_timestamp_ms", "_fs", "_largest", "_mark", "_offsets", "_times",
+        "_aborted", "_file", "_first_timestamp_ms", "_fs", "_largest", "_mark", "_offsets", "_times",
         "base_offset", "folder", "size_bytes",
     )  # fmt: skip
 
@@ -47,6 +60,7 @@ class ReadSegment:
         self._file: ReadFile | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._aborted: TransactionIndex | None = None
         self._largest: TimeEntry | None = None
         self._first_timestamp_ms: int | None = None
 
@@ -87,6 +101,17 @@ class ReadSegment:
         if index is None:
             index = self._times = self._load_times()
         return index
+
+    @property
+    def aborted(self) -> TransactionIndex:
+        """The transactions whose abort markers lie in the segment. Raises CorruptRecord or OSError."""
+        index = self._aborted
+        if index is None:
+            index = self._aborted = self._load_aborted()
+        return index
+
+    def _load_aborted(self) -> TransactionIndex:
+        return TransactionIndex(self._read(TXN_INDEX))
 
     def _load_offsets(self) -> OffsetIndex:
         index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
@@ -210,7 +235,7 @@ class ReadSegment:
 class Segment(ReadSegment):
     """A segment of a broker's log."""
 
-    __slots__ = ("_cache", "_disk", "_kept", "crc32c", "identity", "is_flushed", "is_pinned")
+    __slots__ = ("_cache", "_disk", "_kept", "crc32c", "has_aborted", "identity", "is_flushed", "is_pinned")
 
     def __init__(
         self, fs: Fs, folder: str, base_offset: int, size_bytes: int, cache: SegmentCache, *, mark: str = ""
@@ -227,6 +252,35 @@ class Segment(ReadSegment):
         self._kept: ReadFile | None = None
         self.crc32c: int | None = None
         """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
+        self.has_aborted = False
+        """It may have an index of aborted transactions; most segments have none."""
+
+    def _load_aborted(self) -> TransactionIndex:
+        if not self.has_aborted:
+            return TransactionIndex()
+        file = self._open_read(TXN_INDEX)
+        try:
+            return TransactionIndex(file.read_at(0, file.size))
+        finally:
+            file.close()
+
+    def collect_aborted(self, offset: int, upper_bound: int, found: list[AbortedTransaction]) -> bool:
+        """Call `TransactionIndex.collect`. Raises CorruptRecord or OSError."""
+        if not self.has_aborted:
+            return False
+        is_complete = self.aborted.collect(offset, upper_bound, found)
+        if not self.is_pinned:
+            self._used()
+        return is_complete
+
+    def expect_aborted(self) -> None:
+        """Record that the segment has an index of aborted transactions."""
+        self.has_aborted = True
+
+    def put_aborted(self, index: TransactionIndex) -> None:
+        """Replace the index of aborted transactions, atomically. Not for the active segment. Raises OSError."""
+        self._put(((TXN_INDEX, index),))
+        self._aborted, self.has_aborted = None, len(index) > 0
 
     def _load_offsets(self) -> OffsetIndex:
         """Return the index on the disk, or a rebuilt one if that does not match the file."""
@@ -267,13 +321,13 @@ class Segment(ReadSegment):
 
     def _put_if_there_is_room(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         try:
-            self._put(indexes)
+            self._put(zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True))
         except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
             if error.errno not in NO_ROOM:
                 raise
 
-    def _put(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
-        for suffix, index in zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True):
+    def _put(self, indexes: Iterable[tuple[str, OffsetIndex | TimeIndex | TransactionIndex]]) -> None:
+        for suffix, index in indexes:
             file = self._disk.open(self.path(suffix) + CLEANED, create=True)
             try:
                 file.truncate(0)
@@ -314,12 +368,14 @@ class Segment(ReadSegment):
         """Drop the references to file and indexes; the file's last reader closes it."""
         if not self.is_pinned:
             self._file = self._offsets = self._times = None
+            if self._kept is None:
+                self._aborted = None
 
-    def pin(self, file: File, offsets: OffsetIndex, times: TimeIndex) -> None:
+    def pin(self, file: File, offsets: OffsetIndex, times: TimeIndex, aborted: TransactionIndex) -> None:
         """Use the writer's file and indexes from now on; they stay loaded until `unpin`."""
         self._cache.forget(self)
         self.is_pinned, self.is_flushed = True, False
-        self._file, self._offsets, self._times = file, offsets, times
+        self._file, self._offsets, self._times, self._aborted = file, offsets, times, aborted
 
     def unpin(self) -> None:
         """Allow file and indexes to be released again: the segment is no longer written."""
@@ -368,7 +424,9 @@ class Segment(ReadSegment):
         Raises OSError.
         """
         _ = self.largest
+        aborted = self.aborted
         self._kept = self.file
+        self._aborted = aborted
         self._cache.forget(self)
 
     def release_hold(self) -> None:
@@ -408,5 +466,5 @@ class Segment(ReadSegment):
 
     def _used(self) -> None:
         if not self.is_pinned and self._kept is None:  # a replaced file is closed by its last reader
-            held = (self._offsets, self._times)
+            held = (self._offsets, self._times, self._aborted)
             self._cache.use(self, sum(index.size_bytes for index in held if index))

@@ -5,7 +5,8 @@
     roll        before an append that would make the file larger than segment.bytes, or that is more than segment.ms
                 later than the first batch (by record timestamps; by the clock if there are none), or whose offsets an
                 index cannot hold, or once an index is full (the time index one entry earlier, because closing adds one)
-    finish      add a last entry to the time index and write the rest of both indexes to their files, before the next
+    abort       after the marker of an aborted transaction, add it to the transaction index and write that entry
+    finish      add a last entry to the time index and write the rest of the indexes to their files, before the next
                 segment exists: a reader that sees the next segment can rely on this time index
 
 Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files are identical. Index entries
@@ -17,16 +18,17 @@ A failed write leaves the file at its former length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.disk import NO_ROOM, undoing
-from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
+from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 INDEX_WRITE_BYTES = 512
 
@@ -43,9 +45,9 @@ class SegmentWriter:
     """Writer of a log's active segment. One writer at a time."""
 
     __slots__ = (
-        "_bytes_since_entry", "_created_ms", "_file", "_first_timestamp_ms", "_index_file", "_index_interval_bytes",
-        "_is_index_full", "_jitter_ms", "_largest", "_max_age_ms", "_max_bytes", "_max_offset", "_max_offsets_bytes",
-        "_max_times_bytes", "_offsets", "_time_file", "_times", "segment",
+        "_aborted", "_aborted_file", "_bytes_since_entry", "_created_ms", "_file", "_first_timestamp_ms", "_index_file",
+        "_index_interval_bytes", "_is_index_full", "_jitter_ms", "_largest", "_max_age_ms", "_max_bytes", "_max_offset",
+        "_max_offsets_bytes", "_max_times_bytes", "_offsets", "_time_file", "_times", "segment",
     )  # fmt: skip
 
     def __init__(self, segment: Segment, config: TopicConfig, files: _Files, now_ms: int, jitter_ms: int) -> None:
@@ -53,13 +55,14 @@ class SegmentWriter:
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         self._bytes_since_entry = 0
-        self._file, self._offsets, self._index_file, self._times, self._time_file = files
+        self._file, self._offsets, self._index_file, self._times, self._time_file = files[:5]
+        self._aborted, self._aborted_file = files.aborted, files.aborted_file
         self._largest: TimeEntry = self._times.last
         segment.set_largest(self._largest)  # set early: a reader's lazy load would overwrite updates
         self._first_timestamp_ms: int | None = None  # read from the file when needed, unless written here
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
-        segment.pin(self._file, self._offsets, self._times)
+        segment.pin(self._file, self._offsets, self._times, self._aborted)
 
     @classmethod
     def open(
@@ -81,9 +84,14 @@ class SegmentWriter:
         # Load the indexes before opening their files: loading replaces the files that do not match this segment.
         offsets = OffsetIndex(segment.base_offset) if rebuild_indexes else segment.offsets
         times = TimeIndex(segment.base_offset) if rebuild_indexes else segment.times
+        aborted = TransactionIndex() if rebuild_indexes else segment.aborted
         index_file = _IndexFile.open(fs, segment, OFFSET_INDEX, offsets.size_bytes)
         time_file = _IndexFile.open(fs, segment, TIME_INDEX, times.size_bytes)
-        return cls(segment, config, _Files(file, offsets, index_file, times, time_file), now_ms, jitter_ms)
+        aborted_file = _IndexFile(fs, segment, TXN_INDEX)
+        if segment.has_aborted or fs.exists(segment.path(TXN_INDEX)):
+            aborted_file = _IndexFile.open(fs, segment, TXN_INDEX, aborted.size_bytes)
+        files = _Files(file, offsets, index_file, times, time_file, aborted, aborted_file)
+        return cls(segment, config, files, now_ms, jitter_ms)
 
     @property
     def size_bytes(self) -> int:
@@ -146,8 +154,16 @@ class SegmentWriter:
             self._look_at_index_sizes()
             self._bytes_since_entry = 0
             if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
-                self._write_indexes_if_there_is_room()
+                self._write_indexes_if_there_is_room(self._write_indexes)
         self._bytes_since_entry += size
+
+    def add_aborted(self, transaction: AbortedTransaction) -> bool:
+        """Add a transaction whose abort marker is the last batch; return whether its file is new. Raises OSError."""
+        self._aborted.append(transaction)
+        is_new = not self.segment.has_aborted
+        self.segment.expect_aborted()
+        self._write_indexes_if_there_is_room(self._write_aborted)
+        return is_new
 
     def truncate(self, offset: int, position: int, now_ms: int) -> None:
         """Remove the batches from `position` on, which hold `offset` and above, and flush. Raises OSError."""
@@ -156,6 +172,8 @@ class SegmentWriter:
         self._look_at_index_sizes()
         self._index_file.cut_to(self._offsets.size_bytes)
         self._time_file.cut_to(self._times.size_bytes)
+        self._aborted.truncate(offset)
+        self._aborted_file.cut_to(self._aborted.size_bytes)
         self._file.truncate(position)
         self._file.flush()
         self.segment.was_cut(position)
@@ -172,10 +190,12 @@ class SegmentWriter:
         self._write_indexes()
 
     def flush_indexes(self) -> None:
-        """Complete and flush both indexes. Raises OSError."""
+        """Complete and flush the indexes. Raises OSError."""
         self.finish()
         self._index_file.flush()
         self._time_file.flush()
+        if self.segment.has_aborted:
+            self._aborted_file.flush()
 
     def close(self) -> None:
         """Complete the indexes and stop writing. Raises OSError."""
@@ -202,10 +222,14 @@ class SegmentWriter:
     def _write_indexes(self) -> None:
         self._index_file.append(self._offsets.bytes_from(self._index_file.size))
         self._time_file.append(self._times.bytes_from(self._time_file.size))
+        self._write_aborted()
 
-    def _write_indexes_if_there_is_room(self) -> None:
+    def _write_aborted(self) -> None:
+        self._aborted_file.append(self._aborted.bytes_from(self._aborted_file.size))
+
+    def _write_indexes_if_there_is_room(self, write: Callable[[], None]) -> None:
         try:
-            self._write_indexes()
+            write()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -252,7 +276,7 @@ class _IndexFile:
     def append(self, data: Buffer) -> None:
         if not data:
             return
-        with self._opened() as file:
+        with self._opened(create=not self.size) as file:
             _cut_to(file, self.size)  # a failed write may have left bytes
             file.append(data)
             self.size = file.size
@@ -279,6 +303,8 @@ class _Files(NamedTuple):
     index_file: _IndexFile
     times: TimeIndex
     time_file: _IndexFile
+    aborted: TransactionIndex
+    aborted_file: _IndexFile
 
 
 def _cut_to(file: File, size: int) -> None:

@@ -22,6 +22,7 @@ def batch(
     producer_id: int = -1,
     epoch: int = 0,
     sequence: int = 0,
+    transactional: bool = False,
 ) -> bytearray:
     """A produced batch of `count` records, a millisecond apart; numbered from `sequence` if it has a producer id."""
     if producer_id < 0:
@@ -30,7 +31,7 @@ def batch(
         Record(offset=i, timestamp_ms=timestamp_ms + i, value=value, sequence=(sequence + i) % (1 << 31))
         for i in range(count)
     ]
-    return write_records(records, producer_id=producer_id, producer_epoch=epoch)
+    return write_records(records, producer_id=producer_id, producer_epoch=epoch, transactional=transactional)
 
 
 def topic_config(**values: object) -> TopicConfig:
