@@ -10,8 +10,8 @@ import pytest
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.log.log import Log
-from sparklog.records.batch import HEADER_SIZE
 from sparklog.log.segment.transaction_index import AbortedTransaction, write_entries
+from sparklog.records.batch import HEADER_SIZE
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import (
     START_MS,
