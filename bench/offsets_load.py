@@ -25,11 +25,12 @@ from sparklog.base.clock import SystemClock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import write_key
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.loader import load
 from sparklog.group.shard import Shard
 from sparklog.log.log import Log
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import encode_all
 from sparklog.spark.offsets.read import Slice
 from sparklog.spark.offsets.snapshots import batches_of

@@ -1,4 +1,7 @@
-"""Java's String.hashCode: the hash of an id selects its partition of a coordinator's topic."""
+"""Java's String.hashCode: the hash of an id selects its partition of the topic that keeps its coordinator's state.
+
+A group belongs to a partition of `__consumer_offsets`, a transactional id to one of `__transaction_state`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ def java_hash(text: str) -> int:
     return _remembered(text) if len(text) <= LONG else _long(text)
 
 
-def partition_for(text: str, count: int) -> int:
-    """Return which of `count` partitions the hash selects, as Utils.abs(text.hashCode) % count does in Apache Kafka."""
-    value = java_hash(text)
-    return (0 if value == -(1 << 31) else abs(value)) % count
+def partition_for(key: str, count: int) -> int:
+    """Return the partition, of `count`, that belongs to an id, as Apache Kafka's coordinators choose it."""
+    return _absolute(java_hash(key)) % count
+
+
+def _absolute(number: int) -> int:
+    """Return the absolute value, or 0 for -2^31, as org.apache.kafka.common.utils.Utils.abs does."""
+    return 0 if number == -(1 << 31) else abs(number)
 
 
 @lru_cache(maxsize=10_000)

@@ -23,11 +23,12 @@ from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.peers import PeersAndSelf, Serve
+from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
+from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind
@@ -52,6 +53,8 @@ from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
+from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC, TransactionCoordinator
+from sparklog.transaction.marker_sender import MarkerSender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +100,11 @@ def compose(dependencies: Dependencies) -> Services:
 
     def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
         groups.partitions.leadership_changed(name, is_leader, leader_epoch)
+        transactions.partitions.leadership_changed(name, is_leader, leader_epoch)
 
     replicas = _replicas(dependencies, follower_fetches, history, leadership_changed)
     groups = _groups(dependencies, replicas, topics, history)
+    transactions = _transactions(dependencies, replicas, topics, producer_ids, peers)
     registration = _registration(dependencies, replicas)
     fetchers = _fetchers(dependencies, peers, replicas, registration)
     return Services(
@@ -112,6 +117,14 @@ def compose(dependencies: Dependencies) -> Services:
         users=UserStore(store),
         topics=topics,
         groups=groups,
+        transactions=transactions,
+        verifier=TransactionVerifier(
+            is_enabled=config.transaction_partition_verification_enable,
+            replicas=replicas,
+            metadata=metadata,
+            peers=peers,
+            coordinator_of=lambda name: TopicPartition(TRANSACTIONS_TOPIC, transactions.partition_for(name)),
+        ),
         logs=dependencies.logs,
         replicas=replicas,
         state_changes=_state_changes(dependencies, replicas, fetchers, registration),
@@ -212,7 +225,14 @@ def _history(dependencies: Dependencies, peers: Peers, topics: Topics, producer_
         metadata=dependencies.metadata,
         peers=peers,
         new_producer_id=producer_ids.next,
-        create_topic=partial(create_internal, topics, dependencies.config, HISTORY_TOPIC, 1),
+        create_topic=partial(
+            create_internal,
+            topics,
+            dependencies.config,
+            HISTORY_TOPIC,
+            1,
+            dependencies.config.offsets_topic_replication_factor,
+        ),
     )
 
 
@@ -231,10 +251,35 @@ def _groups(
             dependencies.config,
             OFFSETS_TOPIC,
             dependencies.config.offsets_topic_num_partitions,
+            dependencies.config.offsets_topic_replication_factor,
         ),
         new_id=dependencies.new_id,
         slices=dependencies.slices,
         on_generation=partial(_note_generation, history),
+    )
+
+
+def _transactions(
+    dependencies: Dependencies, replicas: ReplicaManager, topics: Topics, producer_ids: ProducerIds, peers: Peers
+) -> TransactionCoordinator:
+    config = dependencies.config
+    return TransactionCoordinator(
+        config=config,
+        clock=dependencies.clock,
+        topics=dependencies.metadata,
+        replicas=replicas,
+        waiting=dependencies.waiting,
+        create_topic=partial(
+            create_internal,
+            topics,
+            config,
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+        ),
+        new_producer_id=producer_ids.next,
+        markers=MarkerSender(PartitionLeaders(dependencies.metadata, peers)),
+        slices=dependencies.slices,
     )
 
 

@@ -44,6 +44,7 @@ from sparklog.base.errors import (
     NotLeaderOrFollower,
 )
 from sparklog.cluster.model import CurrentLeader
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogSlice
 
 NO_SESSION = 0
@@ -100,6 +101,8 @@ class PartitionFetched:
     error: KafkaError | None = None
     high_watermark: int = -1
     last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] = ()
+    """For readers of committed records: the aborted transactions that may have batches in `slice`."""
     log_start_offset: int = -1
     next_offset: int
     slice: LogSlice | None = None

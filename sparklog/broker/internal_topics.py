@@ -10,8 +10,8 @@ from sparklog.base.errors import TopicAlreadyExists
 from sparklog.broker.topics import Topics
 from sparklog.cluster.history import HISTORY_TOPIC
 from sparklog.group.coordinator import OFFSETS_TOPIC
+from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 HISTORY_RETENTION_MS = 30 * DAY_MS
 
 
@@ -25,7 +25,7 @@ def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
         },
         TRANSACTIONS_TOPIC: {
             "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
+            "compression.type": "producer",
             "min.insync.replicas": str(config.transaction_state_log_min_isr),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
         },
@@ -38,9 +38,11 @@ def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
     return known.get(name)
 
 
-async def create_internal(topics: Topics, config: BrokerConfig, name: str, partitions: int) -> None:
-    """Create an internal topic, or wait for its leaders. It gets as many replicas as the offsets topic."""
-    factor = config.offsets_topic_replication_factor
+async def create_internal(
+    topics: Topics, config: BrokerConfig, name: str, partitions: int, replication_factor: int
+) -> None:
+    """Create an internal topic, or wait for its leaders. replication_factor: -1: default.replication.factor."""
+    factor = replication_factor
     try:
         await topics.create(
             name,

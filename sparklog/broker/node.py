@@ -324,6 +324,7 @@ class Broker:
         self._is_ready.set()
         if self._services:
             self._services.groups.stop()
+            self._services.transactions.stop()
             self.metadata.release()
             self._services.follower_fetches.waiting.release_all()
         self._waiting.release_all()
@@ -349,6 +350,7 @@ class Broker:
         await services.state_changes.close()
         await services.replacements.stop()
         await services.groups.partitions.loaded()  # nothing reads logs any more
+        await services.transactions.partitions.loaded()
         await services.topics.settled()
         await _checkpoint_high_watermarks(services)
         await services.peers.close()
@@ -419,6 +421,16 @@ class Broker:
         )
         every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
         every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)
+        every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            "aborting transactions past their timeout",
+            services.transactions.abort_timed_out,
+        )
+        every(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            "expiring transactional ids",
+            services.transactions.expire,
+        )
         every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", shrink_isr)
 
 

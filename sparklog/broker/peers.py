@@ -14,10 +14,12 @@ from typing import Any
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import NetworkException, NotController, RequestTimedOut
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
+from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 
 Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
 
@@ -54,6 +56,28 @@ def _retrieve(work: asyncio.Future[Any]) -> None:
     """Retrieve the exception of work that nothing waits for any more; unexpected errors are in the log."""
     if not work.cancelled():
         work.exception()
+
+
+class PartitionLeaders:
+    """The leaders of partitions, for the sender of transaction markers. Implements Leaders of marker_sender.py."""
+
+    def __init__(self, metadata: MetadataCache, peers: Peers) -> None:
+        self._metadata = metadata
+        self._peers = peers
+
+    def exists(self, name: TopicPartition) -> bool:
+        return self._metadata.has(name)
+
+    def leader_of(self, name: TopicPartition) -> int | None:
+        leader = self._metadata.leader_of(name)
+        return leader.broker_id if leader else None
+
+    async def write(self, broker_id: int, request: WriteTxnMarkers, *, timeout_ms: int) -> WriteTxnMarkersResponse:
+        broker = self._metadata.brokers.get(broker_id)
+        if broker is None:
+            raise NetworkException(f"broker {broker_id} is not alive")
+        answer: WriteTxnMarkersResponse = await self._peers.call(broker, request, timeout_ms=timeout_ms)
+        return answer
 
 
 RETRY_BACKOFF_MS = 50

@@ -15,6 +15,7 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.topics import Topics
+from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
@@ -28,6 +29,7 @@ from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
+from sparklog.transaction.coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class Services:
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
     metrics: Metrics
     fetch_sessions: FetchSessions
     follower_fetches: FollowerFetches

@@ -8,7 +8,8 @@ import click
 
 from sparklog.base.fs import LocalFs
 from sparklog.log.dump import DumpOptions, Findings, dump_file, dump_json
-from sparklog.offsets_topic.decoders import decode_offsets, decode_text, decode_transactions
+from sparklog.offsets_topic.decoders import decode_offsets, decode_text
+from sparklog.transaction_topic.decoder import decode_transactions
 
 DOES_NOT_FIT = 1
 

@@ -3,7 +3,7 @@
 Each field is a keyword argument of its client: ``Producer(linger_ms=5)`` is Kafka's ``linger.ms``. Every value may also
 be text (``acks="1"``, ``batch_size="65536"``), as read from a file or the environment. Defaults are Kafka's, except
 those of `batch_size` and `buffer_memory`, which are larger: this client's cost of a request is per batch, so larger
-batches make it faster.
+batches make it faster; and that of `isolation_level`, which is librdkafka's: who writes transactions wants them whole.
 
 A new field goes into `options` too, where type checkers and editors find the keyword arguments.
 """
@@ -259,6 +259,12 @@ class ConsumerConfig(ClientConfig):
         None,
         optional_text(),
         "The consumer's rack: it reads from a replica there if brokers have replica.selector.class set for that.",
+    )
+    isolation_level: str = key(
+        "read_committed",
+        one_of("read_committed", "read_uncommitted"),
+        "read_committed: records of committed transactions, and those without a transaction, up to the first record "
+        "whose transaction is open. read_uncommitted: all records.",
     )
     max_poll_records: int = key(500, integer(1, MAX_INT), "Most records that one `poll` returns.")
     check_crcs: bool = key(True, boolean(), "Whether the CRC of every batch is checked.")

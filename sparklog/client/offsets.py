@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from sparklog.base.errors import RetriableError, UnknownTopicOrPartition
+from sparklog.base.errors import ConfigError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import Cluster
@@ -23,6 +23,12 @@ OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
 with that timestamp (ms since the epoch) or a later one."""
 
 
+ISOLATION_LEVELS: Mapping[str, log_pb2.IsolationLevel] = {
+    "read_uncommitted": log_pb2.READ_UNCOMMITTED,
+    "read_committed": log_pb2.READ_COMMITTED,
+}
+
+
 class ListedOffset(NamedTuple):
     """An offset and the timestamp of its record in ms.
 
@@ -34,19 +40,29 @@ class ListedOffset(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetSpec], timeout_ms: int
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    timeout_ms: int,
+    isolation_level: str = "read_uncommitted",
 ) -> dict[TopicPartition, ListedOffset]:
     """Return the offset of each partition; retry for `timeout_ms` while errors are retriable.
 
-    Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error.
+    With the isolation level "read_committed", "latest" is the last stable offset, and a timestamp finds records below
+    it. Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error; and
+    ConfigError for another isolation level.
     """
+    if isolation_level not in ISOLATION_LEVELS:
+        raise ConfigError(f"isolation_level = {isolation_level!r}: it must be {' or '.join(ISOLATION_LEVELS)}")
     found: dict[TopicPartition, ListedOffset] = {}
 
     async def attempt() -> None:
         missing = [partition for partition in wanted if partition not in found]
         groups = await cluster.by_leader(missing, timeout_ms)
         answers = await asyncio.gather(
-            *(_ask(cluster, leader, {item: wanted[item] for item in items}) for leader, items in groups.items())
+            *(
+                _ask(cluster, leader, {item: wanted[item] for item in items}, isolation_level)
+                for leader, items in groups.items()
+            )
         )
         for answer in answers:
             found.update(answer)
@@ -62,10 +78,14 @@ async def list_offsets(
 
 
 async def _ask(
-    cluster: Cluster, leader: Connection, wanted: Mapping[TopicPartition, OffsetSpec]
+    cluster: Cluster,
+    leader: Connection,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    isolation_level: str,
 ) -> dict[TopicPartition, ListedOffset]:
     request = log_pb2.ListOffsetsRequest(
-        partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()]
+        isolation_level=ISOLATION_LEVELS[isolation_level],
+        partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()],
     )
     try:
         answer = await leader.call(leader.log.ListOffsets, request, cluster.config.request_timeout_ms)

@@ -63,6 +63,7 @@ class ConsumerOptions(ClientOptions, total=False):
     max_partition_fetch_bytes: int
     prefetch_max_bytes: int
     client_rack: str | None
+    isolation_level: str
     max_poll_records: int
     check_crcs: bool
     key_deserializer: Callable[[bytes], Any] | None

@@ -10,8 +10,11 @@ from typing import Generic, TypeVar
 
 from sparklog.base.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import TopicPartition
+from sparklog.log.producers.verifications import Verification
+from sparklog.log.slice import Appended
 from sparklog.records import records as batches
-from sparklog.replica.manager import ReplicaManager
+from sparklog.records.markers import Marker
+from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
@@ -44,17 +47,50 @@ class PartitionLog(Generic[Record]):
         self._flushed_below = 0
         """The offset below which flushes have covered the records."""
 
-    def append(self, records: Sequence[Record], now_ms: int, producer: ProducerIdAndEpoch | None = None) -> int:
+    def append(
+        self,
+        records: Sequence[Record],
+        now_ms: int,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: Verification | None = None,
+    ) -> int:
         """Append the records as one batch and return the last one's offset. Raises KafkaError with nothing written."""
         written: list[batches.Record] = []
         for offset, record in enumerate(records):
             key, value = self._encode(record)
             # A sequence without a producer id, as Kafka's coordinator writes it.
             written.append(batches.Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
+        if producer is None:
+            batch = batches.write_records(written)
+        else:
+            batch = batches.write_records(
+                written, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
+            )
+        return self._appended(
+            self._replicas.append(
+                self._replica(), batch, acks=ACKS_ALL, verification=verification, is_coordinators=True
+            )
+        )
+
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+        """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
+        return self._appended(
+            self._replicas.append_marker(
+                self._replica(),
+                marker,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                is_strict=is_strict,
+            )
+        )
+
+    def _replica(self) -> Replica:
         replica = self._replicas.get_leader(self._name)
         if replica.partition.led_since != self._led_since:
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
-        appended = self._replicas.append(replica, batches.write_records(written), acks=ACKS_ALL)
+        return replica
+
+    def _appended(self, appended: Appended) -> int:
         if appended.must_flush:
             self._must_flush_to = appended.last_offset
         return appended.last_offset

@@ -35,6 +35,7 @@ from sparklog.base.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from sparklog.records.markers import Marker
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch, SetTimer, Timer
 
@@ -82,11 +83,21 @@ class Shard(Protocol[Record]):
 class ShardLog(Protocol[Record_contra]):
     """The partition of the coordinator's topic that holds a shard's records."""
 
-    def append(self, records: Sequence[Record_contra], now_ms: int, producer: ProducerIdAndEpoch | None = None) -> int:
+    def append(
+        self,
+        records: Sequence[Record_contra],
+        now_ms: int,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: Any = None,
+    ) -> int:
         """Append the records and return the last one's offset. Raises KafkaError with nothing written.
 
-        producer: the producer in whose transaction they are; None: in no transaction.
+        producer, verification: as in `Decision`.
         """
+        ...
+
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+        """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
         ...
 
     def is_committed(self, offset: int) -> bool: ...
@@ -115,7 +126,8 @@ class CoordinatorRuntime(Generic[AnyShard]):
         call_later: CallLater,
         on_committed: Callable[[Decision[Any, Any]], None] = lambda _: None,
     ) -> None:
-        """Take the dependencies. `on_committed` is called with each decision with records, once they are committed."""
+        """Take the dependencies. `on_committed` is called with each decision with records or effects, once it is
+        committed."""
         self.shard = shard
         self._log = log
         self._clock = clock
@@ -138,8 +150,8 @@ class CoordinatorRuntime(Generic[AnyShard]):
         """Number of requests not answered yet."""
         return len(self._waiting)
 
-    def start(self, decide: Callable[[int], Decision[Any, None]]) -> None:
-        """Carry out what `decide(now_ms)` decides for a loaded shard. Without effect once the runtime is closed."""
+    def decide(self, decide: Callable[[int], Decision[Any, None]]) -> None:
+        """Carry out what `decide(now_ms)` decides, for no request. Without effect once the runtime is closed."""
         if self._closed is None:
             self._decide_more(decide(self._clock.time_ms()))
 
@@ -173,6 +185,16 @@ class CoordinatorRuntime(Generic[AnyShard]):
         # Append all batches before another decision changes the state: the records describe the state as it is now.
         for finishing in [self._carry_out(part) for part in parts]:
             await _finished(finishing)
+
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+        """End a producer's transaction in the log, and return the marker's offset; `committed` waits for it.
+
+        Raises KafkaError with nothing written.
+        """
+        if self._closed is not None:
+            raise self._closed
+        self._written = self._log.append_marker(producer, marker, is_strict=is_strict)
+        return self._written
 
     async def committed(self) -> None:
         """Wait until the shard's present state is committed, so that no answer shows a state that may be lost.
@@ -215,7 +237,9 @@ class CoordinatorRuntime(Generic[AnyShard]):
         error: KafkaError | None = None
         if decision.records:
             try:
-                self._written = self._log.append(decision.records, self._clock.time_ms(), decision.producer)
+                self._written = self._log.append(
+                    decision.records, self._clock.time_ms(), decision.producer, decision.verification
+                )
             except KafkaError as refused:
                 error = _answer_for(refused)
             else:
@@ -225,7 +249,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         if error is None:
             for timer in decision.timers:
                 self._set(timer)
-        says_something = decision.records or decision.replies or decision.response is not None
+        says_something = decision.records or decision.replies or decision.effects or decision.response is not None
         if error is None and says_something and not self._is_committed():
             task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, self._written))
             self._finishing.add(task)
@@ -248,7 +272,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         return error
 
     def _finish(self, decision: Decision[Any, Any], error: KafkaError | None) -> None:
-        if error is None and decision.records:
+        if error is None and (decision.records or decision.effects):
             self._on_committed(decision)
         for reply in decision.replies:
             answer = self._waiting.get(reply.ticket)

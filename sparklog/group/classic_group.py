@@ -21,8 +21,9 @@ from sparklog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from sparklog.base.schemas import read_value
 from sparklog.group.group import CLASSIC
-from sparklog.group.requests import NO_MEMBER, OffsetCommit, OffsetFetch
+from sparklog.group.requests import OffsetCommit, OffsetFetch, TxnOffsetCommit
 from sparklog.group.states import (
     AWAITING_SYNC,
     DEAD,
@@ -41,7 +42,7 @@ from sparklog.offsets_topic.records import (
     MemberMetadata,
     OffsetValue,
 )
-from sparklog.offsets_topic.schemas import SUBSCRIPTION, read_value
+from sparklog.offsets_topic.schemas import SUBSCRIPTION
 
 CONSUMER_PROTOCOL = "consumer"
 Protocols = Sequence[tuple[str, bytes]]
@@ -154,20 +155,22 @@ class ClassicGroup:
     def check_commit(self, request: OffsetCommit) -> None:
         """Allow members of the current generation to commit offsets, and any client if the group is empty.
 
+        In a transaction, a client that names no member may always commit: it may be too old to name one.
+
         Raises CoordinatorNotAvailable if the group was deleted, UnknownMemberId, FencedInstanceId, IllegalGeneration or
         RebalanceInProgress.
         """
         if self.state is DEAD:
             raise _gone(self.group_id)
-        generation = request.generation_or_epoch
-        if generation < 0 and self.state is EMPTY:
+        in_transaction = isinstance(request, TxnOffsetCommit)
+        if request.generation_or_epoch < 0 and self.state is EMPTY:
             return
-        if generation >= 0 or request.member_id != NO_MEMBER or request.group_instance_id is not None:
+        if request.names_member:
             self.check_member(request.member_id, request.group_instance_id)
-            self.check_generation(generation)
-        else:
+            self.check_generation(request.generation_or_epoch)
+        elif not in_transaction:
             raise UnknownMemberId(f"group {self.group_id!r} has members: only they can commit")
-        if self.state is AWAITING_SYNC:
+        if self.state is AWAITING_SYNC and not in_transaction:
             raise RebalanceInProgress(f"group {self.group_id!r} is being rebalanced")
 
     def check_fetch(self, request: OffsetFetch) -> None:

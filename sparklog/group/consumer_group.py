@@ -38,7 +38,7 @@ from sparklog.group.consumer_member import (
     from_target_value,
 )
 from sparklog.group.group import CONSUMER, TopicsView, Work
-from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -152,11 +152,17 @@ class ConsumerGroup:
     def check_commit(self, request: OffsetCommit) -> None:
         """Allow members to commit the offsets of partitions they have had since that epoch.
 
-        Any client may commit if the group is empty. Raises UnknownMemberId, FencedInstanceId, StaleMemberEpoch, or
-        IllegalGeneration for a member of the classic protocol.
+        Any client may commit if the group is empty. In a transaction, a client that names no member may always commit.
+        A member with a wrong epoch then gets IllegalGeneration: clients know no other error there.
+
+        Raises UnknownMemberId, FencedInstanceId, StaleMemberEpoch, or IllegalGeneration for a member of the classic
+        protocol.
         """
         if request.generation_or_epoch < 0 and self.is_empty:
             return  # a tool sets the offsets of an empty group
+        in_transaction = isinstance(request, TxnOffsetCommit)
+        if in_transaction and not request.names_member:
+            return
         member = self.get(request.member_id)
         if request.group_instance_id is not None and self.static_members.get(request.group_instance_id) is not None:
             self.check_instance(request.group_instance_id, request.member_id)
@@ -166,7 +172,8 @@ class ConsumerGroup:
             request.generation_or_epoch < member.member_epoch
             and not all(self._had_by(member, offset, request.generation_or_epoch) for offset in request.offsets)
         ):
-            raise StaleMemberEpoch(f"epoch {request.generation_or_epoch}: the member is in {member.member_epoch}")
+            kind = IllegalGeneration if in_transaction else StaleMemberEpoch
+            raise kind(f"epoch {request.generation_or_epoch}: the member is in {member.member_epoch}")
 
     def _had_by(self, member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
         """Whether the member has had the partition since that epoch or longer, so that the older epoch does no harm."""

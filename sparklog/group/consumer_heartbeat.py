@@ -44,6 +44,7 @@ from sparklog.base.errors import (
     UnsupportedAssignor,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.pattern import compile_pattern
 from sparklog.group.assignors import ASSIGNORS, GroupSpec
 from sparklog.group.assignors.spec import MemberSpec
 from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
@@ -59,7 +60,7 @@ from sparklog.group.consumer_member import (
 )
 from sparklog.group.group import MOST_METADATA, TopicsView
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import UNMATCHED, Matches, compile_pattern
+from sparklog.group.topic_pattern import UNMATCHED, Matches
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.coordinator.partition_log import PartitionLog
 from sparklog.coordinator.partitions import CoordinatorPartitions, Serving
 from sparklog.coordinator.runtime import RETRY_MS, CallLater, CoordinatorRuntime
+from sparklog.coordinator.transaction_messages import TransactionMarker
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.loader import load
@@ -56,15 +58,18 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
     SyncGroup,
     SyncGroupResponse,
+    TxnOffsetCommit,
 )
 from sparklog.group.shard import Shard
 from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.log.log import Log
+from sparklog.log.producers.verifications import Verification
 from sparklog.offsets_topic.records import CoordinatorRecord, encode
+from sparklog.records.markers import Marker
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts, of_many
-from sparklog.runtime.state_machine import Decision
+from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
@@ -155,8 +160,8 @@ class GroupCoordinator:
         shard = runtime.shard
 
         async def begin_some(group_ids: Sequence[str]) -> None:
-            runtime.start(lambda now_ms: shard.loaded(now_ms, group_ids))
-            runtime.start(lambda _: shard.delete_of_others(group_ids))
+            runtime.decide(lambda now_ms: shard.loaded(now_ms, group_ids))
+            runtime.decide(lambda _: shard.delete_of_others(group_ids))
 
         def weigh(group_id: str) -> int:
             return 1 + len(shard.groups[group_id].members) + len(shard.offsets.of(group_id))
@@ -229,6 +234,28 @@ class GroupCoordinator:
 
     async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.commit(request, now))
+
+    async def commit_in_transaction(
+        self, request: TxnOffsetCommit, verification: Verification | None
+    ) -> OffsetCommitResponse:
+        """verification: of the transaction, in the group's partition of the offsets topic."""
+
+        def decide(shard: Shard, _: Hashable, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+            return replace(shard.commit_in_transaction(request, now_ms), verification=verification)
+
+        return await self._decide(request.group_id, request, decide)
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[None]:
+        """Write a marker into a partition of the offsets topic, and commit or drop the offsets of its transaction.
+
+        Returns what waits until the marker is committed. Raises KafkaError with nothing written.
+        """
+        runtime = self.partitions.runtime_of(partition)
+        producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
+        ends = Marker(marker.is_commit, marker.coordinator_epoch)
+        log_offset = runtime.append_marker(producer, ends, is_strict=marker.is_strict)
+        runtime.shard.end_transaction(marker.producer_id, is_commit=marker.is_commit, log_offset=log_offset)
+        return runtime.committed()
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
         async def fetch(runtime: Runtime) -> OffsetFetchResponse:

@@ -6,9 +6,10 @@ that of a replay of the whole log only if no record of the tail is missing. The 
 whole, matches this log and has such a tail. If there is none, it reads the whole log. If compaction removes records of
 the tail during the load, the loader drops what it has replayed, and reads the whole log.
 
-Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) take effect at the commit marker,
-unless a later commit for the same partition has been replayed already. Offsets of an aborted or unfinished transaction
-are skipped. A record that cannot be read is logged and skipped, so that all others can be used.
+A transaction that is open at the end of what is loaded stays open in the memory. A snapshot holds the outcome of each
+transaction that begins below its end, so it must not end above the first offset of an open one.
+
+A record that cannot be read is logged and skipped, so that all others can be used.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import NamedTuple, Protocol, TypeVar
 from sparklog.base.errors import CorruptRecord
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck, Snapshot, SnapshotId, what_is_stale
-from sparklog.offsets_topic.records import CoordinatorRecord, Key, decode
+from sparklog.offsets_topic.records import CoordinatorRecord, decode
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.markers import read_marker
 from sparklog.records.records import Record, iterate_records
+from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 CHUNK_BYTES = 1 << 20
-Replay = Callable[[CoordinatorRecord], None]
 logger = logging.getLogger(__name__)
 
 
@@ -38,7 +39,11 @@ class _CompactedMeanwhile(Exception):
 class Memory(Protocol):
     """The object that a partition is loaded into."""
 
-    def replay(self, record: CoordinatorRecord) -> None: ...
+    def replay(
+        self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
+    ) -> None: ...
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None: ...
 
 
 AnyMemory = TypeVar("AnyMemory", bound=Memory)
@@ -68,23 +73,23 @@ def load(
     if (found := _usable_snapshot(log, end_offset)) is not None:
         memory = make()
         try:
-            return memory, _load_from(found, log, end_offset, memory.replay, is_wanted)
+            return memory, _load_from(found, log, end_offset, memory, is_wanted)
         except _CompactedMeanwhile:
             logger.warning("the snapshot up to %d is not used: the log was compacted meanwhile", found.id.end_offset)
     memory = make()
-    return memory, Loaded(_load_log(log, log.log_start_offset, end_offset, memory.replay, is_wanted))
+    return memory, Loaded(_load_log(log, log.log_start_offset, end_offset, memory, is_wanted))
 
 
-def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> Loaded:
+def _load_from(found: Snapshot, log: Log, end_offset: int, memory: Memory, is_wanted: Callable[[], bool]) -> Loaded:
     """Replay a snapshot and the records after it. Raises _CompactedMeanwhile if some of these are gone by now."""
     from_snapshot = 0
     with contextlib.closing(found.file):
         for data in found.read():
             if not is_wanted():
                 break
-            from_snapshot += _replay_snapshot(data, log.log_start_offset, replay)
+            from_snapshot += _replay_snapshot(data, log.log_start_offset, memory)
     seen = OffsetGapCheck(found.id.end_offset)
-    records = _load_log(log, found.id.end_offset, end_offset, replay, is_wanted, seen)
+    records = _load_log(log, found.id.end_offset, end_offset, memory, is_wanted, seen)
     if is_wanted() and not seen.reaches(end_offset):
         raise _CompactedMeanwhile
     return Loaded(records, from_snapshot, found.id)
@@ -92,13 +97,22 @@ def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wa
 
 def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
     """Return the newest snapshot that can be used, or None. Raises KafkaStorageError."""
+    stable_offset = _stable_offset(log)
 
     def what_is_wrong(snapshot: SnapshotId) -> str:
         if stale := what_is_stale(snapshot, log.epochs, log.log_start_offset, end_offset):
             return stale
+        if snapshot.end_offset > stable_offset:
+            return f"a transaction has been open since {stable_offset}"
         return "" if is_complete(log, snapshot.end_offset, end_offset) else "the log has been compacted above its end"
 
     return log.newest_snapshot(what_is_wrong)
+
+
+def _stable_offset(log: Log) -> int:
+    """Return the first offset of the oldest open transaction; the log end offset if there is none."""
+    begun = [state.transaction_first_offset for state in log.producers.values()]
+    return min((offset for offset in begun if offset >= 0), default=log.log_end_offset)
 
 
 def is_complete(log: Log, offset: int, end_offset: int) -> bool:
@@ -116,7 +130,7 @@ def is_complete(log: Log, offset: int, end_offset: int) -> bool:
     return seen.is_unbroken
 
 
-def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
+def _replay_snapshot(data: bytes, log_start: int, memory: Memory) -> int:
     """Replay records of a snapshot and return their number; records below the log start offset are skipped."""
     position = records = 0
     while position < len(data):
@@ -124,7 +138,7 @@ def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
             if record.offset >= log_start:
                 records += 1
                 if found := _decode(record):
-                    replay(found)
+                    memory.replay(found)
         position += read_header(data, position).size
     return records
 
@@ -133,12 +147,11 @@ def _load_log(
     log: Log,
     offset: int,
     end_offset: int,
-    replay: Replay,
+    memory: Memory,
     is_wanted: Callable[[], bool],
     seen: OffsetGapCheck | None = None,
 ) -> int:
     """Replay the log's records from `offset` on and return their number. `seen` gets the header of each batch."""
-    transactions = _Transactions(replay)
     records = 0
     for data in _pieces(log, offset, end_offset, is_wanted):
         position = 0
@@ -149,9 +162,19 @@ def _load_log(
             for record in iterate_records(data, position):
                 if record.offset >= offset:
                     records += 1
-                    transactions.take(record, header)
+                    _take(memory, record, header)
             position += header.size
     return records
+
+
+def _take(memory: Memory, record: Record, header: BatchHeader) -> None:
+    if header.is_control:
+        if (marker := read_marker(record)) is not None:
+            memory.end_transaction(header.producer_id, is_commit=marker.is_commit)
+        return
+    if (found := _decode(record)) is not None:
+        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        memory.replay(found, None, producer)
 
 
 def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool]) -> Iterator[bytes]:
@@ -161,40 +184,6 @@ def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool
             return
         yield piece.read()
         offset = piece.next_offset
-
-
-class _Transactions:
-    """Replays records; holds those of a transaction until it is committed."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-        self._held: dict[int, list[tuple[int, CoordinatorRecord]]] = {}
-        self._newer: dict[Key, int] = {}
-        """Keys replayed while records of a transaction are held, with the offset of the latest record of each."""
-
-    def take(self, record: Record, header: BatchHeader) -> None:
-        if header.is_control:
-            marker = read_marker(record)
-            self._end(header.producer_id, is_commit=marker is not None and marker.is_commit)
-            return
-        found = _decode(record)
-        if found is None:
-            return
-        if header.is_transactional:
-            self._held.setdefault(header.producer_id, []).append((record.offset, found))
-            return
-        if self._held:
-            self._newer[found.key] = record.offset
-        self._replay(found)
-
-    def _end(self, producer_id: int, *, is_commit: bool) -> None:
-        for offset, found in self._held.pop(producer_id, []) if is_commit else ():
-            if self._newer.get(found.key, -1) < offset:
-                self._newer[found.key] = offset
-                self._replay(found)
-        self._held.pop(producer_id, None)
-        if not self._held:
-            self._newer.clear()
 
 
 def _decode(record: Record) -> CoordinatorRecord | None:

@@ -17,6 +17,12 @@
 - A commit belongs to a topic id. If the topic was deleted and another one has its name now, the commit is not returned,
   and is deleted at the next search for expired offsets.
 - A fetch returns only what is committed in the log: each uncommitted change is kept with the value before it.
+- An offset that is committed in a transaction is pending until the transaction's marker is in the log
+  (`pending_offsets.py`). It takes effect then, unless a later commit has been replayed already. While it is pending,
+  the partition's offset does not expire and the group stays. A tombstone drops it, so it goes with its topic, with its
+  group, or by request.
+- `require_stable` of a fetch asks for offsets that nothing in the log can change any more. Apache Kafka lets such a
+  fetch wait until the log is committed; here, an uncommitted change is UNSTABLE_OFFSET_COMMIT, too.
 
 An empty group id is valid here: old simple consumers use it.
 """
@@ -24,15 +30,16 @@ An empty group id is valid here: old simple consumers use it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import MINUTE_MS
 from sparklog.base.errors import (
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
@@ -40,9 +47,12 @@ from sparklog.base.errors import (
     KafkaError,
     OffsetMetadataTooLarge,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import ZERO_ID
 from sparklog.group.group import Group, TopicsView, Work
+from sparklog.group.pending_offsets import PendingOffsets, size_of
 from sparklog.group.requests import (
     CommittedOffset,
     OffsetCommit,
@@ -52,12 +62,14 @@ from sparklog.group.requests import (
     OffsetFetch,
     OffsetFetchResponse,
     OffsetToCommit,
+    TxnOffsetCommit,
 )
 from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
-from sparklog.offsets_topic.schemas import ZERO_ID
 
 MOST_REMOVED = 200
 """Number of a group's offsets that a decision removes: with their group or topic, or because they have expired."""
+MOST_PENDING_BYTES = 64 << 20
+"""About the memory that the pending offsets of a shard may take: some 100,000 offsets."""
 Committed = Mapping[TopicPartition, OffsetValue]
 
 
@@ -76,6 +88,7 @@ class Offsets:
 
     config: BrokerConfig
     topics: TopicsView
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
     _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
     _uncommitted: deque[_Change] = field(default_factory=deque)
 
@@ -89,12 +102,19 @@ class Offsets:
         elif request.generation_or_epoch >= 0:
             kind = GroupIdNotFound if request.tells_missing_groups else IllegalGeneration
             raise kind(f"there is no group {request.group_id!r}")
+        if isinstance(request, TxnOffsetCommit):
+            self._check_room(request)
         errors: dict[TopicPartition, KafkaError | None] = {}
         for asked in request.offsets:
             errors[asked.partition] = self._check(asked)
             if errors[asked.partition] is None:
                 work.write(self._record(request, asked, now_ms))
         return OffsetCommitResponse(errors=errors)
+
+    def _check_room(self, request: TxnOffsetCommit) -> None:
+        more = sum(size_of(asked.metadata) for asked in request.offsets)
+        if self.pending.size_bytes + more > MOST_PENDING_BYTES:
+            raise CoordinatorNotAvailable("there are too many offsets of transactions that have not ended")
 
     def _check(self, asked: OffsetToCommit) -> KafkaError | None:
         topic = self.topics.find(asked.partition.topic)
@@ -132,8 +152,24 @@ class Offsets:
             for partition, value in self._committed_of(request.group_id).items()
             if not self._is_of_another(partition, value)
         }
-        asked = found if request.partitions is None else request.partitions
-        return OffsetFetchResponse(offsets=[_committed(partition, found.get(partition)) for partition in asked])
+        unstable = self._unstable_of(request.group_id) if request.require_stable else {}
+        asked = {**found, **unstable} if request.partitions is None else request.partitions
+        return OffsetFetchResponse(
+            offsets=[
+                _unstable(partition) if partition in unstable else _committed(partition, found.get(partition))
+                for partition in asked
+            ]
+        )
+
+    def _unstable_of(self, group_id: str) -> Mapping[TopicPartition, None]:
+        """Return the partitions whose offset may still change by records that are in the log."""
+        pending = (
+            partition
+            for partition, waiting in self.pending.of(group_id).items()
+            if not all(self._is_of_another(partition, value) for value in waiting.values())
+        )
+        uncommitted = (change.partition for change in self._uncommitted if change.group_id == group_id)
+        return dict.fromkeys(chain(pending, uncommitted))
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
         """Forget the uncommitted changes that are committed by now. `is_committed` takes an offset in the log."""
@@ -165,15 +201,16 @@ class Offsets:
                 errors[partition] = GroupSubscribedToTopic(
                     f"group {group.group_id!r} is subscribed to {partition.topic!r}"
                 )
-            elif partition in self.of(request.group_id):
+            elif partition in self.of(request.group_id) or partition in self.pending.of(request.group_id):
                 work.write(CoordinatorRecord(_key(request.group_id, partition)))
         return OffsetDeleteResponse(errors=errors)
 
     def delete_some(self, group_id: str, work: Work) -> bool:
         """Delete up to MOST_REMOVED offsets of a group that is being deleted; return whether it has none left."""
-        committed = self.of(group_id)
+        pending, committed = self.pending.of(group_id), self.of(group_id)
+        count = len(committed) + sum(partition not in committed for partition in pending)
         self._delete_where(lambda *_: True, [group_id], work)
-        return len(committed) <= MOST_REMOVED
+        return count <= MOST_REMOVED
 
     def delete_topics(self, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
         """Delete up to MOST_REMOVED offsets of each group for deleted topics. `ids` maps names to the ids they had."""
@@ -195,19 +232,30 @@ class Offsets:
         group_ids: Iterable[str],
         work: Work,
     ) -> None:
+        """Delete offsets of which all values are gone, the committed one and the pending ones: they have one key."""
         for group_id in group_ids:
-            gone = (partition for partition, value in self.of(group_id).items() if is_gone(partition, value))
+            pending, committed = self.pending.of(group_id), self.of(group_id)
+            partitions = chain(committed, (partition for partition in pending if partition not in committed))
+            gone = (each for each in partitions if all(is_gone(each, value) for value in self._values(group_id, each)))
             work.write(*[CoordinatorRecord(_key(group_id, partition)) for partition in islice(gone, MOST_REMOVED)])
+
+    def _values(self, group_id: str, partition: TopicPartition) -> Iterator[OffsetValue]:
+        """Yield the committed offset of a partition, and those that are pending."""
+        if (committed := self.of(group_id).get(partition)) is not None:
+            yield committed
+        yield from self.pending.of(group_id).get(partition, {}).values()
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
         """Delete up to MOST_REMOVED expired offsets of a group; return whether it has none left after that."""
-        committed = self.of(group.group_id)
+        pending, committed = self.pending.of(group.group_id), self.of(group.group_id)
         gone = (
-            partition for partition, value in committed.items() if self._has_expired(group, partition, value, now_ms)
+            partition
+            for partition, value in committed.items()
+            if partition not in pending and self._has_expired(group, partition, value, now_ms)
         )
         expired = list(islice(gone, MOST_REMOVED))
         work.write(*[CoordinatorRecord(_key(group.group_id, partition)) for partition in expired])
-        return len(expired) == len(committed)
+        return len(expired) == len(committed) and not pending
 
     def _has_expired(self, group: Group, partition: TopicPartition, value: OffsetValue, now_ms: int) -> bool:
         if self._is_of_another(partition, value):
@@ -221,19 +269,46 @@ class Offsets:
             return now_ms >= value.expire_timestamp_ms
         return now_ms - since_ms >= self.config.offsets_retention_minutes * MINUTE_MS
 
-    def replay(self, key: OffsetKey, value: OffsetValue | None, log_offset: int | None = None) -> None:
-        """Apply a record to the state. `log_offset` is its offset if it may not be committed yet, otherwise None."""
+    def replay(
+        self, key: OffsetKey, value: OffsetValue | None, log_offset: int | None = None, producer_id: int | None = None
+    ) -> None:
+        """Apply a record to the state.
+
+        log_offset: its offset if it may not be committed yet, otherwise None. producer_id: the producer in whose
+        transaction it was written; None: in no transaction.
+        """
         partition = TopicPartition(key.topic, key.partition)
-        if log_offset is not None:
-            before = self.of(key.group_id).get(partition)
-            self._uncommitted.append(_Change(log_offset, key.group_id, partition, before))
-        if value is not None:
-            self._groups.setdefault(key.group_id, {})[partition] = value
+        if producer_id is not None and value is not None:
+            self.pending.put(producer_id, key.group_id, partition, value)
             return
-        committed = self._groups.get(key.group_id, {})
+        self.pending.drop(key.group_id, partition)
+        self._note_change(key.group_id, partition, log_offset)
+        self._set(key.group_id, partition, value)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> Iterable[str]:
+        """Apply a marker: the producer's pending offsets take effect or are dropped. Return their groups.
+
+        log_offset: the marker's offset if it may not be committed yet, otherwise None.
+        """
+        ended = self.pending.end(producer_id, is_commit=is_commit)
+        for group_id, partition, value in ended:
+            self._note_change(group_id, partition, log_offset)
+            if is_commit:
+                self._set(group_id, partition, value)
+        return dict.fromkeys(each.group_id for each in ended)
+
+    def _note_change(self, group_id: str, partition: TopicPartition, log_offset: int | None) -> None:
+        if log_offset is not None:
+            self._uncommitted.append(_Change(log_offset, group_id, partition, self.of(group_id).get(partition)))
+
+    def _set(self, group_id: str, partition: TopicPartition, value: OffsetValue | None) -> None:
+        if value is not None:
+            self._groups.setdefault(group_id, {})[partition] = value
+            return
+        committed = self._groups.get(group_id, {})
         committed.pop(partition, None)
         if not committed:
-            self._groups.pop(key.group_id, None)
+            self._groups.pop(group_id, None)
 
 
 def _key(group_id: str, partition: TopicPartition) -> OffsetKey:
@@ -250,4 +325,10 @@ def _committed(partition: TopicPartition, value: OffsetValue | None) -> Committe
         metadata=value.metadata,
         commit_timestamp_ms=value.commit_timestamp_ms,
         topic_id=value.topic_id if value.topic_id != ZERO_ID else None,
+    )
+
+
+def _unstable(partition: TopicPartition) -> CommittedOffset:
+    return CommittedOffset(
+        partition=partition, error=UnstableOffsetCommit(f"the offset of {partition} may still change")
     )

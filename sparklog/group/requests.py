@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
+from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 
 NO_GENERATION = -1
 NO_MEMBER = ""
@@ -167,6 +168,10 @@ class OffsetCommit:
     ILLEGAL_GENERATION."""
     offsets: Sequence[OffsetToCommit]
 
+    @property
+    def names_member(self) -> bool:
+        return self.generation_or_epoch >= 0 or self.member_id != NO_MEMBER or self.group_instance_id is not None
+
     def refused(self, error: KafkaError) -> OffsetCommitResponse:
         return OffsetCommitResponse(errors={asked.partition: error for asked in self.offsets})
 
@@ -176,6 +181,19 @@ class OffsetCommitResponse:
     """Error of each partition of the request; None: committed."""
 
     errors: Mapping[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommit(OffsetCommit):
+    """Key 28: a commit in a transaction, which takes effect once the transaction is committed (KIP-98, KIP-447).
+
+    Clients before version 3 send neither generation nor member id, also in a group with members.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    protocol: TransactionProtocol = PROTOCOL_1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +207,8 @@ class OffsetFetch:
     member_epoch: int = -1
     """Epoch of the member, checked in groups of the new protocol; -1: not checked."""
     require_stable: bool = False
+    """Whether a partition whose offset may still change gets UNSTABLE_OFFSET_COMMIT (KIP-447): a transaction that has
+    committed one has not ended, or a change is not committed in the log yet."""
 
     def refused(self, error: KafkaError) -> OffsetFetchResponse:
         return OffsetFetchResponse(error=error)

@@ -9,6 +9,7 @@ A refused request raises a KafkaError before anything has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,7 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
     SyncGroup,
     SyncGroupResponse,
+    TxnOffsetCommit,
 )
 from sparklog.group.states import EMPTY, STABLE
 from sparklog.group.topic_pattern import UNMATCHED, Matches
@@ -114,6 +116,17 @@ class Shard:
         if isinstance(group, ClassicGroup):
             self.classic.committed_by(group, request.member_id, work)
         return work.decide(response)
+
+    def commit_in_transaction(
+        self, request: TxnOffsetCommit, now_ms: int
+    ) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+        """Commit offsets that take effect with the producer's transaction (`end_transaction`).
+
+        Raises KafkaError: CoordinatorNotAvailable if too many offsets are pending, and as `check_commit` of the group.
+        """
+        work = Work()
+        response = self.offsets.commit(request, self.groups.get(request.group_id), now_ms, work)
+        return replace(work.decide(response), producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
 
     def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
         """Return the committed offsets; a group that does not exist has none."""
@@ -210,17 +223,35 @@ class Shard:
     def replay(
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
     ) -> None:
-        """Apply a record to the state. `log_offset` is its offset if it may not be committed yet, otherwise None."""
+        """Apply a record to the state.
+
+        log_offset: its offset if it may not be committed yet, otherwise None. producer: the producer in whose
+        transaction it was written; None: in no transaction.
+        """
         key: Any = record.key
         value: Any = record.value
         if isinstance(key, OffsetKey):
-            self.offsets.replay(key, value, log_offset)
-            if value is not None and key.group_id not in self.groups:
-                self.groups[key.group_id] = ClassicGroup(group_id=key.group_id)
+            self.offsets.replay(key, value, log_offset, producer.producer_id if producer else None)
+            if value is not None:
+                self._ensure_group(key.group_id)
         elif isinstance(key, GroupKey):
             self.classic.replay(key, value)
         else:
             self.consumers.replay(record)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:
+        """Apply a transaction marker to the state: the producer's pending offsets take effect or are dropped.
+
+        log_offset: the marker's offset if it may not be committed yet, otherwise None. A marker without a transaction
+        changes nothing.
+        """
+        for group_id in self.offsets.end_transaction(producer_id, is_commit=is_commit, log_offset=log_offset):
+            self._ensure_group(group_id)
+
+    def _ensure_group(self, group_id: str) -> None:
+        """Create the group of a committed offset if there is none."""
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
         """Start the timers of all or some groups after the whole log is replayed."""

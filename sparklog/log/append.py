@@ -130,7 +130,14 @@ class LogWriter:
             self._state.configure(config)
             self._segment.configure(config)
 
-    def append(self, data: bytearray | memoryview, leader_epoch: int, verification: Verification | None) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        leader_epoch: int,
+        verification: Verification | None,
+        *,
+        is_coordinators: bool = False,
+    ) -> Appended:
         """See `Log.append`."""
         state = self._state
         with state.lock, state.disk:
@@ -140,7 +147,7 @@ class LogWriter:
             )
             if not prepared.numbered:
                 return self.write(data, prepared, first_offset, leader_epoch, now_ms)
-            checked = self._producers.check(prepared.numbered, now_ms, verification)
+            checked = self._producers.check(prepared.numbered, now_ms, verification, is_coordinators=is_coordinators)
             if isinstance(checked, Duplicate):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
                 return checked.answer(

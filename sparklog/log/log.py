@@ -354,16 +354,22 @@ class Log:
     # Append
 
     def append(
-        self, data: bytearray | memoryview, *, leader_epoch: int, verification: Verification | None = None
+        self,
+        data: bytearray | memoryview,
+        *,
+        leader_epoch: int,
+        verification: Verification | None = None,
+        is_coordinators: bool = False,
     ) -> Appended:
         """Append produced batches as the leader; their offsets, epoch and timestamps are written into `data`.
 
         verification: from `begin_verification`, after the coordinator has confirmed the transaction; needed by a batch
-        that begins one. UNVERIFIED allows every transaction.
+        that begins one. UNVERIFIED allows every transaction. is_coordinators: a coordinator writes the batch in a
+        producer's transaction, without sequence numbers of its own (AppendOrigin.COORDINATOR in Apache Kafka).
 
         Raises what `prepare` and `ProducerStates.check` raise, in which case nothing is written, or KafkaStorageError.
         """
-        return self._writer.append(data, leader_epoch, verification)
+        return self._writer.append(data, leader_epoch, verification, is_coordinators=is_coordinators)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int = -1

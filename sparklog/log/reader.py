@@ -18,6 +18,10 @@ and takes positions as hints:
                  new one is then read under .swap
     truncated    truncation only removes offsets above the high watermark, which nobody reads
 
+Transactions: the caller plans up to the last stable offset, where the walk of `follow_transactions` or a broker says
+it is, and hands the ranges of `aborted_transactions` to whoever decodes. These ranges stay true whatever happens to the
+files later: an offset below the last stable offset is decided for good.
+
 A log that ends before the end of the range raises OffsetOutOfRange, because records are missing. So does planning, with
 CorruptRecord, if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
 """
@@ -42,11 +46,13 @@ from sparklog.log.directory.checkpoints import (
     RECOVERY_POINTS,
     read_offsets,
 )
-from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, SegmentFile, parse_name
+from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, TXN_INDEX, SegmentFile, parse_name
 from sparklog.log.losses import check_closed, check_missing
 from sparklog.log.segment import lookup
 from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
 from sparklog.log.segment.segment import ReadSegment
+from sparklog.log.segment.transaction_index import AbortedTransaction
+from sparklog.log.transactions import TransactionWalk, follow, from_snapshot, read_index
 from sparklog.records.batch import NO_TIMESTAMP
 
 CHUNK_BYTES = 4 << 20
@@ -140,6 +146,74 @@ class LogReader:
             if found := lookup.first_in(segment, timestamp_ms, start, trust_index=trust):
                 return found.offset
         return None
+
+    # Transactions
+
+    def follow_transactions(self, offset_to: int, known: TransactionWalk | None = None) -> TransactionWalk:
+        """Return the transactions as of `offset_to`, at or below the high watermark.
+
+        known: an earlier result, to go on from there. Otherwise the walk begins at the newest snapshot below which no
+        power cut can have damaged a transaction index. Raises CorruptRecord.
+        """
+        return self._again(lambda: self._follow(offset_to, known))
+
+    def _follow(self, offset_to: int, known: TransactionWalk | None) -> TransactionWalk:
+        start = min(offset_to, self._indexes_trusted_to())
+        walked = from_snapshot(self._fs, self._folder, self._files(), start)
+        if known is not None and walked.offset_from <= known.offset_from and known.offset <= offset_to:
+            walked = known.copy()
+        for base, next_base in pairwise([*self._bases(), MAX_LONG]):
+            if base < offset_to and walked.offset < next_base:
+                follow(walked, self._open(base), offset_to)
+        return walked
+
+    def aborted_transactions(
+        self, offset_from: int, offset_to: int, walked: TransactionWalk | None = None
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions that may have batches at offsets in [offset_from, offset_to).
+
+        offset_to: at or below the last stable offset. walked: transactions whose markers it has seen are taken from it,
+        not from the transaction indexes, which nobody may have recovered after a power cut. Raises CorruptRecord.
+        """
+        entries = self._again(lambda: self._aborted(offset_from, offset_to, walked))
+        return [each for each in entries if each.first_offset < offset_to and each.last_offset >= offset_from]
+
+    def _aborted(self, offset_from: int, offset_to: int, walked: TransactionWalk | None) -> list[AbortedTransaction]:
+        bases, before = self._bases(), self._transaction_files()
+        first = bases[max(0, bisect_right(bases, offset_from) - 1)]
+        limit = MAX_LONG if walked is None else walked.offset_from
+        swapped = [file for file in before if file.suffix == TXN_INDEX and file.mark == SWAP]
+        indexes = [file for file in before if file.suffix == TXN_INDEX and not file.mark and file.base_offset >= first]
+        found: list[AbortedTransaction] = []
+        try:
+            for file in sorted(each for each in (*swapped, *indexes) if each.base_offset < limit):
+                found += read_index(self._fs, self._folder, file)
+                if not swapped and found and found[-1].last_stable_offset >= offset_to:
+                    break
+        except CorruptRecord:
+            found = self._aborted_by_markers(first, min(limit, _end_of(self._open(bases[-1]))))
+        if self._transaction_files() != before:
+            raise FileNotFoundError(f"{self._folder}: segments were replaced meanwhile")
+        found = [entry for entry in found if entry.last_offset < limit]
+        return found if walked is None else found + walked.aborted
+
+    def aborted_by_markers(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
+        """Return the transactions that markers at these offsets have aborted, without the transaction indexes.
+
+        Reads the headers from the newest snapshot at or below `offset_from` on. Raises CorruptRecord.
+        """
+        found = self._again(lambda: self._aborted_by_markers(offset_from, offset_to))
+        return [each for each in found if offset_from <= each.last_offset < offset_to]
+
+    def _aborted_by_markers(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
+        walked = from_snapshot(self._fs, self._folder, self._files(), offset_from)
+        for base, next_base in pairwise([*self._bases(), MAX_LONG]):
+            if base < offset_to and walked.offset < next_base:
+                follow(walked, self._open(base), offset_to)
+        return walked.aborted
+
+    def _transaction_files(self) -> set[SegmentFile]:
+        return {file for file in self._files() if file.suffix in (LOG, TXN_INDEX) and file.mark in ("", SWAP)}
 
     # Planning
 

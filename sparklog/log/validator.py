@@ -19,6 +19,7 @@ from sparklog.records.batch import (
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     assign,
     check_batch,
@@ -80,6 +81,8 @@ def prepare(
         if header.producer_id != NO_PRODUCER_ID:
             _check_numbered(header)
             numbered.append(Numbered.of(header, next_offset - 1, timestamp))
+        elif header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidRecord("a batch in a transaction needs a producer id")
     if numbered and len(numbered) < len(batches):
         raise InvalidRecord("batches with and without a producer id in one request for a partition")
     return Prepared(batches, largest, offset_of_largest, append_time, numbered)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from sparklog.offsets_topic.schemas import ZERO_ID
+from sparklog.base.schemas import ZERO_ID
 
 _KIND_AND_LENGTH = struct.Struct(">hh")
 _LENGTH = struct.Struct(">h")

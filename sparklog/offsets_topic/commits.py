@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparklog.base.ids import encode_id
+from sparklog.base.schemas import ZERO_ID, read_key, read_value
 from sparklog.offsets_topic import commit_kernels as kernels
 from sparklog.offsets_topic.commit_kernels import Found, Strings
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, ZERO_ID, read_key, read_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 
 _MS = pa.timestamp("ms", "UTC")
 COMMITS = pa.schema(

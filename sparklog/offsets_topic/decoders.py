@@ -1,6 +1,6 @@
 """Decoders of keys and values of Kafka's internal topics to JSON, in the format of DumpLogSegments.
 
-The layouts are in `schemas.py`. Bytes and ids are shown in base64.
+The layout of `__consumer_offsets` is in `schemas.py`. Bytes and ids are shown in base64.
 """
 
 from __future__ import annotations
@@ -13,15 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.ids import encode_id
-from sparklog.offsets_topic.schemas import (
-    ASSIGNMENT,
-    OFFSETS_TOPIC,
-    SUBSCRIPTION,
-    TRANSACTION_TOPIC,
-    Kinds,
-    read_key,
-    read_value,
-)
+from sparklog.base.schemas import Kinds, read_key, read_value
+from sparklog.offsets_topic.schemas import ASSIGNMENT, OFFSETS_TOPIC, SUBSCRIPTION
 from sparklog.records.records import Record
 
 _CONSUMER_PROTOCOL = "consumer"
@@ -38,15 +31,11 @@ def decode_text(record: Record) -> Decoded:
 
 def decode_offsets(record: Record) -> Decoded:
     """Decode a record of `__consumer_offsets`."""
-    return _decode(record, OFFSETS_TOPIC)
+    return decode_kinds(record, OFFSETS_TOPIC)
 
 
-def decode_transactions(record: Record) -> Decoded:
-    """Decode a record of `__transaction_state`."""
-    return _decode(record, TRANSACTION_TOPIC)
-
-
-def _decode(record: Record, known: Kinds) -> Decoded:
+def decode_kinds(record: Record, known: Kinds) -> Decoded:
+    """Decode a record of a topic with these types of keys."""
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. the key is missing", None
     try:

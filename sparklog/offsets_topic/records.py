@@ -28,15 +28,9 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.errors import CorruptRecord
+from sparklog.base.schemas import ZERO_ID, read_key, read_value, write_key, write_value
 from sparklog.offsets_topic import commit_codec
-from sparklog.offsets_topic.schemas import (
-    OFFSETS_TOPIC,
-    ZERO_ID,
-    read_key,
-    read_value,
-    write_key,
-    write_value,
-)
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 
 NO_TIMESTAMP = -1
 

@@ -1,69 +1,16 @@
-"""Keys and values of Kafka's internal topics: their layout, a reader and a writer.
+"""The layout of `__consumer_offsets`: keys and values of the committed offsets and the members of groups.
 
-`__consumer_offsets` holds the committed offsets and members of groups, `__transaction_state` transactions. A key begins
-with a 16-bit record type, a value with its 16-bit version. The rest follows the schema of that version, encoded as in
-Kafka's protocol: big-endian numbers, and strings and arrays after their lengths. In flexible versions, lengths are
-varints of the length plus one, and each structure ends with tagged fields, left out if they have their default.
-
-A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes`, ids `UUID`,
-and a tagged field with its default value is missing. Reading and writing a record again gives the same bytes.
-
-Classic groups, consumer groups and transactions are supported; share and streams groups are not.
+Classic groups and consumer groups are supported; share and streams groups are not. Reading and writing a record again
+gives the same bytes (base/schemas.py).
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-from uuid import UUID
+from sparklog.base.schemas import ZERO_ID, FieldSchema, Kinds, MessageSchema, array_of
 
-from sparklog.base.config_keys import MAX_INT
-from sparklog.base.errors import InvalidRequest
-
-ALWAYS = 1 << 15
-_NUMBERS = {
-    "int8": struct.Struct(">b"),
-    "int16": struct.Struct(">h"),
-    "int32": struct.Struct(">i"),
-    "int64": struct.Struct(">q"),
-}
-ZERO_ID = UUID(int=0)
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSchema:
-    """A field of a structure, present from version `since` to `until`, both included."""
-
-    name: str
-    type: str | tuple[FieldSchema, ...]
-    """A number type ("int8", "int16", "int32", "int64"), "string", "bytes" or "uuid"; a tuple is a structure."""
-    is_array: bool = False
-    since: int = 0
-    until: int = ALWAYS
-    tag: int | None = None
-    default: Any = None
-    """The default of a tagged field, which is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageSchema:
-    """A versioned structure; the fields are in the order of the bytes and of the JSON."""
-
-    fields: tuple[FieldSchema, ...]
-    versions: int
-    """The highest known version."""
-    flexible_since: int = ALWAYS
-
-
-def _array(name: str, kind: str | tuple[FieldSchema, ...], **how: Any) -> FieldSchema:
-    return FieldSchema(name, kind, is_array=True, **how)
-
-
-_TOPIC_PARTITIONS = (FieldSchema("topicId", "uuid"), _array("partitions", "int32"))
-_ASSIGNED = (*_TOPIC_PARTITIONS, _array("assignmentEpochs", "int32", tag=0, default=[]))
-_NAMED_PARTITIONS = (FieldSchema("topic", "string"), _array("partitions", "int32"))
+_TOPIC_PARTITIONS = (FieldSchema("topicId", "uuid"), array_of("partitions", "int32"))
+_ASSIGNED = (*_TOPIC_PARTITIONS, array_of("assignmentEpochs", "int32", tag=0, default=[]))
+_NAMED_PARTITIONS = (FieldSchema("topic", "string"), array_of("partitions", "int32"))
 _MEMBER = (
     FieldSchema("memberId", "string"),
     FieldSchema("groupInstanceId", "string", since=3),
@@ -76,7 +23,7 @@ _MEMBER = (
 )
 _CLASSIC_MEMBER = (
     FieldSchema("sessionTimeoutMs", "int32"),
-    _array("supportedProtocols", (FieldSchema("name", "string"), FieldSchema("metadata", "bytes"))),
+    array_of("supportedProtocols", (FieldSchema("name", "string"), FieldSchema("metadata", "bytes"))),
 )
 _OFFSET_KEY = (FieldSchema("group", "string"), FieldSchema("topic", "string"), FieldSchema("partition", "int32"))
 _GROUP_KEY = (FieldSchema("groupId", "string"),)
@@ -101,7 +48,7 @@ _GROUP_METADATA = MessageSchema(
         FieldSchema("protocol", "string"),
         FieldSchema("leader", "string"),
         FieldSchema("currentStateTimestamp", "int64", since=2),
-        _array("members", _MEMBER),
+        array_of("members", _MEMBER),
     ),
     versions=4,
     flexible_since=4,
@@ -113,13 +60,13 @@ _CONSUMER_GROUP = MessageSchema(
 )
 _PARTITION_METADATA = MessageSchema(
     (
-        _array(
+        array_of(
             "topics",
             (
                 FieldSchema("topicId", "uuid"),
                 FieldSchema("topicName", "string"),
                 FieldSchema("numPartitions", "int32"),
-                _array("partitionMetadata", (FieldSchema("partition", "int32"), _array("racks", "string"))),
+                array_of("partitionMetadata", (FieldSchema("partition", "int32"), array_of("racks", "string"))),
             ),
         ),
     ),
@@ -132,7 +79,7 @@ _CONSUMER_MEMBER = MessageSchema(
         FieldSchema("rackId", "string"),
         FieldSchema("clientId", "string"),
         FieldSchema("clientHost", "string"),
-        _array("subscribedTopicNames", "string"),
+        array_of("subscribedTopicNames", "string"),
         FieldSchema("subscribedTopicRegex", "string"),
         FieldSchema("rebalanceTimeoutMs", "int32"),
         FieldSchema("serverAssignor", "string"),
@@ -148,55 +95,37 @@ _ASSIGNMENT_EPOCH = MessageSchema(
     versions=0,
     flexible_since=0,
 )
-_TARGET_ASSIGNMENT = MessageSchema((_array("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
+_TARGET_ASSIGNMENT = MessageSchema((array_of("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
 _CURRENT_ASSIGNMENT = MessageSchema(
     (
         FieldSchema("memberEpoch", "int32"),
         FieldSchema("previousMemberEpoch", "int32"),
         FieldSchema("state", "int8"),
-        _array("assignedPartitions", _ASSIGNED),
-        _array("partitionsPendingRevocation", _ASSIGNED),
+        array_of("assignedPartitions", _ASSIGNED),
+        array_of("partitionsPendingRevocation", _ASSIGNED),
     ),
     versions=0,
     flexible_since=0,
 )
 _REGULAR_EXPRESSION = MessageSchema(
-    (_array("topics", "string"), FieldSchema("version", "int64"), FieldSchema("timestamp", "int64")),
+    (array_of("topics", "string"), FieldSchema("version", "int64"), FieldSchema("timestamp", "int64")),
     versions=0,
     flexible_since=0,
 )
 SUBSCRIPTION = MessageSchema(
     (
-        _array("topics", "string"),
+        array_of("topics", "string"),
         FieldSchema("userData", "bytes"),
-        _array("ownedPartitions", _NAMED_PARTITIONS, since=1),
+        array_of("ownedPartitions", _NAMED_PARTITIONS, since=1),
         FieldSchema("generationId", "int32", since=2),
         FieldSchema("rackId", "string", since=3),
     ),
     versions=3,
 )
 ASSIGNMENT = MessageSchema(
-    (_array("assignedPartitions", _NAMED_PARTITIONS), FieldSchema("userData", "bytes")), versions=3
-)
-_TRANSACTION = MessageSchema(
-    (
-        FieldSchema("producerId", "int64"),
-        FieldSchema("previousProducerId", "int64", since=1, tag=0, default=-1),
-        FieldSchema("nextProducerId", "int64", since=1, tag=1, default=-1),
-        FieldSchema("producerEpoch", "int16"),
-        FieldSchema("transactionTimeoutMs", "int32"),
-        FieldSchema("transactionStatus", "int8"),
-        _array("transactionPartitions", (FieldSchema("topic", "string"), _array("partitionIds", "int32"))),
-        FieldSchema("transactionLastUpdateTimestampMs", "int64"),
-        FieldSchema("transactionStartTimestampMs", "int64"),
-        FieldSchema("clientTransactionVersion", "int16", since=1, tag=2, default=0),
-    ),
-    versions=1,
-    flexible_since=1,
+    (array_of("assignedPartitions", _NAMED_PARTITIONS), FieldSchema("userData", "bytes")), versions=3
 )
 
-Kinds = dict[int, tuple[tuple[FieldSchema, ...], MessageSchema]]
-"""The key's fields and the value's message, by record type (the number that a key begins with)."""
 OFFSETS_TOPIC: Kinds = {
     0: (_OFFSET_KEY, _OFFSET_COMMIT),
     1: (_OFFSET_KEY, _OFFSET_COMMIT),
@@ -209,186 +138,3 @@ OFFSETS_TOPIC: Kinds = {
     8: (_MEMBER_KEY, _CURRENT_ASSIGNMENT),
     16: ((FieldSchema("groupId", "string"), FieldSchema("regularExpression", "string")), _REGULAR_EXPRESSION),
 }
-TRANSACTION_TOPIC: Kinds = {0: ((FieldSchema("transactionalId", "string"),), _TRANSACTION)}
-
-Fields = Mapping[str, Any]
-
-
-def read_key(data: bytes, known: Kinds) -> tuple[int, dict[str, Any] | None]:
-    """Return a key's record type, and its fields or None for an unknown type.
-
-    Raises ValueError or struct.error if the key is cut off.
-    """
-    reader = _Reader(data)
-    kind = reader.number("int16")
-    return kind, reader.structure(known[kind][0], 0, flexible=False) if kind in known else None
-
-
-def write_key(kind: int, fields: Fields, known: Kinds) -> bytes:
-    """Return the bytes of a key of a known record type."""
-    writer = _Writer()
-    writer.number("int16", kind)
-    writer.structure(known[kind][0], fields, 0, flexible=False)
-    return bytes(writer.data)
-
-
-def read_value(data: bytes, message: MessageSchema) -> tuple[int, dict[str, Any]]:
-    """Return a value's version and fields. Raises ValueError or struct.error if it is cut off or of unknown version."""
-    reader = _Reader(data)
-    version = reader.number("int16")
-    if not 0 <= version <= message.versions:
-        raise ValueError(f"version {version} is not known")
-    return version, reader.structure(message.fields, version, flexible=version >= message.flexible_since)
-
-
-def write_value(version: int, fields: Fields, message: MessageSchema) -> bytes:
-    """Return the bytes of a value of a known version."""
-    writer = _Writer()
-    writer.number("int16", version)
-    writer.structure(message.fields, fields, version, flexible=version >= message.flexible_since)
-    return bytes(writer.data)
-
-
-class _Reader:
-    """Reader of values in Kafka's protocol encoding. Raises ValueError or struct.error if they are cut off."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def structure(self, fields: tuple[FieldSchema, ...], version: int, *, flexible: bool) -> dict[str, Any]:
-        there = [field for field in fields if field.since <= version <= field.until]
-        values = {field.name: self._field(field, version, flexible) for field in there if field.tag is None}
-        if flexible:
-            tags = {field.tag: field for field in there if field.tag is not None}
-            for _ in range(self._varint()):
-                tag, size = self._varint(), self._varint()
-                content = self._take(size)
-                if field := tags.get(tag):
-                    values[field.name] = _Reader(content).tagged(field, version)
-        return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
-
-    @staticmethod
-    def _is_shown(field: FieldSchema, values: dict[str, Any]) -> bool:
-        return field.name in values and (field.tag is None or values[field.name] != field.default)
-
-    def tagged(self, field: FieldSchema, version: int) -> Any:
-        if isinstance(field.type, tuple) and not field.is_array and self._varint() == 0:
-            return None
-        return self._field(field, version, flexible=True)
-
-    def _field(self, field: FieldSchema, version: int, flexible: bool) -> Any:
-        if not field.is_array:
-            return self._value(field.type, version, flexible)
-        count = self._varint() - 1 if flexible else self.number("int32")
-        if count > len(self._data) - self._at:
-            raise ValueError(f"{count} elements in {len(self._data) - self._at} bytes")
-        return None if count < 0 else [self._value(field.type, version, flexible) for _ in range(count)]
-
-    def _value(self, kind: str | tuple[FieldSchema, ...], version: int, flexible: bool) -> Any:
-        if isinstance(kind, tuple):
-            return self.structure(kind, version, flexible=flexible)
-        if kind in _NUMBERS:
-            return self.number(kind)
-        if kind == "uuid":
-            return UUID(bytes=self._take(16))
-        size = self._varint() - 1 if flexible else self.number("int16" if kind == "string" else "int32")
-        if size < 0:
-            return None
-        data = self._take(size)
-        return data.decode() if kind == "string" else data
-
-    def number(self, kind: str) -> int:
-        layout = _NUMBERS[kind]
-        (value,) = layout.unpack_from(self._data, self._at)
-        self._at += layout.size
-        return int(value)
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-            if shift > 28:
-                raise ValueError("a varint of more than five bytes")
-
-    def _take(self, size: int) -> bytes:
-        if size > len(self._data) - self._at:
-            raise ValueError(f"{size} bytes wanted, {len(self._data) - self._at} are left")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-
-_MAX_LENGTHS = {"int16": (1 << 15) - 1, "int32": MAX_INT}
-
-
-class _Writer:
-    """Writer of values in Kafka's protocol encoding, the counterpart of `_Reader`."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def structure(self, fields: tuple[FieldSchema, ...], values: Fields, version: int, *, flexible: bool) -> None:
-        there = [field for field in fields if field.since <= version <= field.until]
-        for field in there:
-            if field.tag is None:
-                self._field(field, values[field.name], version, flexible)
-        if flexible:
-            tagged = [field for field in there if field.tag is not None and field.name in values]
-            tagged = [field for field in tagged if values[field.name] != field.default]
-            self._varint(len(tagged))
-            for field in tagged:
-                self._tagged(field, values[field.name], version)
-
-    def number(self, kind: str, value: int) -> None:
-        self.data += _NUMBERS[kind].pack(value)
-
-    def _tagged(self, field: FieldSchema, value: Any, version: int) -> None:
-        content = _Writer()
-        is_structure = isinstance(field.type, tuple) and not field.is_array
-        if is_structure:
-            content._varint(0 if value is None else 1)
-        if not is_structure or value is not None:
-            content._field(field, value, version, flexible=True)
-        self._varint(field.tag or 0)
-        self._varint(len(content.data))
-        self.data += content.data
-
-    def _field(self, field: FieldSchema, value: Any, version: int, flexible: bool) -> None:
-        if not field.is_array:
-            self._value(field.type, value, version, flexible)
-            return
-        items: Sequence[Any] | None = value
-        self._length(-1 if items is None else len(items), "int32", flexible)
-        for item in items or ():
-            self._value(field.type, item, version, flexible)
-
-    def _value(self, kind: str | tuple[FieldSchema, ...], value: Any, version: int, flexible: bool) -> None:
-        if isinstance(kind, tuple):
-            self.structure(kind, value, version, flexible=flexible)
-        elif kind in _NUMBERS:
-            self.number(kind, value)
-        elif kind == "uuid":
-            self.data += value.bytes
-        else:
-            data = value.encode() if kind == "string" and value is not None else value
-            self._length(-1 if data is None else len(data), "int16" if kind == "string" else "int32", flexible)
-            self.data += data or b""
-
-    def _length(self, length: int, kind: str, flexible: bool) -> None:
-        """Write a length; -1 means null."""
-        if flexible:
-            self._varint(length + 1)
-        elif length > _MAX_LENGTHS[kind]:
-            raise InvalidRequest(f"a text of {length} bytes: at most {_MAX_LENGTHS[kind]} can be stored")
-        else:
-            self.number(kind, length)
-
-    def _varint(self, value: int) -> None:
-        while value > 0x7F:
-            self.data.append((value & 0x7F) | 0x80)
-            value >>= 7
-        self.data.append(value)

@@ -2,6 +2,7 @@
 
 decode(data)             bytes of any number of batches to one pa.RecordBatch
 decode_batches(data)     the same to several pa.RecordBatches, one at a time, for bounded memory
+AbortedRanges            aborted transactions, whose batches decode and decode_batches are to skip
 encode(records, …)       rows to one record batch
 encode_all(records, …)   rows to as many record batches as a size limit requires
 schema(), COLUMNS        schema and columns of decoded records
@@ -10,6 +11,7 @@ warm_up()                compile the kernels ahead of the first call
 
 from __future__ import annotations
 
+from sparklog.records.aborted import AbortedRanges
 from sparklog.records.compression import LIMIT_BYTES
 from sparklog.records.decoding import GROUP_BYTES, decode, decode_batches
 from sparklog.records.encoding import encode, encode_all
@@ -23,6 +25,7 @@ __all__ = [
     "HEADERS_TYPE",
     "LIMIT_BYTES",
     "MAX_LONG",
+    "AbortedRanges",
     "decode",
     "decode_batches",
     "encode",

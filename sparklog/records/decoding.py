@@ -2,7 +2,8 @@
 
 The data is any number of batches, back to back, compressed or not. A last batch that is cut off is ignored, as the
 active segment may end so. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
-they are the broker's notes about transactions, not records.
+they are the broker's notes about transactions, not records. So are the batches of aborted transactions, where the
+caller names these (`aborted`): they are skipped by their headers.
 
 Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
 needs more is refused (ExceedsLimit). Including working space, no data costs more than five times `limit_bytes`.
@@ -27,11 +28,14 @@ from numpy.typing import NDArray
 from sparklog.base.errors import CorruptRecord, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as kernels
-from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, Codec
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Codec
 from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, decompress
 from sparklog.records.decode_kernels import Fixed, Note, Notes, Selection
 from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
+from sparklog.records.markers import read_marker
+from sparklog.records.records import read_records
 from sparklog.records.schema import COLUMNS, UNITS_PER_MS, schema
 
 GROUP_BYTES = 32 * 1024 * 1024  # decode_batches starts a new group after this
@@ -51,6 +55,12 @@ _ROW_BYTES = 64  # size of an empty record in all columns, working space include
 _HEADER_BYTES = 32  # the same for an empty header
 _TABLE_ROWS = 16 * 1024
 _CRC_FROM = 21  # the CRC covers a batch from here on
+_PRODUCER_ID_BYTES = np.arange(43, 51)
+_MARKER_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
+_MARKER_SIZE = 78
+_MARKER_BYTES = np.arange(62, 70)
+_USUAL_MARKER = np.array([0, 0, 0, 8], np.uint8)
+"""After its length: no attributes, no timestamp and offset deltas, a key of 4 bytes; then version 0 and 0 for abort."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +72,8 @@ class _Request:
     check_crc: bool
     group_bytes: int
     limit_bytes: int
+    aborted: AbortedRanges
+    aborts: list[tuple[int, int]] | None
 
     @property
     def most_rows(self) -> int:
@@ -90,6 +102,7 @@ def decode(
     timestamp_unit: str = "ms",
     check_crc: bool = True,
     limit_bytes: int = LIMIT_BYTES,
+    aborted: AbortedRanges = NONE_ABORTED,
 ) -> pa.RecordBatch:
     """Return the records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
 
@@ -107,6 +120,7 @@ def decode(
         check_crc=check_crc,
         group_bytes=2 * GROUP_BYTES,
         limit_bytes=limit_bytes,
+        aborted=aborted,
     )
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -133,10 +147,13 @@ def decode_batches(
     check_crc: bool = True,
     group_bytes: int = GROUP_BYTES,
     limit_bytes: int = LIMIT_BYTES,
+    aborted: AbortedRanges = NONE_ABORTED,
+    aborts: list[tuple[int, int]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As decode, for data of any size: yield a pa.RecordBatch per `group_bytes` of records, none of them empty.
 
-    `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`.
+    `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`. `aborts`
+    gets the producer id and offset of each marker that aborts a transaction.
     """
     request = _request(
         columns,
@@ -146,6 +163,8 @@ def decode_batches(
         check_crc=check_crc,
         group_bytes=group_bytes,
         limit_bytes=limit_bytes,
+        aborted=aborted,
+        aborts=aborts,
     )
     return _decode(as_bytes(data), request)
 
@@ -159,6 +178,8 @@ def _request(
     check_crc: bool,
     group_bytes: int,
     limit_bytes: int,
+    aborted: AbortedRanges,
+    aborts: list[tuple[int, int]] | None = None,
 ) -> _Request:
     chosen, want = _projection(tuple(columns), timestamp_unit)
     selection = Selection(
@@ -170,6 +191,8 @@ def _request(
         check_crc=check_crc,
         group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes exist twice while they are joined
         limit_bytes=limit_bytes,
+        aborted=aborted,
+        aborts=aborts,
     )
 
 
@@ -220,6 +243,10 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
     if request.check_crc:
         check_crcs(data, table)
     _choose_actions(table, request.selection)
+    if len(request.aborted):
+        _skip_aborted(data, table, request.aborted)
+    if request.aborts is not None:
+        request.aborts.extend(_aborts(data, table))
     compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
     first = size = 0
     parts: list[Buffer] = []
@@ -273,6 +300,33 @@ def _choose_actions(table: Table, selection: Selection) -> None:
             countable &= attributes & LOG_APPEND_TIME_BIT != 0
         table[countable, kernels.ACTION] = kernels.COUNT
     table[skip, kernels.ACTION] = kernels.SKIP
+
+
+def _skip_aborted(data: Bytes, table: Table, aborted: AbortedRanges) -> None:
+    rows = np.flatnonzero(table[:, kernels.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
+    skipped = aborted.contain(producer_ids(data, table[rows]), table[rows, kernels.BASE_OFFSET])
+    table[rows[skipped], kernels.ACTION] = kernels.SKIP
+
+
+def producer_ids(data: Bytes, table: Table) -> NDArray[np.int64]:
+    """Return the producer id of each batch in the table."""
+    fields: Bytes = data[table[:, kernels.START, None] + _PRODUCER_ID_BYTES]
+    return fields.view(">i8")[:, 0].astype(np.int64)
+
+
+def _aborts(data: Bytes, table: Table) -> list[tuple[int, int]]:
+    """Return producer id and offset of the markers that abort transactions."""
+    markers = table[table[:, kernels.ATTRIBUTES] & _MARKER_BITS == _MARKER_BITS]
+    markers = markers[markers[:, kernels.RECORDS_END] - markers[:, kernels.START] >= _MARKER_SIZE]
+    heads = data[markers[:, kernels.START, None] + _MARKER_BYTES]
+    is_usual = (heads[:, :4] == _USUAL_MARKER).all(axis=1)
+    is_abort = is_usual & (heads[:, 4:] == 0).all(axis=1)
+    for row in np.flatnonzero(~is_usual).tolist():  # a cleaner has set a delete horizon
+        records = read_records(data.data, int(markers[row, kernels.START]))
+        found = read_marker(records[0]) if records else None
+        is_abort[row] = found is not None and not found.is_commit
+    aborts = markers[is_abort]
+    return list(zip(producer_ids(data, aborts).tolist(), aborts[:, kernels.BASE_OFFSET].tolist(), strict=True))
 
 
 def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:

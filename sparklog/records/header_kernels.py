@@ -14,6 +14,7 @@ no more records than offsets. The rules of `kernels` apply: nothing read from th
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from sparklog.records.decode_kernels import WANT_KEY, read_fields, read_head
 from sparklog.records.kernels import byte_at, helper, kernel
 
 # The table: one row for each batch, columns of int64.
@@ -32,6 +33,9 @@ COLUMNS = 11
 
 # Why a scan stopped.
 CUT_OFF, TABLE_FULL, NO_BATCH = range(3)
+
+# Types of a control batch's record (records/markers.py).
+NO_MARKER, ABORT, COMMIT = -1, 0, 1
 
 _MAGIC_AT = 16
 _SIZE_V2, _SIZE_V1, _SIZE_V0 = 61, 34, 26
@@ -97,3 +101,21 @@ def scan_headers(data, position, table):
         rows += 1
         position += size
     return rows, position, TABLE_FULL
+
+
+@kernel
+def read_marker_types(data, table, types):
+    """Set the type of each control batch of format v2: ABORT or COMMIT, or NO_MARKER where it has no such record."""
+    for row in range(table.shape[0]):
+        types[row] = NO_MARKER
+        if table[row, RECORD_COUNT] != 1 or table[row, LAST_OFFSET] != table[row, BASE_OFFSET]:
+            continue
+        start = table[row, POSITION] + _SIZE_V2
+        end, at, _timestamp_delta, _offset_delta = read_head(data, start, table[row, POSITION] + table[row, SIZE])
+        if at < 0:
+            continue
+        fault, key, key_size, _2, _3, _4, _5, _6, _7 = read_fields(data, at, end, WANT_KEY)
+        if fault == 0 and key_size >= 4:
+            kind = _big_endian(data, key + 2, 2)
+            if kind in (ABORT, COMMIT):
+                types[row] = kind

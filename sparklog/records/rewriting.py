@@ -4,8 +4,8 @@ For each batch, the first case that applies:
 
     nothing is kept       it is removed; or, if it must stay, only its header stays: without records and codec; with
                           its producer fields, offsets and greatest timestamp (DefaultRecordBatch.writeEmptyHeader)
-    tombstones are kept   and the batch has no delete horizon yet: it gets one, now + delete.retention.ms. The delete
-                          horizon replaces its base timestamp, so its timestamp deltas are rewritten
+    tombstones are kept,  and the batch has no delete horizon yet: it gets one, now + delete.retention.ms. The delete
+    or a bare marker      horizon replaces its base timestamp, so its timestamp deltas are rewritten
     everything is kept    its bytes stay unchanged
     else                  a batch of the kept records, with the same base offset, last offset, leader epoch, producer
                           fields, codec and timestamp type; the base timestamp is that of the first kept record, unless
@@ -15,10 +15,14 @@ Once a batch's delete horizon has passed, its tombstones are never kept. A batch
 is the last of its producer (`keep_empty`), because its sequence numbers identify duplicates, or if it ends the range
 (`last_offset`), because the segment itself must show the offsets that it covers.
 
-Rewriting the output again with the same offsets, before the next delete horizon, leaves it unchanged.
+Of aborted transactions nothing is kept. A marker stays as long as any batch of its transaction is in the log, if only
+as a header. A bare marker, with no such batch left before this pass, gets a delete horizon, and is removed once that
+has passed (CleanedTransactionMetadata). Other control batches stay.
 
-Batches of transactions are refused: a marker must stay until the last record of its transaction is removed. Message
-sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like any other.
+Rewriting the output again with the same offsets, before the next delete horizon, leaves it unchanged, if the
+transactions are surveyed again: with an aborted transaction's last batch its marker becomes bare.
+
+Message sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like any other.
 
 Memory, besides a chunk and its output: a batch may decompress to `limit_bytes`, and several together to
 decoding.GROUP_BYTES. Python's time is spent per batch; batches without a kept record are not decompressed.
@@ -34,7 +38,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from sparklog.base.errors import CorruptRecord, InvalidRecord
+from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
 from sparklog.records import decode_kernels as batches
 from sparklog.records import rewriting_kernels as kernels
@@ -51,9 +55,19 @@ from sparklog.records.batch import (
     seal,
 )
 from sparklog.records.compression import LIMIT_BYTES, compress
-from sparklog.records.decoding import GROUP_BYTES, Bytes, Table, as_bytes, check_crcs, decompress_records, refuse
+from sparklog.records.decoding import (
+    GROUP_BYTES,
+    Bytes,
+    Table,
+    as_bytes,
+    check_crcs,
+    decompress_records,
+    producer_ids,
+    refuse,
+)
 from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
+from sparklog.records.transaction_survey import NO_TRANSACTIONS, EndedTransactions
 
 NEVER = -(2**63)
 """A time before every delete horizon, in ms."""
@@ -61,6 +75,7 @@ _TABLE_ROWS = 16 * 1024
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _ATTRIBUTES_OF_MESSAGE_AT = 17
+_BITS_OF_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 Longs = NDArray[np.int64]
 
 
@@ -96,6 +111,7 @@ class Rewriter:
         delete_retention_ms: int,
         keep_empty: Collection[int] = (),
         last_offset: int | None = None,
+        transactions: EndedTransactions = NO_TRANSACTIONS,
         expired_ms: int | None = None,
         limit_bytes: int = LIMIT_BYTES,
         group_bytes: int = GROUP_BYTES,
@@ -103,12 +119,14 @@ class Rewriter:
         """Prepare to rewrite one range.
 
         `keep_empty`: base offsets of batches that must stay, if only as headers; `last_offset`: the batch that ends
-        there must stay too; `expired_ms`: delete horizons up to this time have passed (NEVER: none; default: `now_ms`).
+        there must stay too; `transactions`: those of the log from its start to the end of this range, or further;
+        `expired_ms`: delete horizons up to this time have passed (NEVER: none; default: `now_ms`).
         """
         self._expired_ms = now_ms if expired_ms is None else expired_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, MAX_LONG)
         self._keep_empty = np.array(sorted(keep_empty), np.int64)
         self._last_offset = last_offset
+        self._transactions = transactions
         self._limit_bytes = limit_bytes
         self._group_bytes = group_bytes
         self.result = Rewritten()
@@ -116,8 +134,8 @@ class Rewriter:
     def rewrite(self, chunk: Buffer, kept_offsets: Longs) -> bytes:
         """Return the rewritten batches of a chunk of whole batches.
 
-        `kept_offsets`, sorted, are the offsets to keep; they may include offsets outside the chunk. Raises
-        CorruptRecord for an invalid or cut-off batch, InvalidRecord for a batch of a transaction.
+        `kept_offsets`, sorted, are the offsets to keep; they may include offsets outside the chunk, and of aborted
+        transactions, but need not include markers. Raises CorruptRecord for an invalid or cut-off batch.
         """
         kept = np.ascontiguousarray(kept_offsets, np.int64).view()
         kept.flags.writeable = False
@@ -158,8 +176,12 @@ class Rewriter:
     def _groups(self, data: Bytes, table: Table, kept: Longs) -> Iterator[Buffer]:
         """Rewrite the table's batches, decompressing as many at a time as fit in a group."""
         check_crcs(data, table)
-        _refuse_transactions(table)
-        found = self._look_up(table, kept)
+        if (table[:, batches.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)).any():
+            kept = _with_markers(table, kept)
+            found = self._look_up(table, kept)
+            self._look_up_transactions(data, table)
+        else:
+            found = self._look_up(table, kept)
         to_open = (table[:, batches.ACTION] == batches.READ) & (table[:, batches.ATTRIBUTES] & CODEC_MASK != 0)
         first = size = 0
         contents: list[Buffer] = []
@@ -191,6 +213,28 @@ class Rewriter:
         table[(wanted == 0) | (count == 0), batches.ACTION] = batches.SKIP
         return found
 
+    def _look_up_transactions(self, data: Bytes, table: Table) -> None:
+        """Set the actions of batches of which transactions decide. Markers that get a delete horizon must be read."""
+        bits, has_records = table[:, batches.ATTRIBUTES], table[:, batches.RECORD_COUNT] > 0
+        rows = np.flatnonzero(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
+        is_aborted = self._transactions.aborted.contain(
+            producer_ids(data, table[rows]), table[rows, batches.BASE_OFFSET]
+        )
+        table[rows[is_aborted], batches.ACTION] = batches.SKIP
+        is_bare, has_horizon = self._is_bare(table), _has_horizon(table)
+        has_expired = has_horizon & (table[:, batches.BASE_TIMESTAMP] <= self._expired_ms)
+        stays = (bits & CONTROL_BIT != 0) & has_records & ~is_bare
+        table[stays | (is_bare & has_horizon), batches.ACTION] = batches.COUNT
+        table[is_bare & has_expired, batches.ACTION] = batches.SKIP
+
+    def _is_bare(self, table: Table) -> NDArray[np.bool_]:
+        """Return which batches are markers of transactions that have no batch left."""
+        rows = np.flatnonzero(table[:, batches.ATTRIBUTES] & CONTROL_BIT)
+        offsets, bare = table[rows, batches.BASE_OFFSET], self._transactions.bare_markers
+        found = np.zeros(len(table), np.bool_)
+        found[rows] = np.searchsorted(bare, offsets, "right") > np.searchsorted(bare, offsets)
+        return found
+
     def _rewrite_group(
         self, data: Bytes, contents: list[Buffer], table: Table, kept: Longs, found: Table
     ) -> Iterator[Buffer]:
@@ -215,12 +259,13 @@ class Rewriter:
         stays = ~empty | np.isin(base, self._keep_empty)
         if self._last_offset is not None:
             stays |= base + table[:, batches.LAST_OFFSET_DELTA] == self._last_offset
-        has_horizon, has_tombstones = _has_horizon(table), found[:, kernels.TOMBSTONES] > 0
-        gets_horizon = has_tombstones & ~has_horizon
+        has_horizon = _has_horizon(table)
+        needs_horizon = (found[:, kernels.TOMBSTONES] > 0) | (self._is_bare(table) & ~empty)
+        gets_horizon = needs_horizon & ~has_horizon
         as_it_is = stays & (whole | (kept == count)) & ~gets_horizon
         attributes, append_time = table[:, batches.ATTRIBUTES], table[:, batches.ATTRIBUTES] & LOG_APPEND_TIME_BIT
         found[:, kernels.NEW_ATTRIBUTES] = np.where(
-            empty, append_time, attributes | np.where(gets_horizon, DELETE_HORIZON_BIT, 0)
+            empty, attributes & _BITS_OF_EMPTY, attributes | np.where(gets_horizon, DELETE_HORIZON_BIT, 0)
         )
         found[:, kernels.NEW_BASE_TIMESTAMP] = np.select(
             [empty, gets_horizon, has_horizon],
@@ -231,7 +276,7 @@ class Rewriter:
             empty | (append_time != 0), table[:, batches.MAX_TIMESTAMP], found[:, kernels.GREATEST_TIMESTAMP]
         )
         horizons = np.where(gets_horizon, self._horizon_ms, table[:, batches.BASE_TIMESTAMP])
-        self._add_up(table, found, as_it_is, horizons[has_tombstones | whole])
+        self._add_up(table, found, as_it_is, horizons[needs_horizon | (whole & has_horizon)])
         return as_it_is, stays & ~as_it_is
 
     def _add_up(self, table: Table, found: Table, as_it_is: NDArray[np.bool_], horizons: Longs) -> None:
@@ -252,13 +297,14 @@ def _has_horizon(table: Table) -> NDArray[np.bool_]:
     return (table[:, batches.ATTRIBUTES] & DELETE_HORIZON_BIT).astype(np.bool_)
 
 
-def _refuse_transactions(table: Table) -> None:
-    refused = np.flatnonzero(table[:, batches.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT))
-    if len(refused):
-        raise InvalidRecord(
-            f"the batch at offset {table[refused[0], batches.BASE_OFFSET]} is part of a transaction: "
-            "logs with transactions are not compacted"
-        )
+def _with_markers(table: Table, kept: Longs) -> Longs:
+    """Return the kept offsets of the table's range, with those of control batches, which have no keys."""
+    first, last = table[0, batches.BASE_OFFSET], table[-1, batches.BASE_OFFSET] + table[-1, batches.LAST_OFFSET_DELTA]
+    low, high = np.searchsorted(kept, first), np.searchsorted(kept, last, "right")
+    is_control = table[:, batches.ATTRIBUTES] & CONTROL_BIT != 0
+    with_markers = np.union1d(kept[low:high], table[is_control, batches.BASE_OFFSET])
+    with_markers.setflags(write=False)
+    return with_markers
 
 
 def _room(table: Table, found: Table) -> int:

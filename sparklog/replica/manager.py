@@ -218,17 +218,20 @@ class ReplicaManager:
         acks: int,
         leader_epoch: int | None = None,
         verification: Verification | None = None,
+        is_coordinators: bool = False,
     ) -> Appended:
         """Append the batches of one produce request; their offsets are written into `data`.
 
-        verification: see `Log.append`. The caller must call `flush` if the result says `must_flush`. Raises as
-        `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
+        verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
+        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
         partition = replica.partition
         if leader_epoch is not None:
             partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
-        appended = replica.log.append(data, leader_epoch=partition.leader_epoch, verification=verification)
+        appended = replica.log.append(
+            data, leader_epoch=partition.leader_epoch, verification=verification, is_coordinators=is_coordinators
+        )
         if not appended.is_duplicate:
             self._appended(partition, appended)
         return appended

@@ -14,7 +14,8 @@ The shell carries out a Decision in this order, steps 1 to 3 before the next dec
     2. replay them
     3. set and cancel timers, in order; not if the append failed: the members concerned are still there
     4. once the records are committed or have failed: send the replies, call `written` if `then` is set, and answer the
-       request with the response or the error. Without records, once all earlier records are committed or have failed
+       request with the response or the error. Without records, once all earlier records are committed or have failed.
+       Effects begin once the records are committed; they are dropped if the records have failed
 
 So a reply to a waiting request must not depend on the records of the same Decision: such a reply is sent when `written`
 reports that they are committed.
@@ -74,21 +75,26 @@ class Decision(Generic[Record, Response]):
     records: Sequence[Record] = ()
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
+    effects: Sequence[Any] = ()
+    """Work outside the log that follows from committed records, such as requests to other brokers."""
     then: Any = None
     """Event to pass to `written` when the records are committed or have failed; None: no call."""
     producer: ProducerIdAndEpoch | None = None
     """The producer in whose transaction the records are written; None: in no transaction."""
+    verification: Any = None
+    """With `producer`: what the log wants to see before it begins a transaction (log/producers/verifications.py)."""
 
 
 class Draft(Generic[Record]):
-    """Collects the records, replies and timers of one Decision from the parts of a machine."""
+    """Collects the records, replies, timers and effects of one Decision from the parts of a machine."""
 
-    __slots__ = ("records", "replies", "then", "timers")
+    __slots__ = ("effects", "records", "replies", "then", "timers")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.effects: list[Any] = []
         self.then: Any = None
 
     def write(self, *records: Record) -> None:
@@ -107,9 +113,18 @@ class Draft(Generic[Record]):
     def cancel_timer(self, key: Hashable) -> None:
         self.timers.append(CancelTimer(key=key))
 
+    def once_committed(self, effect: Any) -> None:
+        """Have the shell begin an effect once the records are committed."""
+        self.effects.append(effect)
+
     def decide(self, response: Response | None = None) -> Decision[Record, Response]:
         return Decision(
-            response=response, records=self.records, replies=self.replies, timers=self.timers, then=self.then
+            response=response,
+            records=self.records,
+            replies=self.replies,
+            timers=self.timers,
+            effects=self.effects,
+            then=self.then,
         )
 
 

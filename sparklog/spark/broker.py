@@ -5,18 +5,20 @@ clients' time-out. The time-out for a single broker is shorter: if a broker hang
 leaders, and a longer wait would leave no time to ask those.
 
 A broker's files are read if its log directory is visible from here: the same path holds a ``meta.properties`` that
-names the same cluster and the same broker. They are read up to the high watermark that the broker reported.
+names the same cluster and the same broker. They are read up to the high watermark, or last stable offset, that the
+broker reported.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import (
     ConfigError,
     KafkaError,
@@ -28,12 +30,15 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
-from sparklog.spark.folders import belongs_to
+from sparklog.client.offsets import ListedOffset, OffsetSpec
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.spark.folders import belongs_to, open_reader
 from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
     BrokerOptions,
+    IsolationLevel,
     ReadMode,
     ReadOptions,
     Selection,
@@ -57,7 +62,7 @@ ELECTION_PAUSE_S = 0.1
 class BrokerLookup:
     """Lookup that asks a broker about its topics."""
 
-    def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
+    def __init__(self, broker: BrokerOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
         self._client: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "request_timeout_ms": min(broker.timeout_ms, ANSWER_MS),
@@ -68,6 +73,7 @@ class BrokerLookup:
         self._timeout_ms = broker.timeout_ms
         self._group_id = broker.group_id
         self._read_mode = read_mode
+        self._isolation_level = isolation_level
         self._placed: dict[TopicPartition, tuple[int, ...]] = {}
         """Leader, then in-sync replicas, of each partition as of the last look: they have all committed records."""
         self._epochs: dict[TopicPartition, int] = {}
@@ -108,13 +114,25 @@ class BrokerLookup:
         # The high watermark of a leader that has just been elected may lag. ListOffsets waits until it is current.
         new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
         for partition, end in self._admin.list_offsets(dict.fromkeys(new, "latest")).items() if new else ():
-            start, high_watermark = found[partition]
+            start, high_watermark, _ = found[partition]
             found[partition] = Bounds(start, max(high_watermark, end.offset))
         self._epochs.update(epochs)
+        return self._stable(found) if self._isolation_level is IsolationLevel.READ_COMMITTED else found
+
+    def _stable(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, Bounds]:
+        """Return the bounds with the first offsets whose transactions are open, which only leaders know."""
+        found = {}
+        for partition, latest in self._list_offsets(dict.fromkeys(bounds, "latest")).items():
+            start, high_watermark, _ = bounds[partition]
+            unstable = latest.offset if latest.offset < high_watermark else MAX_LONG
+            found[partition] = Bounds(start, max(high_watermark, latest.offset), unstable)
         return found
 
+    def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        return self._admin.list_offsets(wanted, isolation_level=self._isolation_level.value)
+
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
-        found = self._admin.list_offsets(timestamps_ms)
+        found = self._list_offsets(timestamps_ms)
         return {partition: each.offset if each.offset >= 0 else None for partition, each in found.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -151,6 +169,13 @@ class BrokerLookup:
                 "auto and fetch read through the broker"
             )
         return folder
+
+    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+        folder = self.folder(whole.partition)
+        if folder is None or self._isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            return NONE_ABORTED
+        found = open_reader(folder).aborted_transactions(whole.offset_from, whole.offset_to)
+        return AbortedRanges(each[:3] for each in found)
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
         with Maintenance(**self._client) as maintenance:
@@ -202,6 +227,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
         max_partition_fetch_bytes=FETCH_BYTES,
         prefetch_max_bytes=2 * FETCH_BYTES,
         auto_offset_reset="none",
+        isolation_level=options.isolation_level.value,
         **broker.security,
     ) as consumer:
         partition, offset, end = whole

@@ -2,7 +2,8 @@
 
 ``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition. A plain path is local;
 a URI (``s3://``, ``hdfs://``, ``file://``) goes through `pyarrow.fs`. Records are read up to the high watermark that is
-checkpointed in the log directory (``replication-offset-checkpoint``), or to the end of the log if there is none.
+checkpointed in the log directory (``replication-offset-checkpoint``), or to the end of the log if there is none; with
+read_committed, up to the first offset whose transaction was open there.
 
     ArrowFs            a file system of pyarrow.fs, for reads
     FolderLookup       where the topics in a log directory begin and end
@@ -29,8 +30,18 @@ from sparklog.log.description import LogDescription
 from sparklog.log.directory.checkpoints import COMPACTED, CorruptCheckpoint, MetaProperties, read_offsets, read_topic_id
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, Offsets, check_there
-from sparklog.spark.source.options import AllTopics, Assign, ReadOptions, Selection, Subscribe, SubscribePattern
+from sparklog.log.transactions import TransactionWalk
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, OffsetRange, Offsets, check_there
+from sparklog.spark.source.options import (
+    AllTopics,
+    Assign,
+    IsolationLevel,
+    ReadOptions,
+    Selection,
+    Subscribe,
+    SubscribePattern,
+)
 
 
 class ArrowFile:
@@ -113,13 +124,16 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 class FolderLookup:
     """Lookup that answers from a log directory."""
 
-    def __init__(self, folders: Mapping[TopicPartition, str]) -> None:
+    def __init__(self, folders: Mapping[TopicPartition, str], isolation_level: IsolationLevel) -> None:
         self._folders = folders
+        self._is_committed_only = isolation_level is IsolationLevel.READ_COMMITTED
+        self._walked: dict[TopicPartition, TransactionWalk] = {}
+        """Transactions as of the last look, for the next one to go on from."""
 
     @classmethod
-    def open(cls, path: str) -> FolderLookup:
+    def open(cls, path: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> FolderLookup:
         """List the partitions at `path`, which has the meaning of the option. Raises ConfigError if there are none."""
-        return cls(_partition_folders(path.rstrip("/") or "/"))
+        return cls(_partition_folders(path.rstrip("/") or "/"), isolation_level)
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         return {partition: self._bounds(partition) for partition in self._selected(selection)}
@@ -128,7 +142,7 @@ class FolderLookup:
         found: dict[TopicPartition, int | None] = {}
         for partition, timestamp_ms in timestamps_ms.items():
             offset = open_reader(self._folders[partition]).offset_for_timestamp(timestamp_ms)
-            end = self._bounds(partition).high_watermark
+            end = self._bounds(partition).end
             found[partition] = offset if offset is not None and offset < end else None
         return found
 
@@ -143,6 +157,16 @@ class FolderLookup:
         """Return the location of the partition's folder."""
         return self._folders[partition]
 
+    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+        if not self._is_committed_only:
+            return NONE_ABORTED
+        partition, offset_from, offset_to = whole
+        if partition not in self._walked:
+            self._bounds(partition)
+        reader = open_reader(self._folders[partition])
+        found = reader.aborted_transactions(offset_from, offset_to, self._walked[partition])
+        return AbortedRanges(each[:3] for each in found)
+
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
         """Return unknown locations: files do not name the archive."""
         return dict.fromkeys(partitions, ArchiveName("", ""))
@@ -156,8 +180,13 @@ class FolderLookup:
             start, end, high_watermark = reader.log_start_offset, reader.end_offset(), reader.high_watermark()
         except OffsetOutOfRange:
             return Bounds(0, 0)  # no segment yet: the partition is being created
-        committed = end if high_watermark is None else min(high_watermark, end)
-        return Bounds(start, max(start, committed))
+        committed = max(start, end if high_watermark is None else min(high_watermark, end))
+        if not self._is_committed_only:
+            return Bounds(start, committed)
+        walked = reader.follow_transactions(committed, self._walked.get(partition))
+        self._walked[partition] = walked
+        unstable = walked.first_unstable_offset
+        return Bounds(start, committed) if unstable is None else Bounds(start, committed, unstable)
 
     def _selected(self, selection: Selection) -> list[TopicPartition]:
         there = sorted(self._folders)
@@ -178,11 +207,11 @@ class FolderLookup:
 def open_lookup(options: ReadOptions) -> Lookup:
     """Open the lookup that the options ask for; the caller closes it."""
     if options.path is not None:
-        return FolderLookup.open(options.path)
+        return FolderLookup.open(options.path, options.isolation_level)
     from sparklog.spark.broker import BrokerLookup  # loads the gRPC client, which tasks that read files do not need
 
     assert options.broker is not None  # parse_read_options: a path or a broker
-    return BrokerLookup(options.broker, options.read_mode)
+    return BrokerLookup(options.broker, options.read_mode, options.isolation_level)
 
 
 def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
@@ -202,7 +231,7 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
         found[partition] = LogDescription(
             partition=partition, topic_id=encode_id(topic_id) if topic_id else "", folder=lookup.folder(partition),
             log_start_offset=bounds.log_start, high_watermark=bounds.high_watermark,
-            last_stable_offset=bounds.high_watermark, log_end_offset=bounds.high_watermark, cleaned_offset=cleaned,
+            last_stable_offset=bounds.end, log_end_offset=bounds.high_watermark, cleaned_offset=cleaned,
         )  # fmt: skip
     return found
 

@@ -1,9 +1,9 @@
 """The bytes of a described segment in chunks of whole batches: from its folder if visible from here, else from the
 broker.
 
-Only for closed segments: their files never change, but may be replaced. A file with another size than described is
-refused with InvalidUpdateVersion. A replacement of the same size is detected by BeginReplace and CommitReplace, which
-compare the segment's identity.
+Files of closed segments never change, but may be replaced: a file with another size than described is refused with
+InvalidUpdateVersion. A replacement of the same size is detected by BeginReplace and CommitReplace, which compare the
+segment's identity. The active segment is read as far as it was when it was described.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ def read_segment(
     client_options: Mapping[str, Any],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[bytes]:
-    """Yield the closed segment in chunks of whole batches, each of about `chunk_bytes` or one larger batch.
+    """Yield the segment in chunks of whole batches, each of about `chunk_bytes` or one larger batch.
 
     Raises InvalidUpdateVersion if the file is gone or has another size, CorruptRecord for bytes that are no batch, and
     the errors of the client.
     """
     if is_visible(log):
-        pieces = _of_file(f"{log.folder}/{segment_name(segment.base_offset, LOG)}", segment.size_bytes, chunk_bytes)
+        path, is_active = f"{log.folder}/{segment_name(segment.base_offset, LOG)}", segment == log.segments[-1]
+        pieces = _of_file(path, segment.size_bytes, chunk_bytes, may_grow=is_active)
     else:
         pieces = _of_broker(log, segment, client_options)
     yield from whole_batches(pieces, segment.size_bytes, chunk_bytes)
@@ -73,13 +74,13 @@ def _whole(data: bytearray, position: int, size: int) -> int:
     return at
 
 
-def _of_file(path: str, size: int, piece_bytes: int) -> Iterator[bytes]:
+def _of_file(path: str, size: int, piece_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
     try:
         file = LocalFs().open_read(path)
     except FileNotFoundError:
         raise InvalidUpdateVersion(f"{path} is gone") from None
     try:
-        if file.size != size:
+        if file.size < size or (file.size > size and not may_grow):
             raise InvalidUpdateVersion(f"{path} has {file.size} bytes, not {size}")
         for position in range(0, size, piece_bytes):
             yield file.read_at(position, min(piece_bytes, size - position))

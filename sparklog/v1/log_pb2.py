@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from sparklog.v1 import records_pb2 as sparklog_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sparklog/v1/log.proto\x12\x0bsparklog.v1\x1a\x19sparklog/v1/records.proto\"\xa4\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.sparklog.v1.Acks\x12\x17\n\ntimeout_ms\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.sparklog.v1.PartitionProduce\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x42\r\n\x0b_timeout_ms\"\x81\x02\n\x10PartitionProduce\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x07\x62\x61tches\x18\x03 \x01(\x0cH\x00\x12*\n\x07records\x18\x04 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\x05 \x01(\x0cH\x00\x12!\n\x05\x63odec\x18\x06 \x01(\x0e\x32\x12.sparklog.v1.Codec\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07payloadB\x0c\n\n_partitionB\x17\n\x15_current_leader_epoch\"\x17\n\x15InitProducerIdRequest\"h\n\x16InitProducerIdResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\"w\n\x0fProduceResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.sparklog.v1.PartitionProduced\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\"\xb8\x01\n\x11PartitionProduced\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x13\n\x0blast_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\"\xc9\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12#\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.sparklog.v1.Format\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12\x18\n\x0b\x63lient_rack\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_client_rack\"\xeb\x01\n\x0ePartitionFetch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x1b\n\x13partition_max_bytes\x18\x04 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\tB\x17\n\x15_current_leader_epochB\x15\n\x13_last_fetched_epoch\"\\\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionFetched\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\x85\x03\n\x10PartitionFetched\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\x07\x62\x61tches\x18\x07 \x01(\x0cH\x00\x12*\n\x07records\x18\x08 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\t \x01(\x0cH\x00\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\x12#\n\x16preferred_read_replica\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12.\n\tdiverging\x18\x0c \x01(\x0b\x32\x1b.sparklog.v1.DivergingEpochB\t\n\x07payloadB\x19\n\x17_preferred_read_replica\":\n\x0e\x44ivergingEpoch\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"{\n\x10SubscribeRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12#\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x13.sparklog.v1.Format\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\"K\n\x12ListOffsetsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.sparklog.v1.PartitionOffsetQuery\"\xd7\x01\n\x14PartitionOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_ms\x18\x05 \x01(\x03H\x00\x12\x17\n\rmax_timestamp\x18\x06 \x01(\x08H\x00\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\n\n\x08positionB\x17\n\x15_current_leader_epoch\"G\n\x13ListOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.sparklog.v1.PartitionOffset\"\x92\x01\n\x0fPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05*(\n\x04\x41\x63ks\x12\x07\n\x03\x41LL\x10\x00\x12\n\n\x06LEADER\x10\x01\x12\x0b\n\x07NO_ACKS\x10\x02*-\n\x06\x46ormat\x12\x0b\n\x07\x42\x41TCHES\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x12\t\n\x05\x41RROW\x10\x02\x32\xd2\x03\n\x03Log\x12\x44\n\x07Produce\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse(\x01\x30\x01\x12>\n\x05\x46\x65tch\x12\x19.sparklog.v1.FetchRequest\x1a\x1a.sparklog.v1.FetchResponse\x12H\n\tSubscribe\x12\x1d.sparklog.v1.SubscribeRequest\x1a\x1a.sparklog.v1.FetchResponse0\x01\x12P\n\x0bListOffsets\x12\x1f.sparklog.v1.ListOffsetsRequest\x1a .sparklog.v1.ListOffsetsResponse\x12Y\n\x0eInitProducerId\x12\".sparklog.v1.InitProducerIdRequest\x1a#.sparklog.v1.InitProducerIdResponseB\'\n\x0bsparklog.v1P\x01Z\x16sparklog/v1;sparklogv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sparklog/v1/log.proto\x12\x0bsparklog.v1\x1a\x19sparklog/v1/records.proto\"\xd8\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.sparklog.v1.Acks\x12\x17\n\ntimeout_ms\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.sparklog.v1.PartitionProduce\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12\x1d\n\x10transactional_id\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\r\n\x0b_timeout_msB\x13\n\x11_transactional_id\"\x81\x02\n\x10PartitionProduce\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x07\x62\x61tches\x18\x03 \x01(\x0cH\x00\x12*\n\x07records\x18\x04 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\x05 \x01(\x0cH\x00\x12!\n\x05\x63odec\x18\x06 \x01(\x0e\x32\x12.sparklog.v1.Codec\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07payloadB\x0c\n\n_partitionB\x17\n\x15_current_leader_epoch\"\xe5\x01\n\x15InitProducerIdRequest\x12\x1d\n\x10transactional_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12#\n\x16transaction_timeout_ms\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0bproducer_id\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1b\n\x0eproducer_epoch\x18\x04 \x01(\x05H\x03\x88\x01\x01\x42\x13\n\x11_transactional_idB\x19\n\x17_transaction_timeout_msB\x0e\n\x0c_producer_idB\x11\n\x0f_producer_epoch\"h\n\x16InitProducerIdResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\"w\n\x0fProduceResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.sparklog.v1.PartitionProduced\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\"\xb8\x01\n\x11PartitionProduced\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x13\n\x0blast_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\"\xff\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12#\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.sparklog.v1.Format\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12\x18\n\x0b\x63lient_rack\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x34\n\x0fisolation_level\x18\x07 \x01(\x0e\x32\x1b.sparklog.v1.IsolationLevelB\x0e\n\x0c_client_rack\"\xeb\x01\n\x0ePartitionFetch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x1b\n\x13partition_max_bytes\x18\x04 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\tB\x17\n\x15_current_leader_epochB\x15\n\x13_last_fetched_epoch\"\\\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionFetched\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xc4\x03\n\x10PartitionFetched\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\x07\x62\x61tches\x18\x07 \x01(\x0cH\x00\x12*\n\x07records\x18\x08 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\t \x01(\x0cH\x00\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\x12#\n\x16preferred_read_replica\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12.\n\tdiverging\x18\x0c \x01(\x0b\x32\x1b.sparklog.v1.DivergingEpoch\x12=\n\x14\x61\x62orted_transactions\x18\r \x03(\x0b\x32\x1f.sparklog.v1.AbortedTransactionB\t\n\x07payloadB\x19\n\x17_preferred_read_replica\"T\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\x13\n\x0blast_offset\x18\x03 \x01(\x03\":\n\x0e\x44ivergingEpoch\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xb1\x01\n\x10SubscribeRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12#\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x13.sparklog.v1.Format\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12\x34\n\x0fisolation_level\x18\x04 \x01(\x0e\x32\x1b.sparklog.v1.IsolationLevel\"\x81\x01\n\x12ListOffsetsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.sparklog.v1.PartitionOffsetQuery\x12\x34\n\x0fisolation_level\x18\x02 \x01(\x0e\x32\x1b.sparklog.v1.IsolationLevel\"\xd7\x01\n\x14PartitionOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_ms\x18\x05 \x01(\x03H\x00\x12\x17\n\rmax_timestamp\x18\x06 \x01(\x08H\x00\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\n\n\x08positionB\x17\n\x15_current_leader_epoch\"G\n\x13ListOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.sparklog.v1.PartitionOffset\"\x92\x01\n\x0fPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05*(\n\x04\x41\x63ks\x12\x07\n\x03\x41LL\x10\x00\x12\n\n\x06LEADER\x10\x01\x12\x0b\n\x07NO_ACKS\x10\x02*-\n\x06\x46ormat\x12\x0b\n\x07\x42\x41TCHES\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x12\t\n\x05\x41RROW\x10\x02*:\n\x0eIsolationLevel\x12\x14\n\x10READ_UNCOMMITTED\x10\x00\x12\x12\n\x0eREAD_COMMITTED\x10\x01\x32\xd2\x03\n\x03Log\x12\x44\n\x07Produce\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse(\x01\x30\x01\x12>\n\x05\x46\x65tch\x12\x19.sparklog.v1.FetchRequest\x1a\x1a.sparklog.v1.FetchResponse\x12H\n\tSubscribe\x12\x1d.sparklog.v1.SubscribeRequest\x1a\x1a.sparklog.v1.FetchResponse0\x01\x12P\n\x0bListOffsets\x12\x1f.sparklog.v1.ListOffsetsRequest\x1a .sparklog.v1.ListOffsetsResponse\x12Y\n\x0eInitProducerId\x12\".sparklog.v1.InitProducerIdRequest\x1a#.sparklog.v1.InitProducerIdResponseB\'\n\x0bsparklog.v1P\x01Z\x16sparklog/v1;sparklogv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,42 +33,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sparklog.v1.log_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013sparklog.v1P\001Z\026sparklog/v1;sparklogv1'
-  _globals['_ACKS']._serialized_start=2561
-  _globals['_ACKS']._serialized_end=2601
-  _globals['_FORMAT']._serialized_start=2603
-  _globals['_FORMAT']._serialized_end=2648
+  _globals['_ACKS']._serialized_start=3133
+  _globals['_ACKS']._serialized_end=3173
+  _globals['_FORMAT']._serialized_start=3175
+  _globals['_FORMAT']._serialized_end=3220
+  _globals['_ISOLATIONLEVEL']._serialized_start=3222
+  _globals['_ISOLATIONLEVEL']._serialized_end=3280
   _globals['_PRODUCEREQUEST']._serialized_start=66
-  _globals['_PRODUCEREQUEST']._serialized_end=230
-  _globals['_PARTITIONPRODUCE']._serialized_start=233
-  _globals['_PARTITIONPRODUCE']._serialized_end=490
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=492
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=515
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=517
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=621
-  _globals['_PRODUCERESPONSE']._serialized_start=623
-  _globals['_PRODUCERESPONSE']._serialized_end=742
-  _globals['_PARTITIONPRODUCED']._serialized_start=745
-  _globals['_PARTITIONPRODUCED']._serialized_end=929
-  _globals['_FETCHREQUEST']._serialized_start=932
-  _globals['_FETCHREQUEST']._serialized_end=1133
-  _globals['_PARTITIONFETCH']._serialized_start=1136
-  _globals['_PARTITIONFETCH']._serialized_end=1371
-  _globals['_FETCHRESPONSE']._serialized_start=1373
-  _globals['_FETCHRESPONSE']._serialized_end=1465
-  _globals['_PARTITIONFETCHED']._serialized_start=1468
-  _globals['_PARTITIONFETCHED']._serialized_end=1857
-  _globals['_DIVERGINGEPOCH']._serialized_start=1859
-  _globals['_DIVERGINGEPOCH']._serialized_end=1917
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1919
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=2042
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=2044
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=2119
-  _globals['_PARTITIONOFFSETQUERY']._serialized_start=2122
-  _globals['_PARTITIONOFFSETQUERY']._serialized_end=2337
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2339
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2410
-  _globals['_PARTITIONOFFSET']._serialized_start=2413
-  _globals['_PARTITIONOFFSET']._serialized_end=2559
-  _globals['_LOG']._serialized_start=2651
-  _globals['_LOG']._serialized_end=3117
+  _globals['_PRODUCEREQUEST']._serialized_end=282
+  _globals['_PARTITIONPRODUCE']._serialized_start=285
+  _globals['_PARTITIONPRODUCE']._serialized_end=542
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=545
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=774
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=776
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=880
+  _globals['_PRODUCERESPONSE']._serialized_start=882
+  _globals['_PRODUCERESPONSE']._serialized_end=1001
+  _globals['_PARTITIONPRODUCED']._serialized_start=1004
+  _globals['_PARTITIONPRODUCED']._serialized_end=1188
+  _globals['_FETCHREQUEST']._serialized_start=1191
+  _globals['_FETCHREQUEST']._serialized_end=1446
+  _globals['_PARTITIONFETCH']._serialized_start=1449
+  _globals['_PARTITIONFETCH']._serialized_end=1684
+  _globals['_FETCHRESPONSE']._serialized_start=1686
+  _globals['_FETCHRESPONSE']._serialized_end=1778
+  _globals['_PARTITIONFETCHED']._serialized_start=1781
+  _globals['_PARTITIONFETCHED']._serialized_end=2233
+  _globals['_ABORTEDTRANSACTION']._serialized_start=2235
+  _globals['_ABORTEDTRANSACTION']._serialized_end=2319
+  _globals['_DIVERGINGEPOCH']._serialized_start=2321
+  _globals['_DIVERGINGEPOCH']._serialized_end=2379
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=2382
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=2559
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=2562
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=2691
+  _globals['_PARTITIONOFFSETQUERY']._serialized_start=2694
+  _globals['_PARTITIONOFFSETQUERY']._serialized_end=2909
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2911
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2982
+  _globals['_PARTITIONOFFSET']._serialized_start=2985
+  _globals['_PARTITIONOFFSET']._serialized_end=3131
+  _globals['_LOG']._serialized_start=3283
+  _globals['_LOG']._serialized_end=3749
 # @@protoc_insertion_point(module_scope)

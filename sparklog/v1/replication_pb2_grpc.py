@@ -35,6 +35,8 @@ class ReplicationStub:
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
     looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
+    transaction coordinator → leader   WriteTxnMarkers
+    leader     → transaction coordinator   AddPartitionsToTxn
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -100,6 +102,16 @@ class ReplicationStub:
                 request_serializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.FromString,
                 _registered_method=True)
+        self.WriteTxnMarkers = channel.unary_unary(
+                '/sparklog.v1.Replication/WriteTxnMarkers',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersResponse.FromString,
+                _registered_method=True)
+        self.AddPartitionsToTxn = channel.unary_unary(
+                '/sparklog.v1.Replication/AddPartitionsToTxn',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServicer:
@@ -111,6 +123,8 @@ class ReplicationServicer:
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
     looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
+    transaction coordinator → leader   WriteTxnMarkers
+    leader     → transaction coordinator   AddPartitionsToTxn
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -189,6 +203,20 @@ class ReplicationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WriteTxnMarkers(self, request, context):
+        """End transactions in partitions that the broker leads. Answered once all in-sync replicas have the markers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddPartitionsToTxn(self, request, context):
+        """Verify that partitions are part of a producer's transaction, or make them part of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -242,6 +270,16 @@ def add_ReplicationServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.SerializeToString,
             ),
+            'WriteTxnMarkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteTxnMarkers,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersResponse.SerializeToString,
+            ),
+            'AddPartitionsToTxn': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddPartitionsToTxn,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sparklog.v1.Replication', rpc_method_handlers)
@@ -259,6 +297,8 @@ class Replication:
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
     looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
+    transaction coordinator → leader   WriteTxnMarkers
+    leader     → transaction coordinator   AddPartitionsToTxn
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -528,6 +568,60 @@ class Replication:
             '/sparklog.v1.Replication/AppendHistory',
             sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.SerializeToString,
             sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteTxnMarkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/WriteTxnMarkers',
+            sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.WriteTxnMarkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddPartitionsToTxn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/AddPartitionsToTxn',
+            sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.FromString,
             options,
             channel_credentials,
             insecure,

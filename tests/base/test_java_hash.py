@@ -6,7 +6,7 @@ from functools import reduce
 
 import pytest
 
-from sparklog.base.java_hash import java_hash
+from sparklog.base.java_hash import java_hash, partition_for
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,8 @@ def test_a_long_id_has_the_same_hash(length: int) -> None:
     whole = reduce(lambda value, letter: 31 * value + ord(letter), text, 0) % (1 << 32)
 
     assert java_hash(text) % (1 << 32) == whole
+
+
+def test_the_smallest_hash_belongs_to_the_first_partition_as_in_kafka() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("gruppe-ü-\U0001f600", 50) == 16

@@ -83,7 +83,7 @@ async def test_groups_go_where_their_partition_is_led(two: BrokersOnOneLoop) -> 
 
     zombie = two.cut_off(before)
     await two.until_led(TopicPartition(OFFSETS_TOPIC, groups[after].partition_for("g")), after)
-    await groups[after].loaded()
+    await groups[after].partitions.loaded()
 
     fetched = await groups[after].fetch_offsets(OffsetFetch(group_id="g", partitions=[T0]))
     assert (fetched.error, fetched.offsets[0].offset) == (None, 5)

@@ -9,13 +9,13 @@ import pytest
 
 from sparklog.base.errors import CoordinatorNotAvailable, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import ZERO_ID
 from sparklog.group.requests import (
     DeleteGroups,
     OffsetCommit,
     OffsetFetch,
     OffsetToCommit,
 )
-from sparklog.offsets_topic.schemas import ZERO_ID
 from support.groups.coordinator import GroupWorld, MemoryLog, SimTopic
 
 ORDERS = TopicPartition("orders", 0)

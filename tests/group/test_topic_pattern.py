@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.base import pattern as engine
 from sparklog.base.errors import InvalidRegularExpression
-from sparklog.group import topic_pattern
+from sparklog.base.pattern import Pattern
 from sparklog.group.requests import ConsumerGroupHeartbeat
 from sparklog.group.shard import Shard
-from sparklog.group.topic_pattern import TopicPattern, match
+from sparklog.group.topic_pattern import match
 from sparklog.runtime import slices
 from sparklog.runtime.slices import Slices
 from support.groups.consumer_group import AT_ONCE, FakeTopics
@@ -33,7 +34,7 @@ NAMES = ["orders", "orders-1", "orders.eu", "payments", "a", "aaa", "ab12", "_x"
     ],
 )  # fmt: skip
 def test_matches_what_a_full_match_of_python_matches(pattern):
-    compiled = TopicPattern(pattern)
+    compiled = Pattern(pattern)
     assert [n for n in NAMES if compiled.matches(n)] == [n for n in NAMES if re.fullmatch(pattern, n)]
 
 
@@ -51,7 +52,7 @@ patterns = st.recursive(
 
 @given(pattern=patterns, name=st.text("ab-", min_size=1, max_size=6))
 def test_agrees_with_python(pattern, name):
-    assert TopicPattern(pattern).matches(name) == bool(re.fullmatch(pattern, name))
+    assert Pattern(pattern).matches(name) == bool(re.fullmatch(pattern, name))
 
 
 @pytest.mark.parametrize(
@@ -63,27 +64,27 @@ def test_agrees_with_python(pattern, name):
 )  # fmt: skip
 def test_refuses_what_re2_refuses(pattern):
     with pytest.raises(InvalidRegularExpression):
-        TopicPattern(pattern)
+        Pattern(pattern)
 
 
 def test_what_a_group_has_matched_is_not_kept() -> None:
     """It would take RE2 as many positions as there are groups, for each of their instructions: 128 MB."""
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert TopicPattern("(" * 2_000 + "a" + ")" * 2_000).matches("a")
+    assert Pattern("(" * 2_000 + "a" + ")" * 2_000).matches("a")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 << 10
 
 
 def test_classes_of_unicode_are_counted_before_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = Mock()
-    monkeypatch.setattr(topic_pattern.re2, "compile", compiled)
+    monkeypatch.setattr(engine.re2, "compile", compiled)
     with pytest.raises(InvalidRegularExpression, match="21 classes of Unicode, the limit is 20"):
-        TopicPattern(r"\pL" * 11 + r"[a\PL]" * 10)
+        Pattern(r"\pL" * 11 + r"[a\PL]" * 10)
     assert not compiled.called
 
 
 def test_an_expression_that_makes_python_backtrack_is_answered_at_once():
-    assert not TopicPattern("(a+)+b").matches("a" * 249)
-    assert not TopicPattern("(a|aa)*(a|aa)*c").matches("a" * 249)
+    assert not Pattern("(a+)+b").matches("a" * 249)
+    assert not Pattern("(a|aa)*(a|aa)*c").matches("a" * 249)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +92,8 @@ def test_an_expression_that_makes_python_backtrack_is_answered_at_once():
     [(r"\Qa.b\E.*", "a.bc"), (r"\Aab\z", "ab"), (r"\Qa.b", "a.b"), (r"\pL\PL[[:alpha:]]", "a.b")],
 )
 def test_knows_the_spellings_of_re2(pattern, name):
-    assert TopicPattern(pattern).matches(name)
-    assert not TopicPattern(pattern).matches("axb")
+    assert Pattern(pattern).matches(name)
+    assert not Pattern(pattern).matches("axb")
 
 
 async def test_others_have_their_turn_while_expressions_are_matched(monkeypatch):

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer as Librdkafka
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import write_key, write_value
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.offset_replay import JOB, Part, ReplayTables, plan_part
@@ -26,7 +27,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
 from sparklog.offsets_topic.commits import read_offset_records
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets import topic as offsets_topic

@@ -1,4 +1,4 @@
-"""Rewritten batches are, byte for byte, those that Kafka's own cleaner writes (MemoryRecords.filterTo).
+"""Rewritten batches are, byte for byte, those that Kafka's own cleaner writes (Cleaner, MemoryRecords.filterTo).
 
 Where they are compressed, the records inside are: two libraries need not compress alike.
 """
@@ -6,20 +6,27 @@ Where they are compressed, the records inside are: two libraries need not compre
 from __future__ import annotations
 
 import random
+import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sparklog.records.batch import BatchHeader, Codec, TimestampType, check_batch, iterate_headers
 from sparklog.records.compression import LIMIT_BYTES, decompress
 from sparklog.records.records import Record, write_records
 from sparklog.records.rewriting import Rewriter
+from sparklog.spark.compaction import task
+from support.jobs.compactions import settings_of
+from support.logs.transactional_log import TransactionalLog, write_randomly
 from support.patience import PATIENCE_S
 from support.processes.java import kafka_command
+from support.runs.seeds import seeds
 
 JAVA = Path(__file__).with_name("FilterTo.java")
+CLEANER = JAVA.with_name("CleanLog.java")
 NOW_MS, RETENTION_MS = 1_700_000_000_000, 86_400_000
 BATCHES = 400
 
@@ -99,3 +106,40 @@ def test_what_kafkas_cleaner_writes_is_what_comes_out(tmp_path: Path) -> None:
         assert mine == kafkas
     assert {header.record_count == 0 for header, _ in ours} == {True, False}
     assert len(ours) < BATCHES
+
+
+@pytest.mark.parametrize("seed", seeds(2, soak=20))
+def test_of_logs_with_transactions_each_pass_keeps_what_kafkas_cleaner_keeps(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump_log_segments: Callable[..., str]
+) -> None:
+    """Between the passes, more is written, and half of delete.retention.ms passes."""
+    rng = random.Random(seed)
+    ours, theirs = (TransactionalLog(tmp_path / name, delete_retention_ms=RETENTION_MS) for name in ("ours", "theirs"))
+    monkeypatch.setattr(task, "Maintenance", lambda **_: ours)
+    producers = [0] * 6
+    horizons = set()
+    for number in range(5):
+        now_ms = NOW_MS + number * (RETENTION_MS // 2 + 1)
+        write_randomly((ours, theirs), rng, rng.choice([5, 40]), producers)
+        command = kafka_command(
+            str(CLEANER), str(theirs.folder), *map(str, (theirs.cleaned_offset, now_ms, RETENTION_MS))
+        )
+        done = subprocess.run(command, timeout=PATIENCE_S, check=True, capture_output=True, text=True)
+        theirs.cleaned_offset = theirs.bases[-1]
+
+        # Kafka knows where a producer's last batch is. A marker does not come after it, unless it bumps the epoch.
+        in_active = [header for _, header in iterate_headers(ours.active)]
+        behind = {each.producer_id for each in in_active if not each.is_control or each.producer_id % 2 == 0}
+        known = {header.producer_id for _, header in ours.batches} - behind - {-1}
+        work = ours.work(ours.describe(int(done.stdout), known), now_ms)
+        assert work
+        ((_, outcome),) = task.compact_in_task([work], settings_of("", now_ms=now_ms))
+        assert outcome.outcome in {"compacted", "unchanged"}, outcome.reason
+        assert opened(ours.content) == opened(theirs.content)
+        horizons |= {
+            header.delete_horizon_ms for _, header in ours.batches if header.is_control and header.delete_horizon_ms
+        }
+    assert len(horizons) > 1
+    dumped = dump_log_segments(*sorted(ours.folder.glob("*.log")))
+    assert "endTxnMarker" in dumped
+    assert not re.search("corrupt|isvalid: false|out of order", dumped)

@@ -1,4 +1,4 @@
-"""Kafka's own idempotent producer, what its tools then find of it, and what a transactional one is told."""
+"""Kafka's own idempotent producer, and what its tools then find of it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,3 @@ def test_a_java_producer_is_found_among_the_producers_of_its_partition(
     head, row = (re.split(r"\s+", line.strip()) for line in found.strip().splitlines())
     assert head[:3] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch"]
     assert (row[1], row[3], row[5]) == ("0", str(RECORDS - 1), "None")
-
-
-def test_a_transactional_java_producer_is_told_at_once(kafka_tool: Callable[..., str], broker: RunningBroker) -> None:
-    with pytest.raises(AssertionError, match="TransactionalIdAuthorizationException"):
-        kafka_tool(
-            f"{TOOLS}.ProducerPerformance", "--bootstrap-server", broker.kafka, "--topic", "t",
-            "--num-records", "1", "--throughput", "-1", "--record-size", "100", "--transactional-id", "x",
-        )  # fmt: skip

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.ids import encode_id
+from sparklog.base.schemas import ZERO_ID, read_key, read_value, write_key, write_value
 from sparklog.offsets_topic.commits import COMMITS, OffsetRecords, read_offset_records
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, ZERO_ID, read_key, read_value, write_key, write_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode
 from support.runs.seeds import examples
 

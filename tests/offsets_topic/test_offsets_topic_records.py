@@ -15,6 +15,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import CorruptRecord, InvalidRequest
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import write_key, write_value
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.loader import load
@@ -30,7 +31,7 @@ from sparklog.offsets_topic.records import (
     decode,
     encode,
 )
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, iterate_records, write_records
 from sparklog.testing import SimClock

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.base.errors import CorruptRecord, InvalidRecord
+from sparklog.base.errors import CorruptRecord
 from sparklog.records.arrow import decode
 from sparklog.records.batch import (
     DELETE_HORIZON_BIT,
@@ -170,21 +170,14 @@ def test_a_compacted_log_of_kafka_has_the_same_bytes_here() -> None:
     assert rewriter.result.records_kept == len(key_map) == 60
 
 
-WITH_TRANSACTIONS = {"__consumer_offsets-0", "transactional-0"}
-
-
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}-{path.stem[-4:]}")
-def test_of_a_log_that_kafka_wrote_everything_can_be_kept_unless_it_has_transactions(path: Path) -> None:
+def test_of_a_log_that_kafka_wrote_everything_can_be_kept(path: Path) -> None:
     data = path.read_bytes()
     before = decode(data)
     offsets = before["offset"].to_pylist()
-    if path.parent.name in WITH_TRANSACTIONS:
-        with pytest.raises(InvalidRecord, match="transaction"):
-            rewritten(data, offsets)
-        return
     output, rewriter = rewritten(data, offsets, now_ms=0)
     assert decode(output).equals(before)
-    assert rewriter.result.records_kept == before.num_rows
+    assert rewriter.result.records_kept == rewriter.result.records_read
     assert (output == data) == (not rewriter.result.is_changed)
     if not before["value"].null_count:
         assert output == data
@@ -230,13 +223,6 @@ def test_records_of_an_append_time_batch_keep_the_brokers_time() -> None:
     left, _ = rewritten(pruned(values), [1, 2])
     assert read_records(left) == values[1:]
     assert read_header(left).max_timestamp == 900
-
-
-@pytest.mark.parametrize("options", [{"transactional": True}, {"transactional": True, "control": True}])
-def test_a_log_with_transactions_is_refused(options: dict[str, bool]) -> None:
-    plain = pruned([Record(offset=0, key=b"k", value=b"v")])
-    with pytest.raises(InvalidRecord, match="offset 1 is part of a transaction"):
-        rewritten(plain + pruned([Record(offset=1, key=b"k", value=b"v")], **options), [0, 1])
 
 
 def test_bytes_that_are_no_whole_batches_are_refused() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRecord
 from sparklog.base.murmur2 import partition_for_key
+from sparklog.records.aborted import NONE_ABORTED
 from sparklog.records.batch import iterate_headers
 from sparklog.server.grpc.payloads import (
     decode_to_arrow,
@@ -56,16 +57,16 @@ def test_records_come_back_as_they_went(records: list[records_pb2.Record], codec
     expected = [records_pb2.Record.FromString(record.SerializeToString()) for record in records]
     for offset, record in enumerate(expected):
         record.offset = offset
-    (found,) = decode_to_records(data, 0, 1 << 30)
+    (found,) = decode_to_records(data, 0, 1 << 30, NONE_ABORTED)
     assert list(records_pb2.RecordList.FromString(found.payload).records) == expected
     assert found.next_offset == len(records)
 
 
 def test_only_records_from_the_offset_on_are_decoded() -> None:
     data = encode(pa.table({"value": [b"a", b"b", b"c"]}), codec=0, now_ms=5, max_batch_bytes=MAX)
-    (found,) = decode_to_records(data, 2, 1 << 30)
+    (found,) = decode_to_records(data, 2, 1 << 30, NONE_ABORTED)
     assert [record.offset for record in records_pb2.RecordList.FromString(found.payload).records] == [2]
-    (found,) = decode_to_arrow(data, 1, 1 << 30)
+    (found,) = decode_to_arrow(data, 1, 1 << 30, NONE_ABORTED)
     with pa.ipc.open_stream(found.payload) as reader:
         assert reader.read_all()["offset"].to_pylist() == [1, 2]
 

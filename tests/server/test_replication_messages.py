@@ -235,6 +235,7 @@ LARGEST = {
     "LeaderAndIsr": 16 << 20, "StopReplica": 16 << 20, "UpdateMetadata": 16 << 20, "Fetch": 16 << 20,
     "DescribeFiles": 64 << 10, "ReadFile": 64 << 10, "ControlledShutdown": 64 << 10,
     "AlterPartitionReassignments": 8 << 20, "ElectLeaders": 8 << 20, "AppendHistory": 8 << 20,
+    "WriteTxnMarkers": 8 << 20, "AddPartitionsToTxn": 8 << 20,
 }  # fmt: skip
 """How many bytes a request may have."""
 METHOD = attrgetter("method")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -21,8 +22,9 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
 )
 from sparklog.runtime import slices
-from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE
-from sparklog.server.grpc.service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE
+from sparklog.server.grpc.protobuf import bytes_tag, varint
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, TRANSACTIONS
+from sparklog.server.grpc.service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE, service_handler
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc, replication_pb2
@@ -32,9 +34,9 @@ from support.patience import wait_until
 from support.runs.seeds import SEED
 
 BYTES = 15_000 if SEED is None else 300_000
-SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE]
+SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, TRANSACTIONS]
 METHODS = {
-    method.name: method
+    method.input_type.name.removesuffix("Request"): method
     for service in SERVICES
     for method in service.methods
     if not (method.client_streaming or method.server_streaming)
@@ -157,6 +159,26 @@ def test_too_many_partitions_are_refused_in_all(wide_channel: grpc.Channel) -> N
 def test_every_method_that_is_served_in_parts_has_the_field() -> None:
     for name, field in WIDE.items():
         assert METHODS[name].input_type.fields_by_name[field].is_repeated
+
+
+async def test_the_parts_of_a_request_have_none_of_its_unknown_fields() -> None:
+    """Each of thousands of parts would have a copy of all of them."""
+    parts = []
+
+    async def serve(request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+        parts.append(request.ByteSize())
+        return admin_pb2.DeleteTopicsResponse()
+
+    servicer = SimpleNamespace(**{method.name: serve for method in ADMIN.methods})
+    handler = service_handler(ADMIN, servicer, slices.Slices())
+    method = handler.service(SimpleNamespace(method=f"/{ADMIN.full_name}/DeleteTopics"))
+    names = admin_pb2.DeleteTopicsRequest(names=[f"{number:05d}" for number in range(1_000)]).SerializeToString()
+    unknown = bytes_tag(1_000) + varint(10_000) + bytes(10_000)
+
+    await method.unary_unary(names + unknown, SimpleNamespace())
+
+    assert len(parts) == 100
+    assert sum(parts) == len(names)
 
 
 def test_a_wide_request_is_answered_in_its_order_and_once_for_each(wide_channel: grpc.Channel) -> None:

@@ -46,15 +46,20 @@ from sparklog.broker.apis import (
     sasl,
     segment_files,
     set_cleaned_offset,
+    transactions,
+    txn_offset_commit,
     update_metadata,
     user_scram_credentials,
+    write_txn_markers,
 )
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
+from sparklog.coordinator.transaction_messages import WriteTxnMarkers
 from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadReplicaFile, ReplicaFetch, StopReplica
+from sparklog.transaction.requests import AddPartitions
 
 APIS: tuple[Api[Any, Any], ...] = (
     produce.API,
@@ -75,6 +80,13 @@ APIS: tuple[Api[Any, Any], ...] = (
     describe_log_dirs.API,
     api_versions.API,
     init_producer_id.API,
+    transactions.ADD_PARTITIONS,
+    transactions.ADD_OFFSETS,
+    txn_offset_commit.API,
+    transactions.END,
+    write_txn_markers.API,
+    transactions.DESCRIBE,
+    transactions.LIST,
     describe_producers.API,
     offset_commit.API,
     group_apis.OFFSET_FETCH,
@@ -124,5 +136,7 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     AlterPartitionReassignmentsRequest: partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
     ElectLeadersRequest: elect_leaders.API,
     AppendHistory: append_history.API,
+    WriteTxnMarkers: write_txn_markers.API,
+    AddPartitions: transactions.ADD_PARTITIONS,
 }
 """The APIs that brokers call on one another (cluster/peers.py), by the type of the request value."""

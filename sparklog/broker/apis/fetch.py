@@ -16,7 +16,8 @@
 - `current_leader_epoch` is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). With `last_fetched_epoch`, the response
   may have the point where the reader's log diverges, instead of records.
 - Fetch sessions (KIP-227): broker/fetch_sessions.py. A request with session id 0 and epoch -1 has no session.
-- There are no transactions: the last stable offset is the high watermark, and no records are aborted.
+- A reader of committed records (isolation level read_committed) gets records up to the last stable offset, and the
+  aborted transactions that may have batches among them: it skips those batches.
 - Reads are served by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. A consumer that states its rack may read from
   followers too; the leader names the follower in a response without records (KIP-392, broker/read_replicas.py).
 - Replica ids are ignored: brokers do not replicate over this API, and a request with one is served as a consumer's.
@@ -62,6 +63,7 @@ from sparklog.broker.read_replicas import (
     readable_replica,
 )
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.eager import start
 from sparklog.runtime.purgatory import Purgatory
@@ -87,6 +89,8 @@ class FetchRequest:
     session_epoch: int = FINAL_EPOCH
     forgotten: Sequence[Key] = ()
     uses_topic_ids: bool = False
+    is_read_committed: bool = False
+    """Whether the reader wants only records of committed transactions, and those without a transaction."""
     client_rack: str | None = None
     """The consumer's rack; empty: not stated. None: the client reads from leaders only."""
     waits_beside_missing: bool = False
@@ -192,7 +196,7 @@ class Fetch:
         def attempt(name: TopicPartition) -> bool | None:
             part = asked[name]
             replica = self.replicas.find(name)
-            if so_far.min_bytes <= 1 and replica and replica.partition.high_watermark > part.fetch_offset:
+            if so_far.min_bytes <= 1 and replica and _end(request, replica) > part.fetch_offset:
                 return True
             is_first = so_far.size == so_far.sizes.get(part.key, 0)
             so_far.change(self._read_partition(request, part, limit, min_one_batch=is_first))
@@ -274,13 +278,22 @@ class Fetch:
             diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
             check_is_committed(replica, part.fetch_offset)
             preferred, found = NO_REPLICA, None
+            aborted: Sequence[AbortedTransaction] = ()
             if request.client_rack:
                 preferred = preferred_read_replica(
                     self.config, self.metadata, replica, part.fetch_offset, request.client_rack
                 )
             if diverging is None and preferred == NO_REPLICA:
                 limit = min(part.max_bytes, left)
-                found = self.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
+                found = self.replicas.read(
+                    replica,
+                    part.fetch_offset,
+                    limit,
+                    min_one_batch=min_one_batch,
+                    is_committed_only=request.is_read_committed,
+                )
+                if request.is_read_committed and found.size:
+                    aborted = replica.log.aborted_transactions(part.fetch_offset, found.next_offset)
         except KafkaError as error:
             return self._failed(part, error)
         return PartitionFetched(
@@ -291,6 +304,7 @@ class Fetch:
             next_offset=max(part.fetch_offset, found.next_offset) if found else part.fetch_offset,
             high_watermark=replica.partition.high_watermark,
             last_stable_offset=replica.last_stable_offset,
+            aborted=aborted,
             log_start_offset=replica.log.log_start_offset,
             slice=found if found and found.size else None,
             diverging=diverging,
@@ -374,6 +388,11 @@ class _SoFar:
         self._missing.discard(key)
         self.size -= self.sizes.pop(key, 0)
         self.add((found,))
+
+
+def _end(request: FetchRequest, replica: Replica) -> int:
+    """Return the offset up to which the reader may read."""
+    return replica.last_stable_offset if request.is_read_committed else replica.partition.high_watermark
 
 
 def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:

@@ -1,10 +1,9 @@
-"""FindCoordinator: find the brokers that coordinate groups (key 10).
+"""FindCoordinator: find the brokers that coordinate groups and transactions (key 10).
 
-- A group's coordinator is the leader of its partition of __consumer_offsets. The topic is created on the first request
-  for a group. COORDINATOR_NOT_AVAILABLE if that fails or the partition has no leader: clients retry.
-- Only groups have coordinators. Share groups get INVALID_REQUEST; Kafka answers COORDINATOR_NOT_AVAILABLE if a
-  coordinator will exist soon, but here clients would retry until they time out. Transactions get
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in InitProducerId: librdkafka retries after any other error.
+- The coordinator is the leader of a partition of __consumer_offsets or __transaction_state. The topic is created on the
+  first request. COORDINATOR_NOT_AVAILABLE if that fails or the partition has no leader: clients retry.
+- Share groups get INVALID_REQUEST; Kafka answers COORDINATOR_NOT_AVAILABLE if a coordinator will exist soon, but here
+  clients would retry until they time out.
 - Versions 0 to 6, as in Kafka 4.
 """
 
@@ -12,21 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
-from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from sparklog.group.coordinator import GroupCoordinator
+from sparklog.transaction.coordinator import TransactionCoordinator
 
 GROUP, TRANSACTION = 0, 1
+Coordinator: TypeAlias = GroupCoordinator | TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorRequest:
     keys: Sequence[str]
-    """Group ids."""
+    """Ids of groups, or transactional ids."""
     key_type: int = GROUP
 
 
@@ -43,28 +45,33 @@ class FindCoordinatorResponse:
 
 
 async def handle(
-    request: FindCoordinatorRequest, *, groups: GroupCoordinator, metadata: MetadataCache
+    request: FindCoordinatorRequest,
+    *,
+    groups: GroupCoordinator,
+    metadata: MetadataCache,
+    transactions: TransactionCoordinator,
 ) -> FindCoordinatorResponse:
+    coordinators: dict[int, Coordinator] = {GROUP: groups, TRANSACTION: transactions}
+    coordinator = coordinators.get(request.key_type)
     return FindCoordinatorResponse(
-        coordinators=[await _find(groups, metadata, request.key_type, key) for key in request.keys]
+        coordinators=[await _find(coordinator, metadata, request.key_type, key) for key in request.keys]
     )
 
 
-async def _find(groups: GroupCoordinator, metadata: MetadataCache, key_type: int, key: str) -> FoundCoordinator:
-    if key_type == TRANSACTION:
-        return FoundCoordinator(key=key, error=TransactionalIdAuthorizationFailed("transactions are not supported"))
-    if key_type != GROUP:
-        return FoundCoordinator(key=key, error=InvalidRequest(f"key type {key_type}: only groups have coordinators"))
+async def _find(coordinator: Coordinator | None, metadata: MetadataCache, key_type: int, key: str) -> FoundCoordinator:
+    if coordinator is None:
+        error = InvalidRequest(f"key type {key_type}: only groups and transactions have coordinators")
+        return FoundCoordinator(key=key, error=error)
     try:
-        return FoundCoordinator(key=key, broker=await _leader(groups, metadata, key))
+        return FoundCoordinator(key=key, broker=await _leader(coordinator, metadata, key))
     except KafkaError as error:
         return FoundCoordinator(key=key, error=error)
 
 
-async def _leader(groups: GroupCoordinator, metadata: MetadataCache, group_id: str) -> BrokerInfo:
-    """Return the group's coordinator. Raises CoordinatorNotAvailable."""
-    await groups.partitions.ensure_topic()
-    name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(group_id))
+async def _leader(coordinator: Coordinator, metadata: MetadataCache, key: str) -> BrokerInfo:
+    """Return the id's coordinator. Raises CoordinatorNotAvailable, or what makes the id invalid."""
+    await coordinator.partitions.ensure_topic()
+    name = TopicPartition(coordinator.partitions.topic, coordinator.partition_for(key))
     leader = metadata.leader_of(name)
     if leader is None:
         raise CoordinatorNotAvailable(f"{name} has no leader at the moment")

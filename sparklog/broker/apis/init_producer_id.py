@@ -2,22 +2,25 @@
 
 - Without a transactional id, every request gets a new id with epoch 0, as in Apache Kafka. The producer's previous id
   and epoch (KIP-360) are accepted and ignored, as an idempotent producer bumps its epoch itself.
+- With a transactional id, its coordinator answers: the id of the producer with a higher epoch, once no transaction of
+  an earlier one is open (transaction/).
 - Ids are never reused (cluster/producer_ids.py). While the store cannot be reached: COORDINATOR_LOAD_IN_PROGRESS, which
   clients retry.
-- There are no transactions. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error
-  that Java's client and librdkafka both treat as fatal and report at once; they retry others for minutes, or report an
-  unexpected error. An empty transactional id gets INVALID_REQUEST, as in Apache Kafka.
+- An empty transactional id gets INVALID_REQUEST, as in Apache Kafka.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.base.errors import InvalidRequest, TransactionalIdAuthorizationFailed
+from sparklog.base.errors import InvalidRequest
 from sparklog.broker.api import Api
 from sparklog.cluster.producer_ids import ProducerIds
+from sparklog.transaction.coordinator import TransactionCoordinator
+from sparklog.transaction.requests import InitProducerId
 
 NO_PRODUCER_ID, NO_EPOCH = -1, -1
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class InitProducerIdRequest:
     """`producer_id` and `producer_epoch` are the producer's previous ones; -1: none."""
 
     transactional_id: str | None = None
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
@@ -35,8 +39,10 @@ class InitProducerIdResponse:
     producer_epoch: int
 
 
-async def handle(request: InitProducerIdRequest, *, producer_ids: ProducerIds) -> InitProducerIdResponse:
-    """Allocate an id. Raises InvalidRequest, TransactionalIdAuthorizationFailed or CoordinatorLoadInProgress."""
+async def handle(
+    request: InitProducerIdRequest, *, producer_ids: ProducerIds, transactions: TransactionCoordinator
+) -> InitProducerIdResponse:
+    """Allocate an id. Raises InvalidRequest, CoordinatorLoadInProgress, or an error of the transaction coordinator."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest(
             f"producer id {request.producer_id} with epoch {request.producer_epoch}: both or none are to be given"
@@ -44,7 +50,17 @@ async def handle(request: InitProducerIdRequest, *, producer_ids: ProducerIds) -
     if request.transactional_id == "":
         raise InvalidRequest("an empty transactional id")
     if request.transactional_id is not None:
-        raise TransactionalIdAuthorizationFailed("transactions are not supported: leave transactional.id out")
+        found = await transactions.init_producer_id(
+            InitProducerId(
+                transactional_id=request.transactional_id,
+                timeout_ms=request.transaction_timeout_ms,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            )
+        )
+        if found.error is not None:
+            raise found.error
+        return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
     return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
 
 

@@ -2,8 +2,8 @@
 
 - Only the leader accepts it, in its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
 - OFFSET_OUT_OF_RANGE if the log does not have all records below the end offset as committed, at the start or once the
-  last byte has come. CORRUPT_MESSAGE or INVALID_RECORD if the bytes are not a snapshot (log/offset_snapshots).
-  INVALID_REQUEST for any other topic.
+  last byte has come, and if a transaction that begins below it has not ended. CORRUPT_MESSAGE or INVALID_RECORD if the
+  bytes are not a snapshot (log/offset_snapshots). INVALID_REQUEST for any other topic.
 - Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off, or
   sends nothing for a minute, leaves nothing behind. A snapshot that was acknowledged is on disk.
 - RECORD_LIST_TOO_LARGE above twice the size of the log plus 1 MiB.
@@ -47,17 +47,17 @@ class InstallSnapshotResponse:
 async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -> InstallSnapshotResponse:
     """Return the snapshot's size once it is in place.
 
-    Raises InvalidRequest for another topic, OffsetOutOfRange above the high watermark, and as
+    Raises InvalidRequest for another topic, OffsetOutOfRange above the last stable offset, and as
     `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.begin_snapshot` do.
     """
     if request.partition.topic != OFFSETS_TOPIC:
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
     replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
-    if request.end_offset > replica.partition.high_watermark:
+    if request.end_offset > replica.last_stable_offset:
         raise OffsetOutOfRange(
-            f"{request.partition}: offset {request.end_offset} is above the high watermark "
-            f"{replica.partition.high_watermark}"
+            f"{request.partition}: offset {request.end_offset} is above the last stable offset "
+            f"{replica.last_stable_offset}"
         )
     writer = await asyncio.to_thread(replica.log.begin_snapshot, request.end_offset)
     return InstallSnapshotResponse(size_bytes=await _write(replica.log, writer, request.chunks))

@@ -1,14 +1,15 @@
 """ListOffsets: find the offset of a partition at a position or a time (key 2, versions 1 to 11).
 
 - EARLIEST: the log start offset, with the leader epoch of the record there. LATEST: the high watermark, the offset of
-  the next record to be committed. Both come without a timestamp. There are no transactions, so the isolation level has
-  no effect.
+  the next record to be committed; for a reader of committed records, the last stable offset. Both come without a
+  timestamp.
 - A time of 0 or later: the first committed record with that timestamp or a later one. MAX_TIMESTAMP (KIP-734): the
   record with the highest timestamp, the first one if several have it. Offset and timestamp are -1 if there is no such
   record. Both look into files, in a thread.
 - Segments are on this broker's disks only (KIP-405): EARLIEST_LOCAL is EARLIEST; LATEST_TIERED and
   EARLIEST_PENDING_UPLOAD do not exist here, so both are -1.
-- Offsets above the high watermark are never returned.
+- Offsets above the high watermark are never returned; to a reader of committed records, none from the last stable
+  offset on.
 - Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere. A new leader does not know at once how much its predecessor
   had committed. Until then it answers OFFSET_NOT_AVAILABLE for LATEST, and for a time for which it has no committed
   record: the offsets that a client sees must never go back (KIP-207).
@@ -44,6 +45,7 @@ class PartitionOffsetQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsRequest:
     partitions: Sequence[PartitionOffsetQuery]
+    is_read_committed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ async def handle(request: ListOffsetsRequest, *, replicas: ReplicaManager) -> Li
     found = [_replica(replicas, query) for query in request.partitions]
 
     def answer_all() -> list[PartitionOffset]:
-        return [_answer(query, replica) for query, replica in zip(request.partitions, found, strict=True)]
+        return [_answer(query, replica, request) for query, replica in zip(request.partitions, found, strict=True)]
 
     if any(query.position >= 0 or query.position == MAX_TIMESTAMP for query in request.partitions):
         return ListOffsetsResponse(partitions=await asyncio.to_thread(answer_all))
@@ -81,12 +83,12 @@ def _replica(replicas: ReplicaManager, query: PartitionOffsetQuery) -> Replica |
     return replica
 
 
-def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError) -> PartitionOffset:
+def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError, request: ListOffsetsRequest) -> PartitionOffset:
     """Answer one query. May block; safe on any thread, as what it reads only grows."""
     try:
         if isinstance(replica, KafkaError):
             raise replica
-        offset = _find(replica, query.position)
+        offset = _find(replica, query.position, is_read_committed=request.is_read_committed)
     except KafkaError as error:
         return PartitionOffset(topic=query.topic, partition=query.partition, error=error)
     return PartitionOffset(
@@ -98,11 +100,12 @@ def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError) -> Parti
     )
 
 
-def _find(replica: Replica, position: int) -> TimestampOffset:
+def _find(replica: Replica, position: int, *, is_read_committed: bool) -> TimestampOffset:
     partition, log = replica.partition, replica.log
+    end = replica.last_stable_offset if is_read_committed else partition.high_watermark
     if position == LATEST:
         partition.check_offset_is_known()
-        return TimestampOffset(-1, partition.high_watermark, partition.leader_epoch)
+        return TimestampOffset(-1, end, partition.leader_epoch)
     if position in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
     if position in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -110,7 +113,7 @@ def _find(replica: Replica, position: int) -> TimestampOffset:
     if position < MAX_TIMESTAMP:
         raise InvalidRequest(f"{partition.name}: {position} is neither a time nor a position")
     found = log.max_timestamp() if position == MAX_TIMESTAMP else log.offset_for_timestamp(position)
-    if found and partition.is_committed(found.offset):
+    if found and found.offset < end:
         return found
     partition.check_offset_is_known()
     return NOTHING

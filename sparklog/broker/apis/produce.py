@@ -19,14 +19,17 @@
   original answer and is not written again. Its log append time is returned only if the broker sets the timestamps;
   Apache Kafka always returns the batch's timestamp. A negative epoch, or a negative id other than -1, gets
   INVALID_RECORD; Apache Kafka accepts both unchecked.
+- A batch of a transaction is accepted once the transaction's coordinator has said that the partition is enrolled in it
+  (broker/verification.py): INVALID_TXN_STATE, or TRANSACTION_ABORTABLE for clients that know it, if it is not.
 - Requests append in the order in which their handlers start, provided that their topics exist. A large request
-  (`is_appended_in_parts`) yields to others meanwhile: a caller that needs an order must wait for its end.
+  (`is_appended_in_parts`) yields to others meanwhile, and so does one with transactions: a caller that needs an order
+  must wait for its end (`is_appended_later`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -38,11 +41,15 @@ from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.topics import Topics
+from sparklog.broker.verification import FirstBatch, TransactionVerifier, Verified
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import CurrentLeader
+from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
+from sparklog.records.batch import HEADER_SIZE, read_header
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts
+from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -70,6 +77,9 @@ class ProduceRequest:
     creates_topics: bool = True
     """Whether missing topics are created, if auto.create.topics.enable is set."""
     writes_internal_topics: bool = False
+    transactional_id: str | None = None
+    """The producer's, if batches of the request are in its transaction."""
+    protocol: TransactionProtocol = PROTOCOL_1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +108,11 @@ def is_appended_in_parts(request: ProduceRequest) -> bool:
     for part in request.partitions:
         size += len(part.data)
     return size > BYTES_TOGETHER or len(request.partitions) > TOGETHER
+
+
+def is_appended_later(request: ProduceRequest) -> bool:
+    """Return whether the request may yield before its last append."""
+    return request.transactional_id is not None or is_appended_in_parts(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +145,7 @@ class Produce:
     replicas: ReplicaManager
     slices: Slices
     topics: Topics
+    verifier: TransactionVerifier
     waiting: Purgatory[TopicPartition]
 
     async def __call__(self, request: ProduceRequest) -> ProduceResponse:
@@ -140,12 +156,16 @@ class Produce:
             await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
         results: list[PartitionProduced] = []
         pending: list[_Pending] = []
+        verified: Mapping[TopicPartition, Verified] = {}
+        if request.transactional_id is not None:
+            batches = _transactional_batches(request.partitions)
+            verified = await self.verifier.verify(request.transactional_id, batches, request.protocol)
         if not is_appended_in_parts(request):
-            self._append_all(request, request.partitions, results, pending)
+            self._append_all(request, request.partitions, results, pending, verified)
         else:
 
             async def append(parts: Sequence[PartitionProduce]) -> None:
-                self._append_all(request, parts, results, pending)
+                self._append_all(request, parts, results, pending, verified)
 
             parts = in_parts(request.partitions, lambda part: max(len(part.data), PART_BYTES // PART), PART_BYTES)
             await self.slices.each(parts, append)
@@ -159,23 +179,39 @@ class Produce:
         parts: Sequence[PartitionProduce],
         results: list[PartitionProduced],
         pending: list[_Pending],
+        verified: Mapping[TopicPartition, Verified],
     ) -> None:
         """Append to each partition; add the result to `results`, and to `pending` if it must wait."""
         for part in parts:
             try:
-                results.append(self._append(request, part, len(results), pending))
+                results.append(self._append(request, part, len(results), pending, verified))
             except KafkaError as error:
                 results.append(self._failed(part.topic, part.partition, error))
 
     def _append(
-        self, request: ProduceRequest, part: PartitionProduce, place: int, pending: list[_Pending]
+        self,
+        request: ProduceRequest,
+        part: PartitionProduce,
+        place: int,
+        pending: list[_Pending],
+        verified: Mapping[TopicPartition, Verified],
     ) -> PartitionProduced:
         """Append to one partition. Return the result; add to `pending` if it must wait. Raises KafkaError."""
         topic = part.topic
         if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
             raise InvalidTopic(f"{topic} is written by brokers only")
-        replica = self.replicas.get_leader(TopicPartition(topic, part.partition))
-        appended = self.replicas.append(replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch)
+        name = TopicPartition(topic, part.partition)
+        replica = self.replicas.get_leader(name)
+        verification = verified.get(name)
+        if isinstance(verification, KafkaError):
+            raise verification
+        appended = self.replicas.append(
+            replica,
+            part.data,
+            acks=request.acks,
+            leader_epoch=part.current_leader_epoch,
+            verification=verification,
+        )
         last_offset = appended.last_offset
         if not appended.is_duplicate:
             self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
@@ -247,6 +283,17 @@ class Produce:
         except KafkaError as error:
             return error
         return None
+
+
+def _transactional_batches(parts: Sequence[PartitionProduce]) -> dict[TopicPartition, FirstBatch]:
+    """Return each partition's first transactional batch. Invalid batches are left to the append."""
+    found: dict[TopicPartition, FirstBatch] = {}
+    for part in parts:
+        if len(part.data) >= HEADER_SIZE and (header := read_header(part.data)).is_transactional:
+            name = TopicPartition(part.topic, part.partition)
+            producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+            found.setdefault(name, FirstBatch(producer, header.base_sequence))
+    return found
 
 
 async def create_missing_topics(request: ProduceRequest, *, metadata: MetadataCache, topics: Topics) -> None:

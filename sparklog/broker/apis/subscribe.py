@@ -30,6 +30,7 @@ WAIT_MS = 60_000  # bounds the delay after a lost wake-up
 class SubscribeRequest:
     max_bytes: int
     partitions: Sequence[PartitionFetch]
+    is_read_committed: bool = False
     read: Callable[[Handler[FetchRequest, FetchResponse], FetchRequest], Awaitable[FetchResponse]]
     """Reads once by the handler of Fetch. The listener may read again with less, where it lacks memory."""
 
@@ -50,7 +51,13 @@ async def stream(
     partitions = list(request.partitions)
     while not waiting.is_released:
         response = await read(
-            FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=request.max_bytes, partitions=partitions),
+            FetchRequest(
+                max_wait_ms=WAIT_MS,
+                min_bytes=1,
+                max_bytes=request.max_bytes,
+                partitions=partitions,
+                is_read_committed=request.is_read_committed,
+            ),
         )
         told = [part for part in response.partitions if part.slice or part.error or part.diverging]
         if told:

@@ -175,9 +175,14 @@ class AsyncAdmin(AsyncClient):
             clock=self._cluster.clock,
         )
 
-    async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
-        """Return offsets by position ("earliest", "latest", "max_timestamp") or timestamp (ms since the epoch)."""
-        return await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, OffsetSpec], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return offsets by position ("earliest", "latest", "max_timestamp") or timestamp (ms since the epoch).
+
+        With "read_committed", "latest" is the last stable offset, and a timestamp finds records below it.
+        """
+        return await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms, isolation_level)
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, controller and brokers."""

@@ -335,7 +335,10 @@ class AsyncConsumer(AsyncClient):
         return await self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermark of each partition: the offset of its next committed record."""
+        """Return the offset before which the consumer could read each partition now.
+
+        This is the last stable offset or, with isolation_level "read_uncommitted", the high watermark.
+        """
         return await self._offsets(dict.fromkeys(partitions, LATEST))
 
     async def offsets_for_times(
@@ -343,7 +346,9 @@ class AsyncConsumer(AsyncClient):
     ) -> dict[TopicPartition, ListedOffset | None]:
         """Return each partition's first record with that timestamp (ms) or a later one; None if there is none."""
         await self.start()
-        found = await list_offsets(self._cluster, timestamps_ms, self.config.default_api_timeout_ms)
+        found = await list_offsets(
+            self._cluster, timestamps_ms, self.config.default_api_timeout_ms, self.config.isolation_level
+        )
         return {partition: listed if listed.offset >= 0 else None for partition, listed in found.items()}
 
     async def close(self) -> None:
@@ -456,7 +461,9 @@ class AsyncConsumer(AsyncClient):
 
     async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         await self.start()
-        found = await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
+        found = await list_offsets(
+            self._cluster, wanted, self.config.default_api_timeout_ms, self.config.isolation_level
+        )
         return {partition: listed.offset for partition, listed in found.items()}
 
     def _wake(self) -> None:

@@ -51,7 +51,8 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection
 from sparklog.client.consumer.subscription_state import COMMITTED, FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.loop_thread import background
-from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
+from sparklog.client.offsets import EARLIEST, ISOLATION_LEVELS, LATEST, OffsetSpec, list_offsets
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
@@ -206,9 +207,13 @@ class Fetcher:
             else:
                 self._failed({state: moment[state]}, OffsetOutOfRange(f"partition {state.partition} has no position"))
         try:
-            found = await list_offsets(self._cluster, wanted, self._config.request_timeout_ms)
+            found = await list_offsets(
+                self._cluster, wanted, self._config.request_timeout_ms, self._config.isolation_level
+            )
             after_all = {partition: LATEST for partition, listed in found.items() if listed.offset < 0}
-            found |= await list_offsets(self._cluster, after_all, self._config.request_timeout_ms)
+            found |= await list_offsets(
+                self._cluster, after_all, self._config.request_timeout_ms, self._config.isolation_level
+            )
         except KafkaError as error:
             self._failed(moment, error)
             return
@@ -254,6 +259,7 @@ class Fetcher:
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=min(self._config.fetch_max_bytes, room),
             client_rack=self._config.client_rack,
+            isolation_level=ISOLATION_LEVELS[self._config.isolation_level],
             partitions=[self._asked(state) for state in moment],
         )
         states = {state.partition: state for state in moment}
@@ -299,7 +305,7 @@ class Fetcher:
                 elif part.HasField("preferred_read_replica"):
                     self._prefer(state, part.preferred_read_replica)
                 elif part.next_offset > state.fetch_from:
-                    state.add(part.batches, part.next_offset)
+                    state.add(part.batches, part.next_offset, _aborted(part))
 
     def _go_back(self, state: TopicPartitionState, end_offset: int) -> None:
         """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
@@ -369,3 +375,9 @@ class Fetcher:
             logger.warning("%s; continuing at its %s offset", text, self._config.auto_offset_reset)
             state.look_up(None)
             state.retry_at_once()
+
+
+def _aborted(part: log_pb2.PartitionFetched) -> AbortedRanges:
+    if not part.aborted_transactions:
+        return NONE_ABORTED
+    return AbortedRanges((each.producer_id, each.first_offset, each.last_offset) for each in part.aborted_transactions)

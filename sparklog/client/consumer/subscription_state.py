@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.offsets import OffsetSpec
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.arrow import decode
 from sparklog.records.batch import last_leader_epoch
 
@@ -52,6 +53,8 @@ class Chunk(NamedTuple):
     next_offset: int
     last_epoch: int
     """Leader epoch of its last record, or of the record before if it has none."""
+    aborted: AbortedRanges
+    """Transactions whose batches are not returned."""
 
 
 class TopicPartitionState:
@@ -190,12 +193,12 @@ class TopicPartitionState:
         self.topic_id = ""
         self.reset = reset
 
-    def add(self, data: bytes, next_offset: int) -> None:
-        """Keep batches fetched from `fetch_from` up to `next_offset`."""
+    def add(self, data: bytes, next_offset: int, aborted: AbortedRanges = NONE_ABORTED) -> None:
+        """Keep batches fetched from `fetch_from` up to `next_offset`; those of `aborted` are not to be returned."""
         self.fetch_from = next_offset
         if data:
             self.last_epoch = last_leader_epoch(data)
-        self.chunks.append(Chunk(data, next_offset, self.last_epoch))
+        self.chunks.append(Chunk(data, next_offset, self.last_epoch, aborted))
         self.queued_bytes += len(data)
 
     def take(self, most: int, *, check_crc: bool) -> Any | None:
@@ -207,8 +210,9 @@ class TopicPartitionState:
         while self.chunks:
             if self.rows is None:
                 assert self.position is not None
-                self.rows = decode(self.chunks[0].data, offset_from=self.position, check_crc=check_crc)
-                self.queued_bytes -= len(self.chunks[0].data)  # so that the next chunk is fetched meanwhile
+                data, aborted = self.chunks[0].data, self.chunks[0].aborted
+                self.rows = decode(data, offset_from=self.position, check_crc=check_crc, aborted=aborted)
+                self.queued_bytes -= len(data)  # so that the next chunk is fetched meanwhile
             if self.rows.num_rows == 0:
                 self._drop_chunk()
                 continue

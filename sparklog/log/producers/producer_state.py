@@ -126,9 +126,14 @@ class ProducerState(NamedTuple):
                     return known
         return None
 
-    def check(self, batch: Numbered) -> None:
-        """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one."""
-        if batch.producer_epoch == self.epoch:
+    def check(self, batch: Numbered, *, is_coordinators: bool = False) -> None:
+        """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one.
+
+        is_coordinators: a coordinator writes the batch for the producer, and does not number it.
+        """
+        if is_coordinators and batch.producer_epoch >= self.epoch:
+            is_next = True
+        elif batch.producer_epoch == self.epoch:
             is_next = batch.first_sequence == (self.last_sequence + 1) % _SEQUENCES
         elif batch.producer_epoch < self.epoch:
             raise InvalidProducerEpoch(
@@ -273,19 +278,25 @@ class ProducerStates:
         return self._verifications.begin(producer_id, producer_epoch, first_sequence, now_ms)
 
     def check(
-        self, batches: Sequence[Numbered], now_ms: int, verification: Verification | None = None
+        self,
+        batches: Sequence[Numbered],
+        now_ms: int,
+        verification: Verification | None = None,
+        *,
+        is_coordinators: bool = False,
     ) -> Changes | Duplicate:
         """Check the batches of one append: return the state changes, or the duplicates that they are.
 
-        Raises as `ProducerState.check` does, and InvalidTxnState for a batch that begins a transaction without a valid
-        verification.
+        is_coordinators: as in `ProducerState.check`. Raises as that does, and InvalidTxnState for a batch that begins a
+        transaction without a valid verification.
         """
-        if last := self.get(batches[-1].producer_id).find_duplicate(batches[-1]):
+        last = None if is_coordinators else self.get(batches[-1].producer_id).find_duplicate(batches[-1])
+        if last is not None:
             return self._duplicate(last, batches)
         changes: dict[int, ProducerState] = {}
         for batch in batches:
             state = changes.get(batch.producer_id) or self.get(batch.producer_id)
-            state.check(batch)
+            state.check(batch, is_coordinators=is_coordinators)
             if batch.is_transactional and not state.is_in_transaction(batch.producer_epoch):
                 self._check_begin(batch, state, verification)
             changes[batch.producer_id] = state.after(batch, now_ms)

@@ -58,8 +58,8 @@ class BatchPlace(NamedTuple):
     magic: int
     producer_id: int
     """-1: none."""
-    attributes: int
-    """0 for v0 and v1."""
+    attributes: int = 0
+    """As in `records/batch.py`; 0 for v0 and v1."""
 
     @property
     def end(self) -> int:

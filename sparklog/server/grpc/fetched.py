@@ -139,10 +139,13 @@ async def _decoded(
             else (RECORDS_TAG, payloads.decode_to_records)
         )
         data = await _read(found)
+        aborted = payloads.AbortedRanges(each[:3] for each in part.aborted)
         is_first = has_more = True
         while has_more:
-            some, has_more = await converting.run(payloads.decode_some, decode, data, next_offset, max_bytes, together)
-            if is_first and not some:  # only control records, or records below the offset
+            some, has_more = await converting.run(
+                payloads.decode_some, decode, data, next_offset, max_bytes, together, aborted
+            )
+            if is_first and not some:  # only control records, aborted ones, or records below the offset
                 yield FetchedMessage(_head(part, part.next_offset))
             is_first = False
             for each in some:
@@ -173,6 +176,12 @@ def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
         error=error_message(part.error),
         high_watermark=part.high_watermark,
         last_stable_offset=part.last_stable_offset,
+        aborted_transactions=[
+            log_pb2.AbortedTransaction(
+                producer_id=each.producer_id, first_offset=each.first_offset, last_offset=each.last_offset
+            )
+            for each in part.aborted
+        ],
         log_start_offset=part.log_start_offset,
         next_offset=next_offset,
         preferred_read_replica=part.preferred_read_replica if part.preferred_read_replica >= 0 else None,

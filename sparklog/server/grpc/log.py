@@ -20,7 +20,7 @@ from sparklog.base.errors import (
     InvalidRequiredAcks,
     KafkaError,
 )
-from sparklog.base.message_mapping import read_topic_id
+from sparklog.base.message_mapping import read_topic_id, to_value
 from sparklog.broker.api import Handler
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch
@@ -29,6 +29,7 @@ from sparklog.broker.apis.list_offsets import PartitionOffsetQuery
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
+from sparklog.coordinator.transaction_messages import PROTOCOL_2
 from sparklog.runtime.eager import start
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
@@ -90,7 +91,10 @@ class LogServicer:
         list_offsets.API,
         list_offsets.ListOffsetsRequest,
         log_pb2.ListOffsetsResponse,
-        given=lambda request: {"partitions": [_query(part) for part in request.partitions]},
+        given=lambda request: {
+            "partitions": [_query(part) for part in request.partitions],
+            "is_read_committed": request.isolation_level == log_pb2.READ_COMMITTED,
+        },
     )
 
     def stop(self) -> None:
@@ -117,6 +121,7 @@ class LogServicer:
             min_bytes=request.min_bytes or 1,
             max_bytes=request.max_bytes or _default_max_bytes(request.partitions),
             partitions=_partitions(request.partitions),
+            is_read_committed=request.isolation_level == log_pb2.READ_COMMITTED,
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
         with self._memory.reservation() as reservation:
@@ -135,7 +140,12 @@ class LogServicer:
                 response, max_bytes = await _read_within(reservation, handler, asked, request.format)
                 return response
 
-            wanted = SubscribeRequest(max_bytes=max_bytes, partitions=_partitions(request.partitions), read=read)
+            wanted = SubscribeRequest(
+                max_bytes=max_bytes,
+                partitions=_partitions(request.partitions),
+                is_read_committed=request.isolation_level == log_pb2.READ_COMMITTED,
+                read=read,
+            )
             async for response in await self.broker.handlers[subscribe.SUBSCRIBE](wanted):
                 for part in response.partitions:
                     async for message in all_messages(part, request.format, max_bytes, self._decoding):
@@ -147,9 +157,10 @@ class LogServicer:
         if self.broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
 
-    async def InitProducerId(self, _: log_pb2.InitProducerIdRequest) -> log_pb2.InitProducerIdResponse:
+    async def InitProducerId(self, request: log_pb2.InitProducerIdRequest) -> log_pb2.InitProducerIdResponse:
+        wanted = to_value(request, InitProducerIdRequest)
         try:
-            given = await self.broker.serve(init_producer_id.API, InitProducerIdRequest())
+            given = await self.broker.serve(init_producer_id.API, wanted)
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
@@ -157,14 +168,15 @@ class LogServicer:
     async def _begin(self, data: bytes) -> Answering:
         """Do everything that may wait before the append.
 
-        The returned coroutine appends in its first step; of a large request, the append is already done.
+        The returned coroutine appends in its first step; of a large request, and of one with transactions, the append
+        is already done.
         """
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
         correlation_id, translated, refused = await self._translate(data)
         await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
         answering = self._produce(correlation_id, translated, refused)
-        if not produce.is_appended_in_parts(translated):
+        if not produce.is_appended_later(translated):
             return answering
         answer = start(answering)
         await asyncio.wait([answer])
@@ -218,6 +230,8 @@ class LogServicer:
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
             partitions=partitions,
+            transactional_id=request.transactional_id if request.HasField("transactional_id") else None,
+            protocol=PROTOCOL_2,
         )
         return Translated(request.correlation_id, translated, refused)
 

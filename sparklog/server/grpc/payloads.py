@@ -21,6 +21,7 @@ from sparklog.base.errors import InvalidRecord, KafkaError, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.base.murmur2_column import partition_column
 from sparklog.records import arrow
+from sparklog.records.aborted import AbortedRanges
 from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
 from sparklog.runtime.slices import of_many
@@ -124,20 +125,21 @@ class Decoded(NamedTuple):
 
 
 def decode_some(
-    decode: Callable[[Buffer, int, int], Iterator[Decoded]],
+    decode: Callable[[Buffer, int, int, AbortedRanges], Iterator[Decoded]],
     data: Buffer,
     offset_from: int,
     max_bytes: int,
     together: int,
+    aborted: AbortedRanges,
 ) -> tuple[list[Decoded], bool]:
     """Return payloads of `together` bytes, at least one, and whether there may be more: from the last offset on.
 
-    Nothing of a decoded batch stays in memory while a client takes its time.
+    Nothing of a decoded batch stays in memory while a client takes its time. aborted: transactions to skip.
     """
     found: list[Decoded] = []
     size = 0
     try:
-        for each in decode(data, offset_from, max_bytes):
+        for each in decode(data, offset_from, max_bytes, aborted):
             found.append(each)
             size += len(each.payload) + RECORD_OVERHEAD
             if size >= together:
@@ -149,18 +151,18 @@ def decode_some(
     return found, False
 
 
-def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
+def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[Decoded]:
     """Yield the records of whole batches from `offset_from` on, as Arrow IPC streams of about `max_bytes` at most."""
-    for batch in _pieces(data, offset_from, max_bytes):
+    for batch in _pieces(data, offset_from, max_bytes, aborted):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         yield Decoded(sink.getvalue().to_pybytes(), batch.column("offset")[-1].as_py() + 1)
 
 
-def decode_to_records(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
+def decode_to_records(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[Decoded]:
     """Yield the records of whole batches from `offset_from` on, as RecordLists of at most `max_bytes`."""
-    for batch in _pieces(data, offset_from, max_bytes):
+    for batch in _pieces(data, offset_from, max_bytes, aborted):
         # The bytes of several lists, one after the other, are the bytes of one list with the records of all.
         lists = [
             records_pb2.RecordList(records=map(_record, _rows(batch.slice(at, ROWS_TOGETHER)))).SerializeToString()
@@ -169,10 +171,12 @@ def decode_to_records(data: Buffer, offset_from: int, max_bytes: int) -> Iterato
         yield Decoded(b"".join(lists), batch.column("offset")[-1].as_py() + 1)
 
 
-def _pieces(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+def _pieces(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[pa.RecordBatch]:
     """Yield runs of records that take at most `max_bytes` as messages, or one record that is larger."""
     try:
-        for batch in arrow.decode_batches(data, offset_from=offset_from, limit_bytes=MAX_DECODED_BYTES):
+        for batch in arrow.decode_batches(
+            data, offset_from=offset_from, limit_bytes=MAX_DECODED_BYTES, aborted=aborted
+        ):
             ends = np.cumsum(_sizes(batch))
             begin = 0
             while begin < batch.num_rows:

@@ -22,6 +22,7 @@ from sparklog.broker.apis.partition_reassignments import (
 )
 from sparklog.cluster.history import AppendHistory, HistoryAppended
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
+from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from sparklog.replica.messages import (
     DescribeFiles,
     FileRead,
@@ -34,6 +35,7 @@ from sparklog.replica.messages import (
     StopReplicaResponse,
 )
 from sparklog.server.grpc import controller_call_messages, fetch_messages, service
+from sparklog.transaction.requests import AddPartitions, AddPartitionsResponse
 from sparklog.v1 import replication_pb2
 
 _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
@@ -143,4 +145,6 @@ CALLS = (
     ),
     _by_names("ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse),
     _by_names("AppendHistory", AppendHistory, HistoryAppended),
+    _by_names("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
+    _by_names("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
 )

@@ -62,18 +62,19 @@ WIDE = {
     "DescribeConfigs": "resources", "AlterConfigs": "changes", "DeleteRecords": "partitions",
     "ListPartitionReassignments": "partitions", "ListOffsets": "partitions", "FindCoordinator": "group_ids",
     "LeaveGroup": "members", "OffsetCommit": "offsets", "OffsetFetch": "partitions", "OffsetDelete": "partitions",
-    "DescribeGroups": "group_ids", "DeleteGroups": "group_ids",
+    "DescribeGroups": "group_ids", "DeleteGroups": "group_ids", "FindTransactionCoordinator": "transactional_ids",
+    "DescribeTransactions": "transactional_ids", "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets",
 }  # fmt: skip
-"""Method → the field whose elements can be served independently of each other."""
+"""Request, without that word → the field whose elements can be served independently of each other."""
 ONCE = {
     "DescribeTopics", "DescribeConfigs", "ListPartitionReassignments", "FindCoordinator", "OffsetFetch",
-    "DescribeGroups",
+    "DescribeGroups", "FindTransactionCoordinator", "DescribeTransactions", "DescribeProducers",
 }  # fmt: skip
-"""Methods that only read. An element that is named again is answered once, however few elements the request has."""
+"""Requests that only read. An element that is named again is answered once, however few elements the request has."""
 MAX_TOGETHER = 10_000
-"""Maximum number of elements of a field of any other method: less than 100 ms of work."""
+"""Maximum number of elements of a field of any other request: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
-"""`PART` for methods that take longer per element."""
+"""`PART` for requests that take longer per element."""
 
 
 class _Limits(NamedTuple):
@@ -222,8 +223,9 @@ def _handler(
         return grpc.stream_stream_rpc_method_handler(_refusing(serve))
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(_streaming(serve, request_class))
-    if name := WIDE.get(method.name):
-        serve = _in_parts(serve, name, _PARTS.get(method.name, PART), method.name in ONCE, slices)
+    wide = method.input_type.name.removesuffix("Request")
+    if name := WIDE.get(wide):
+        serve = _in_parts(serve, name, _PARTS.get(wide, PART), wide in ONCE, slices)
     few = slices.few if name else nullcontext()
     read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
     return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, memory))
@@ -304,11 +306,15 @@ async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Sl
 
 
 def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
-    """Yield copies of the request with at most `most` elements of the field each; duplicate elements are dropped."""
+    """Yield copies of the request with at most `most` elements of the field each; duplicate elements are dropped.
+
+    Unknown fields are dropped, too: each of thousands of parts would have them all.
+    """
     rest = type(request)()
     elements = getattr(request, name)
     rest.CopyFrom(request)
     rest.ClearField(name)
+    rest.DiscardUnknownFields()
     seen: set[str | bytes] = set()
     part = type(request)()
     for element in elements:

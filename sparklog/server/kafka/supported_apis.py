@@ -18,7 +18,6 @@ from sparklog.broker.apis import APIS
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import versions_of
 
-_TRANSACTIONS = "there are no transactions"
 _TOKENS = "there are no delegation tokens"
 _QUOTAS = "there are no quotas of users or clients"
 _KRAFT = "sent between KRaft's brokers and controllers, never by clients"
@@ -29,13 +28,6 @@ _SHARE_STATE = "sent between Kafka's brokers for share groups, never by clients"
 _STREAMS = "there are no groups of Kafka Streams' own protocol"
 
 GAPS = {
-    "AddPartitionsToTxn": _TRANSACTIONS,
-    "AddOffsetsToTxn": _TRANSACTIONS,
-    "EndTxn": _TRANSACTIONS,
-    "WriteTxnMarkers": _TRANSACTIONS,
-    "TxnOffsetCommit": _TRANSACTIONS,
-    "DescribeTransactions": _TRANSACTIONS,
-    "ListTransactions": _TRANSACTIONS,
     "AlterReplicaLogDirs": "partitions do not move between log directories",
     "CreateDelegationToken": _TOKENS,
     "RenewDelegationToken": _TOKENS,

@@ -7,7 +7,7 @@
                           without such a header is older than all records with one
 
 Of two records of a key, the one with the greater version is newer; with equal versions, the one with the greater
-offset. Only keys, and what versions are made of, are decoded.
+offset. Records of aborted transactions do not count. Only keys, and what versions are made of, are decoded.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.fs import Buffer
 from sparklog.base.topic_config import TopicConfig
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.arrow import decode_batches
 
 NO_VERSION = -(2**63)
@@ -62,9 +63,20 @@ class Strategy:
         """Columns of a record to decode."""
         return {"offset": (), "timestamp": ("timestamp",), "header": ("headers",)}[self.name] + ("offset", "key")
 
-    def read(self, data: Buffer, offset_from: int = 0, offset_to: int = MAX_LONG) -> Iterator[KeyedRecords]:
-        """Yield the records of whole batches with offsets in [offset_from, offset_to). Raises CorruptRecord."""
-        for batch in decode_batches(data, columns=self.columns, offset_from=offset_from, offset_to=offset_to):
+    def read(
+        self,
+        data: Buffer,
+        offset_from: int = 0,
+        offset_to: int = MAX_LONG,
+        aborted: AbortedRanges = NONE_ABORTED,
+    ) -> Iterator[KeyedRecords]:
+        """Yield the records of whole batches with offsets in [offset_from, offset_to). Raises CorruptRecord.
+
+        Batches of `aborted` transactions are skipped.
+        """
+        for batch in decode_batches(
+            data, columns=self.columns, offset_from=offset_from, offset_to=offset_to, aborted=aborted
+        ):
             yield KeyedRecords(batch["key"], batch["offset"].to_numpy(), self._versions(batch))
 
     def _versions(self, batch: pa.RecordBatch) -> Longs | None:

@@ -1,14 +1,14 @@
 """The second pass over a partition: its groups of segments are rewritten and replaced, oldest first.
 
-    survey    ─▶ each segment's headers: its last offset, and the last batch of each producer
+    survey    ─▶ each segment's headers (survey.py)
     rewrite   ─▶ begin_replace ─▶ the sources read, rewritten, written to the lease's path or uploaded ─▶ commit_replace
     finish    ─▶ expired tombstones that could not go before ─▶ set_cleaned_offset
 
 The order matters: a tombstone is removed only after the records that it deletes, so a run that dies between two groups
 brings no deleted record back. With versions, a tombstone may delete records that come after it. Tombstones then stay
 while the groups are rewritten, and segments with expired tombstones are rewritten again once all groups are in place. A
-group of one segment in which nothing would change is left alone. The last batch of each producer that the broker knows
-is kept, if only as a header, so that the broker recognizes it as a duplicate if the producer sends it again.
+group of one segment in which nothing would change is left alone. Markers that are to be removed wait in the same way as
+tombstones; those of transactions with batches stay until a later pass.
 
 Damaged bytes raise CorruptRecord or InvalidRecord, before their group is replaced.
 """
@@ -24,30 +24,34 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.base.errors import CorruptRecord, SparklogError
+from sparklog.base.errors import SparklogError
 from sparklog.client import Maintenance
 from sparklog.client.maintenance.maintenance import Lease
 from sparklog.log.compaction import Segments
 from sparklog.log.description import SegmentDescription
 from sparklog.records import header_kernels as headers
-from sparklog.records.arrow import decode_batches
+from sparklog.records.arrow import AbortedRanges, decode_batches
 from sparklog.records.batch import MAGIC
 from sparklog.records.rewriting import NEVER, Rewriter, Rewritten
+from sparklog.records.transaction_survey import NO_TRANSACTIONS
 from sparklog.spark.compaction.keys import Strategy
+from sparklog.spark.compaction.survey import Survey, chunks_behind, header_tables
 from sparklog.spark.compaction.work import COMPACTED, MB, UNCHANGED, Outcome, Settings, Work
 from sparklog.spark.segment_files import is_visible, read_segment
 
 LEASE_MS = 60_000
 SLOWEST_BYTES_PER_S = 5_000_000
 """Slowest writing of a group for which its lease is long enough: nothing renews the lease while the file is written."""
-_TABLE_ROWS = 16 * 1024
 Longs = NDArray[np.int64]
 Kept = Callable[[bytes], Longs]
 """Maps whole batches to the offsets, in order, of their records that are not superseded; it may return others too."""
 
 
 class PartitionRewriter:
-    """Rewriter of one partition. Survey every segment first, in order. Any error ends the work on the partition."""
+    """Rewriter of one partition. Survey every segment first, in order, then end the survey.
+
+    Any error ends the work on the partition.
+    """
 
     def __init__(self, work: Work, settings: Settings, maintenance: Maintenance, *, how: str) -> None:
         self._work = work
@@ -56,8 +60,8 @@ class PartitionRewriter:
         self._how = how
         self._is_versioned = Strategy.of(work.log.config).is_versioned
         self._started = time.monotonic()
-        self._last_batches: dict[int, int] = {}  # base offsets by producer
-        self._ends: dict[int, int] = {}  # last offsets by the base offset of segments that have batches
+        self._survey = Survey(work.log.producer_ids)
+        self._transactions = NO_TRANSACTIONS
         self._segments: list[SegmentDescription] = []
         self._done: list[Rewritten] = []
         self._read_bytes = self._written_bytes = 0
@@ -70,14 +74,23 @@ class PartitionRewriter:
             yield data
 
     def survey(self, segment: SegmentDescription) -> Iterator[bytes]:
-        """Yield a segment as `read` does, and note its last offset and the last batches of known producers."""
+        """Yield a segment as `read` does, and survey it."""
         for data in self.read(segment):
-            for table in header_tables(data):
-                self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
-                known = table[np.isin(table[:, headers.PRODUCER_ID], self._work.log.producer_ids)]
-                producers, bases = known[:, headers.PRODUCER_ID].tolist(), known[:, headers.BASE_OFFSET].tolist()
-                self._last_batches.update(zip(producers, bases, strict=True))
+            self._survey.take(segment.base_offset, data)
             yield data
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether what was surveyed so far has batches of transactions."""
+        return self._survey.has_transactions
+
+    def end_survey(self) -> AbortedRanges:
+        """Return the aborted transactions of all segments. Raises InvalidRecord if one has not ended."""
+        log, settings = self._work.log, self._settings
+        behind = chunks_behind(log, self._work.plan.segments, settings.client, settings.chunk_bytes)
+        self._survey.resolve(log.partition, behind, log.last_stable_offset)
+        self._transactions = self._survey.transactions()
+        return self._transactions.aborted
 
     def rewrite(self, group: Segments, kept: Kept) -> None:
         """Replace the group by one segment, unless that would change nothing."""
@@ -100,8 +113,7 @@ class PartitionRewriter:
                 self._maintenance.abort_replace(lease)
             raise
         self._written_bytes += done.bytes_written
-        if (end := self._end_of(group)) is not None:
-            self._ends[new.base_offset] = end
+        self._survey.note_end(new.base_offset, self._end_of(group))
         return new, done
 
     def finish(self, keys: int) -> Outcome:
@@ -165,16 +177,15 @@ class PartitionRewriter:
         return rewriter.result
 
     def _end_of(self, group: Segments) -> int | None:
-        """Return the last offset of a group; None if it has no batch."""
-        ends = [self._ends[segment.base_offset] for segment in group if segment.base_offset in self._ends]
-        return max(ends, default=None)
+        return self._survey.end_of(segment.base_offset for segment in group)
 
     def _rewriter(self, group: Segments, expired_ms: int) -> Rewriter:
         return Rewriter(
             now_ms=self._settings.now_ms,
             delete_retention_ms=self._work.log.config.delete_retention_ms,
-            keep_empty=self._last_batches.values(),
+            keep_empty=self._survey.last_batches,
             last_offset=self._end_of(group),
+            transactions=self._transactions,
             expired_ms=expired_ms,
         )
 
@@ -182,19 +193,6 @@ class PartitionRewriter:
         for segment in group:
             for data in self.read(segment):
                 yield rewriter.rewrite(data, kept(data))
-
-
-def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
-    """Yield the headers of whole batches, in tables of header_kernels. Raises CorruptRecord for other bytes."""
-    array = np.frombuffer(data, np.uint8)  # read-only, as `data` is
-    position = 0
-    while position < len(data):
-        table = np.empty((_TABLE_ROWS, headers.COLUMNS), np.int64)
-        rows, position, stopped = headers.scan_headers(array, position, table)
-        if rows:
-            yield table[:rows]
-        if stopped != headers.TABLE_FULL and position < len(data):
-            raise CorruptRecord(f"no whole batch {position} bytes after a batch's end")
 
 
 def all_offsets(data: bytes) -> Longs:

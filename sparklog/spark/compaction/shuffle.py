@@ -9,6 +9,8 @@
 A partition's keys are read from the log start on, also those of records compacted before: its survivors are then
 exactly the newest offsets. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
 
+A task that meets a transaction reads on behind its segment until it knows which of its transactions were aborted.
+
 A key is known by its 128-bit hash, as in `records/key_map.py`. With the keys of each segment comes a note that all of
 them were read; if a note is missing, the partition is not touched. The note is a row with an offset below 0.
 """
@@ -30,9 +32,11 @@ from pyspark.sql import functions as F
 from sparklog.base.errors import InvalidUpdateVersion, SparklogError
 from sparklog.client import Maintenance
 from sparklog.log.description import SegmentDescription
+from sparklog.records.aborted import NONE_ABORTED
 from sparklog.records.key_map import hashes_of
 from sparklog.spark.compaction.keys import KeyedRecords, Strategy
 from sparklog.spark.compaction.rewrite import PartitionRewriter
+from sparklog.spark.compaction.survey import has_transactions, transactions_in
 from sparklog.spark.compaction.work import BY_SHUFFLE, REPORT_ARROW, REPORT_SCHEMA, Outcome, Settings, Work, ended_by
 from sparklog.spark.segment_files import read_segment
 
@@ -103,8 +107,11 @@ def segment_rows(works: Sequence[Work], number: int, index: int, settings: Setti
 
 
 def _records(work: Work, segment: SegmentDescription, settings: Settings) -> Iterator[KeyedRecords]:
-    for data in read_segment(work.log, segment, settings.client, settings.chunk_bytes):
-        yield from Strategy.of(work.log.config).read(data, work.log.log_start_offset)
+    log, aborted = work.log, None
+    for data in read_segment(log, segment, settings.client, settings.chunk_bytes):
+        if aborted is None and has_transactions(data):
+            aborted = transactions_in(log, segment, settings.client, settings.chunk_bytes).aborted
+        yield from Strategy.of(log.config).read(data, log.log_start_offset, aborted=aborted or NONE_ABORTED)
 
 
 def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
@@ -138,6 +145,7 @@ def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, off
         for segment in work.plan.segments:
             for _ in rewriter.survey(segment):
                 pass
+        rewriter.end_survey()
         for group in work.plan.groups:
             kept = survivors.below(group[-1].next_offset)
             rewriter.rewrite(group, partial(_same, kept))

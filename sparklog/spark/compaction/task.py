@@ -2,7 +2,8 @@
 
 The first pass reads keys, without values, from the first dirty offset to the end. If that is the whole range, as in a
 first compaction, the survivors are known by their offsets, and the second pass reads no keys. Otherwise records below
-the first dirty offset are looked up by their keys as they are rewritten.
+the first dirty offset are looked up by their keys as they are rewritten. From the first batch of a transaction on, keys
+are read in a pass of their own, once the markers have shown which transactions were aborted.
 
 Memory: `memory_bytes` for the map, 8 bytes more for each key, and some chunks.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.client import Maintenance
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.key_map import KeyMap
 from sparklog.spark.compaction.keys import Strategy
 from sparklog.spark.compaction.rewrite import Kept, PartitionRewriter, offsets_of
@@ -40,13 +42,24 @@ def _compact(work: Work, settings: Settings, maintenance: Maintenance) -> Outcom
     strategy = Strategy.of(work.log.config)
     newest = KeyMap(settings.memory_bytes, settings.seed, versioned=strategy.is_versioned)
     plan = work.plan
+
+    def has_room(data: bytes, aborted: AbortedRanges = NONE_ABORTED) -> bool:
+        found = strategy.read(data, plan.keys_from_offset, plan.end_offset, aborted)
+        return all(newest.put(records.keys, records.offsets, records.versions) for records in found)
+
+    later = []
     for segment in plan.segments:
+        is_dirty = segment.next_offset > plan.keys_from_offset
         for data in rewriter.survey(segment):
-            if segment.next_offset <= plan.keys_from_offset:
-                continue
-            for records in strategy.read(data, plan.keys_from_offset, plan.end_offset):
-                if not newest.put(records.keys, records.offsets, records.versions):
-                    return outcome_of(work, TOO_LARGE)
+            if is_dirty and not rewriter.has_transactions and not has_room(data):
+                return outcome_of(work, TOO_LARGE)
+        if is_dirty and rewriter.has_transactions:
+            later.append(segment)
+    aborted = rewriter.end_survey()
+    for segment in later:
+        for data in rewriter.read(segment):
+            if not has_room(data, aborted):
+                return outcome_of(work, TOO_LARGE)
     kept = survivors(newest, strategy, plan.keys_from_offset)
     for group in plan.groups:
         rewriter.rewrite(group, kept)

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
+from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, read_file
@@ -141,7 +142,8 @@ class Union:
         for partition, log in self._logs.items():
             if past := self._pasts.get(partition):
                 begin, end = past.archived  # without a broker, the files' high watermark may lag
-                found[partition] = Bounds(min(begin, log.log_start), max(end, log.high_watermark))
+                start, high_watermark = min(begin, log.log_start), max(end, log.high_watermark)
+                found[partition] = Bounds(start, high_watermark, max(end, log.first_unstable))
             else:
                 found[partition] = log
         return found
@@ -162,6 +164,9 @@ class Union:
 
     def folder(self, partition: TopicPartition) -> str | None:
         return self._log.folder(partition)
+
+    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+        return self._log.aborted(whole)
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
         return self._log.archives(partitions)

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from sparklog.base.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 from sparklog.base.ids import encode_id
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, read_key, read_value
+from sparklog.base.schemas import read_key, read_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 
 CLASSIC, CONSUMER = "classic", "consumer"
 CLASSIC_GROUP, CONSUMER_MEMBER, CURRENT_ASSIGNMENT = 2, 5, 8

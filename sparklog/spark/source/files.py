@@ -3,15 +3,18 @@
 Files may change between plan and task. `LogReader` copes with segments that were renamed, rolled or compacted. Records
 that it no longer finds (a deleted segment, a folder that this machine does not see) are fetched from the broker. A read
 of a `path` has no broker and reads what is left of the folder. Offsets below the log start by then are lost;
-`failOnDataLoss` decides whether that fails the read.
+`failOnDataLoss` decides whether that fails the read. The plan names the aborted transactions, whose batches are skipped
+by their headers.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.log.segment.scan import place_at
@@ -19,7 +22,7 @@ from sparklog.records.arrow import decode_batches
 from sparklog.spark.folders import open_reader
 from sparklog.spark.source.filters import LOWEST
 from sparklog.spark.source.offsets import OffsetRange, report_losses
-from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.options import IsolationLevel, ReadOptions
 from sparklog.spark.source.scan import GONE, FilesTask
 
 CHUNK_BYTES = 2 << 20
@@ -31,16 +34,37 @@ GROUP_BYTES = 4 << 20
 def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's pieces, in order, with at least these columns."""
     reader = open_reader(task.folder)
+    aborts: list[tuple[int, int]] | None = [] if options.isolation_level is IsolationLevel.READ_COMMITTED else None
     for piece in task.ranges:
         offset = piece.offset_from
         last: Buffer = b""
         try:
             for last in reader.read(piece, CHUNK_BYTES):
                 for part in not_older(last, task.timestamp_ms.low):
-                    yield from _decoded(part, piece, columns)
+                    yield from _decoded(part, piece, columns, task, aborts)
         except GONE:
             left = piece._replace(offset_from=max(offset, end_of(last)))
             yield from from_elsewhere(task, left, options, columns)
+    if aborts:
+        check_listed(reader, task, aborts)
+
+
+def check_listed(reader: LogReader, task: FilesTask, aborts: Sequence[tuple[int, int]]) -> None:
+    """Raise CorruptRecord if records were read that a marker has aborted: no transaction index named the transaction.
+
+    A marker alone says little: a producer may abort a transaction without records here.
+    """
+    unlisted = task.aborted.unlisted(aborts)
+    if not unlisted:
+        return
+    offsets = [offset for _, offset in unlisted]
+    with contextlib.suppress(*GONE):
+        for found in reader.aborted_by_markers(min(offsets), max(offsets) + 1):
+            if (found.producer_id, found.last_offset) in unlisted:
+                raise CorruptRecord(
+                    f"{task.partition}: the transaction that was aborted at offset {found.last_offset} is missing in "
+                    f"the transaction index in {task.folder}, so its records cannot be left out"
+                )
 
 
 def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
@@ -68,7 +92,13 @@ def end_of(data: Buffer) -> int:
     return end
 
 
-def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _decoded(
+    data: Buffer,
+    wanted: ReadRange,
+    columns: Sequence[str],
+    task: FilesTask,
+    aborts: list[tuple[int, int]] | None = None,
+) -> Iterator[pa.RecordBatch]:
     return decode_batches(
         data,
         columns=columns,
@@ -76,6 +106,8 @@ def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterato
         offset_to=wanted.offset_to,
         timestamp_unit="us",
         group_bytes=GROUP_BYTES,
+        aborted=task.aborted,
+        aborts=aborts,
     )
 
 
@@ -91,7 +123,7 @@ def from_elsewhere(
         return
     for rest in _still_there(open_reader(task.folder), missing, options):
         for data in open_reader(task.folder).read(rest, CHUNK_BYTES):
-            yield from _decoded(data, rest, columns)
+            yield from _decoded(data, rest, columns, task)
 
 
 def _still_there(reader: LogReader, missing: OffsetRange, options: ReadOptions) -> list[ReadRange]:

@@ -12,8 +12,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
     LATEST_IN_JSON,
@@ -33,10 +35,24 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Bounds(NamedTuple):
-    """Readable offsets of a partition: from `log_start` to before `high_watermark`."""
+    """Readable offsets of a partition: from `log_start` to before `end`."""
 
     log_start: int
     high_watermark: int
+    first_unstable: int = MAX_LONG
+    """For a read of committed transactions: the first offset whose transaction is open, if there is one."""
+
+    @property
+    def end(self) -> int:
+        """The last stable offset or, for a read of uncommitted transactions too, the high watermark."""
+        return max(self.log_start, min(self.high_watermark, self.first_unstable))
+
+    def end_after(self, offset: int) -> int:
+        """Return where a read ends that has come to `offset`.
+
+        A read of uncommitted transactions may have come further than `end`: it then waits there, and nothing is lost.
+        """
+        return max(self.end, min(offset, self.high_watermark))
 
 
 class OffsetRange(NamedTuple):
@@ -71,7 +87,7 @@ class Lookup(Protocol):
         ...
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
-        """Return the offset of the first committed record at or after each timestamp (ms); None if there is none."""
+        """Return the offset of the first readable record at or after each timestamp (ms); None if there is none."""
         ...
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -84,6 +100,13 @@ class Lookup(Protocol):
 
     def folder(self, partition: TopicPartition) -> str | None:
         """Return the folder from which this machine can read the partition's segments; None if there is none."""
+        ...
+
+    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+        """Return the aborted transactions that may have records in a range, from the partition's folder.
+
+        Empty for a read of uncommitted transactions. Raises OSError, OffsetOutOfRange or CorruptRecord.
+        """
         ...
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
@@ -125,20 +148,32 @@ def starting_offsets(
 def ending_offsets(
     position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the offset before which to stop in each partition, and the losses. Raises as `starting_offsets` does."""
+    """Return the offset before which to stop in each partition, and the losses.
+
+    Raises as `starting_offsets` does, and ConfigError if the position names an offset that is not decided yet.
+    """
     chosen = _chosen(position, bounds, lookup, "ending")
+    if isinstance(position, AtOffsets):
+        _check_stable(chosen, bounds)
     lost = [
         f"{partition} was to be read up to offset {offset}, but ends at {bounds[partition].high_watermark}"
         for partition, offset in chosen.items()
         if offset > bounds[partition].high_watermark
     ]
-    return {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}, lost
+    within = {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}
+    return {partition: min(offset, bounds[partition].end) for partition, offset in within.items()}, lost
 
 
 def stream_ranges(
     start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]
 ) -> tuple[list[OffsetRange], list[str]]:
-    """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0."""
+    """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0.
+
+    Raises ConfigError if a range holds offsets that are not decided yet: the trigger was planned with another
+    isolation level.
+    """
+    moved = {partition: offset for partition, offset in end.items() if offset > start.get(partition, 0)}
+    _check_stable(moved, bounds)
     ranges, lost = [], [f"{partition} is gone" for partition in sorted(start) if partition not in end]
     for partition, offset_to in sorted(end.items()):
         log_start = bounds[partition].log_start if partition in bounds else 0
@@ -214,7 +249,7 @@ def _chosen(
         case Edge.EARLIEST:
             return {partition: each.log_start for partition, each in bounds.items()}
         case Edge.LATEST:
-            return {partition: each.high_watermark for partition, each in bounds.items()}
+            return {partition: each.end for partition, each in bounds.items()}
         case AtOffsets(offsets):
             _check_named(offsets, bounds, f"{which}Offsets")
             return {partition: _edge_or_offset(offsets[partition], each) for partition, each in bounds.items()}
@@ -240,16 +275,27 @@ def _at_times(
                 f"no record of {partition} has timestamp {timestamps_ms[partition]} or later; "
                 "with startingOffsetsByTimestampStrategy = latest such a partition is read from its end"
             )
-        offsets[partition] = each.high_watermark if offset is None else _within(offset, each)
+        offsets[partition] = each.end if offset is None else _within(offset, each)
     return offsets
 
 
 def _edge_or_offset(offset: int, bounds: Bounds) -> int:
-    return {EARLIEST_IN_JSON: bounds.log_start, LATEST_IN_JSON: bounds.high_watermark}.get(offset, offset)
+    return {EARLIEST_IN_JSON: bounds.log_start, LATEST_IN_JSON: bounds.end}.get(offset, offset)
 
 
 def _within(offset: int, bounds: Bounds) -> int:
     return min(max(offset, bounds.log_start), bounds.high_watermark)
+
+
+def _check_stable(ends: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """Raise ConfigError if a read is to go beyond an open transaction: skipping its records would lose them."""
+    for partition, offset in sorted(ends.items()):
+        each = bounds.get(partition)
+        if each is not None and each.end < offset <= each.high_watermark:
+            raise ConfigError(
+                f"{partition} was to be read up to offset {offset}, but a transaction is open from offset {each.end} "
+                "on: read again when it has ended, or with kafka.isolation.level = read_uncommitted"
+            )
 
 
 def _check_named(named: Iterable[TopicPartition], read: Iterable[TopicPartition], option: str) -> None:

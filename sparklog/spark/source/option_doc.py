@@ -55,6 +55,11 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "archive": OptionDoc(
         "With `readMode=history`: the Delta table of archived records. The default is `retention.archive` of the topic."
     ),
+    "kafka.isolation.level": OptionDoc(
+        "read_committed: records of committed transactions, and those without a transaction, up to the first record "
+        "whose transaction is open. read_uncommitted: all records, as Spark's Kafka source reads by default.",
+        "read_committed",
+    ),
     "filterPushdown": OptionDoc("Whether `where` on topic, partition, offset or timestamp spares the scan.", "false"),
     "group.id": OptionDoc("Streams commit their progress to this consumer group."),
     "kafka.group.id": OptionDoc("The same."),

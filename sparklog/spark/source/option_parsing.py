@@ -9,7 +9,7 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
-              maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown
+              maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
     group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
 
 Not supported: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``; Spark does not offer them to Python sources.
@@ -36,6 +36,7 @@ from sparklog.spark.source.options import (
     AtTimestamps,
     BrokerOptions,
     Edge,
+    IsolationLevel,
     NoMatch,
     Position,
     ReadMode,
@@ -79,6 +80,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         max_records_per_partition=given.get("maxrecordsperpartition", 0),
         max_offsets_per_trigger=given.get("maxoffsetspertrigger", 0),
         filter_pushdown=given.get("filterpushdown", False),
+        isolation_level=given.get("kafka.isolation.level", IsolationLevel.READ_COMMITTED),
         archive=given.get("archive"),
     )
 
@@ -380,6 +382,11 @@ OPTIONS: Mapping[str, Option] = {
         _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
         _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
         _option("archive", str, "the path or URI of a Delta table", Use.BATCH),
+        _option(
+            "kafka.isolation.level",
+            lambda raw: IsolationLevel(raw.strip().lower()),
+            "read_committed or read_uncommitted",
+        ),
         _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
         *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),

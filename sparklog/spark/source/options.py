@@ -34,6 +34,16 @@ class ReadMode(StrEnum):
     HISTORY = "history"
 
 
+class IsolationLevel(StrEnum):
+    """Which records of transactions a read returns.
+
+    READ_COMMITTED: those of committed ones, up to the first offset whose transaction is open. READ_UNCOMMITTED: all.
+    """
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
 class NoMatch(StrEnum):
     """What to do if a partition has no record at or after a starting timestamp."""
 
@@ -131,6 +141,7 @@ class ReadOptions:
     max_offsets_per_trigger: int
     """0: no limit."""
     filter_pushdown: bool
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     archive: str | None = None
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
 

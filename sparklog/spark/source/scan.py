@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader, ReadRange
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.folders import open_reader
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
 from sparklog.spark.source.offsets import Lookup, OffsetRange
@@ -36,6 +38,8 @@ class FilesTask(InputPartition):
     ranges: tuple[ReadRange, ...]
     timestamp_ms: Interval
     """Timestamps that the query wants; batches with no such record may be skipped."""
+    aborted: AbortedRanges = NONE_ABORTED
+    """Transactions to skip. The plan names them, because files that name them may be replaced before the task reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,13 @@ class InFiles:
     """A range that is read from segment files."""
 
     def __init__(
-        self, whole: OffsetRange, kept: Sequence[OffsetRange], folder: str, reader: LogReader, timestamp_ms: Interval
+        self,
+        whole: OffsetRange,
+        kept: Sequence[OffsetRange],
+        folder: str,
+        reader: LogReader,
+        timestamp_ms: Interval,
+        aborted: AbortedRanges,
     ) -> None:
         """kept: the parts of `whole` that may have records with these timestamps."""
         self.whole = whole
@@ -65,14 +75,17 @@ class InFiles:
         self._folder = folder
         self._reader = reader
         self._timestamp_ms = timestamp_ms
+        self._aborted = aborted
 
     @classmethod
-    def within(cls, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval) -> InFiles:
+    def within(
+        cls, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval, aborted: AbortedRanges
+    ) -> InFiles:
         """Leave out segments without records with these timestamps. Raises OSError."""
         kept = [whole]
         if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
             kept = prune(whole, reader.segments(), timestamp_ms)
-        return cls(whole, kept, folder, reader, timestamp_ms)
+        return cls(whole, kept, folder, reader, timestamp_ms, aborted)
 
     @cached_property
     def size_bytes(self) -> int:
@@ -86,7 +99,8 @@ class InFiles:
         """Cut the range into at most `count` tasks."""
         pieces = self._pieces if count == 1 else self._cut(count)
         for group in pack(pieces, count):
-            yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms)
+            aborted = self._aborted.within(group[0].offset_from, group[-1].offset_to)
+            yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms, aborted)
 
     def _cut(self, count: int) -> list[ReadRange]:
         return [piece for kept in self._kept for piece in self._reader.cut(kept.offset_from, kept.offset_to, count)]
@@ -107,12 +121,20 @@ Part = InFiles | AtBroker
 
 
 def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval) -> list[Part]:
-    """Return how to read each range: from files if its partition's folder is visible, else from the broker."""
+    """Return how to read each range: from files if its partition's folder is visible, else from the broker.
+
+    The ranges of a partition follow one another, in the order of their offsets.
+    """
     readers = cache(open_reader)
     parts: list[Part] = []
-    for each in ranges:
-        folder = lookup.folder(each.partition)
-        parts.append(InFiles.within(each, folder, readers(folder), timestamp_ms) if folder else AtBroker(each))
+    for partition, of_partition in groupby(ranges, lambda each: each.partition):
+        folder, wanted = lookup.folder(partition), [*of_partition]
+        if folder is None:
+            parts += map(AtBroker, wanted)
+            continue
+        whole = OffsetRange(partition, wanted[0].offset_from, wanted[-1].offset_to)
+        reader, aborted = readers(folder), lookup.aborted(whole)
+        parts += [InFiles.within(each, folder, reader, timestamp_ms, aborted) for each in wanted]
     return parts
 
 

@@ -14,6 +14,9 @@ query's lag. Only the checkpoint decides where a query continues: a failed commi
 for it. Spark reports a batch as done (`commit`) only once the next batch has records, but asks for the latest offset as
 soon as the batch is done (`latestOffset`, whose start is the end of the finished batches). Both calls commit progress.
 
+A trigger ends at the last stable offset, before records of open transactions, unless the isolation level is
+read_uncommitted. A query that was begun with read_uncommitted may have come further: it waits there.
+
 Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
 """
 
@@ -81,14 +84,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = _ends(self._lookup.bounds(self._options.selection))
+        self._target = _ends(self._lookup.bounds(self._options.selection), {})
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         begin = _without_first_start(start)
         if start != self._initial:
             self._commit_progress(begin)
         bounds = self._settled_bounds(begin)
-        self._latest = _ends(bounds)
+        self._latest = _ends(bounds, begin)
         end = self._latest if self._target is None else _before(self._latest, self._target, begin)
         if isinstance(limit, ReadMaxRows):
             known = {partition: begin.get(partition, bounds[partition].log_start) for partition in end}
@@ -162,8 +165,9 @@ def _without_first_start(offset: Json) -> dict[TopicPartition, int]:
     return from_json({topic: numbers for topic, numbers in offset.items() if topic != FIRST_START})
 
 
-def _ends(bounds: dict[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-    return {partition: each.high_watermark for partition, each in bounds.items()}
+def _ends(bounds: dict[TopicPartition, Bounds], begin: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return where a trigger ends that begins at `begin`."""
+    return {partition: each.end_after(begin.get(partition, 0)) for partition, each in bounds.items()}
 
 
 def _before(
@@ -171,7 +175,9 @@ def _before(
 ) -> dict[TopicPartition, int]:
     """Return `latest`, capped at `target`: records that came after AvailableNow began are for the next run."""
     return {
-        partition: min(offset, target[partition]) if partition in target else begin[partition]
+        partition: min(offset, max(target[partition], begin.get(partition, 0)))
+        if partition in target
+        else begin[partition]
         for partition, offset in latest.items()
         if partition in target or partition in begin
     }

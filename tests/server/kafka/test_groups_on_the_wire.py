@@ -17,7 +17,7 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROU
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 20, 42, 47
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 METADATA, ASSIGNMENT = b"what it subscribes to", b"what it is given"
-GROUP, TRANSACTION, SHARE = range(3)
+GROUP, SHARE = 0, 2
 ALL_OPERATIONS_ON_GROUPS = 3400
 LONG_MS = 600_000
 """Nobody's session ends, and no rebalance, because the machine stands still."""
@@ -132,7 +132,6 @@ def test_this_broker_coordinates_every_group(
 @pytest.mark.parametrize(
     ("key_type", "error"),
     [
-        (TRANSACTION, ErrorCode.transactional_id_authorization_failed),
         (SHARE, ErrorCode.invalid_request),
         (9, ErrorCode.invalid_request),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess
@@ -75,13 +75,6 @@ def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: L
     assert failures == []
     assert _read(broker.kafka) == list(range(RECORDS))
     assert offsets == {number: number for number in range(RECORDS)}
-
-
-def test_a_transactional_producer_is_told_at_once(broker: BrokerProcess) -> None:
-    producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "payments"})
-    with pytest.raises(KafkaException) as told:
-        producer.init_transactions(PATIENCE_S)
-    assert told.value.args[0].fatal()
 
 
 def _read(address: str) -> list[int]:

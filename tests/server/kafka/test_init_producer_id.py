@@ -29,7 +29,6 @@ def test_who_has_an_id_already_gets_a_new_one(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("asked", "error"),
     [
-        ({"transactional_id": "payments"}, ErrorCode.transactional_id_authorization_failed),
         ({"transactional_id": ""}, ErrorCode.invalid_request),
         ({"transactional_id": None, "producer_id": 5, "producer_epoch": -1}, ErrorCode.invalid_request),
     ],

@@ -54,7 +54,7 @@ def empty(kafka_address: tuple[str, int], new_name) -> Iterator[Topic]:
         (make_batch(b"a", attributes=LOG_APPEND_TIME), ErrorCode.invalid_timestamp),
         (make_batch(b"a", timestamp_ms=2**42), ErrorCode.invalid_timestamp),
         (make_batch(b"x" * 1_100_000), ErrorCode.message_too_large),
-        (make_batch(b"a", attributes=TRANSACTIONAL), ErrorCode.transactional_id_authorization_failed),
+        (make_batch(b"a", attributes=TRANSACTIONAL), ErrorCode.invalid_record),
     ],
 )
 def test_records_that_are_refused(empty: Topic, version: int, records: bytes | None, error: ErrorCode) -> None:

@@ -13,9 +13,10 @@ import pytest
 from sparklog.base.consumer_protocol import Assignment, Subscription, write_assignment, write_subscription
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition, encode_id
+from sparklog.base.schemas import write_key, write_value
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
-from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets.groups import Groups, RecordPosition

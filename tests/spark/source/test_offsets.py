@@ -101,6 +101,32 @@ def test_what_is_gone_is_said_and_the_rest_is_read(start, end, expected, sentenc
     assert sentence in lost
 
 
+OPEN_FROM_6 = Bounds(2, 9, 6)
+
+
+@pytest.mark.parametrize("ends", [{}, {"endingOffsets": "latest"}, {"endingTimestamp": "200"}])
+def test_a_batch_ends_where_a_transaction_is_open(ends):
+    assert ranges({A0: OPEN_FROM_6}, {(A0, 200): 8}, **ends) == ([OffsetRange(A0, 2, 6)], [])
+
+
+def test_an_end_that_is_named_and_not_decided_yet_is_refused():
+    with pytest.raises(ConfigError, match="a-0 was to be read up to offset 7, but a transaction is open from offset 6"):
+        ranges({A0: OPEN_FROM_6}, endingOffsets='{"a": {"0": 7}}')
+    assert ranges({A0: OPEN_FROM_6}, endingOffsets='{"a": {"0": 6}}')[0] == [OffsetRange(A0, 2, 6)]
+    with pytest.raises(ConfigError, match="read_uncommitted"):
+        stream_ranges({A0: 3}, {A0: 7}, {A0: OPEN_FROM_6})
+
+
+def test_a_read_that_has_come_further_waits_and_nothing_is_lost():
+    assert ranges({A0: OPEN_FROM_6}, startingOffsets='{"a": {"0": 8}}') == ([], [])
+    assert stream_ranges({A0: 8}, {A0: 8}, {A0: OPEN_FROM_6}) == ([], [])
+    assert [OPEN_FROM_6.end_after(offset) for offset in (0, 6, 8, 12)] == [6, 6, 8, 9]
+
+
+def test_a_transaction_that_began_before_the_log_start_leaves_nothing_to_read():
+    assert ranges({A0: Bounds(5, 9, 3)}) == ([], [])
+
+
 def test_losses_fail_the_query_or_are_logged(caplog):
     with pytest.raises(DataLost, match=r"a-0 is gone.* failOnDataLoss"):
         report_losses(["a-0 is gone"], fail=True)

@@ -23,8 +23,8 @@ FOLDERS = sorted(folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def expected_rows(folder: Path) -> list[tuple]:
-    """What Kafka's dump says is in the folder, as rows of the table."""
+def expected_rows(folder: Path, name: str = "expected") -> list[tuple]:
+    """What Kafka says is in the folder, all of it or for a reader of committed records, as rows of the table."""
     topic, _, partition = folder.name.rpartition("-")
     return [
         (
@@ -37,7 +37,7 @@ def expected_rows(folder: Path) -> list[tuple]:
             record["timestamp_type"] - 1,
             [(key, unpacked(value)) for key, value in record["headers"]],
         )
-        for record in map(json.loads, (folder / "expected.jsonl").read_text().splitlines())
+        for record in map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
     ]
 
 
@@ -48,13 +48,21 @@ def unpacked(text: str | None) -> bytearray | None:
 @pytest.fixture(scope="module")
 def whole_directory(spark):
     """Every golden folder at once."""
-    return spark.read.format("sparklog").option("includeHeaders", "true").load(str(GOLDEN)).cache()
+    reader = spark.read.format("sparklog").option("includeHeaders", "true")
+    return reader.option("kafka.isolation.level", "read_uncommitted").load(str(GOLDEN)).cache()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_kafka_wrote_equals_what_kafka_says_is_in_it(spark, whole_directory, name):
     actual = whole_directory.where(f.col("topic") == name.rpartition("-")[0])
     expected = spark.createDataFrame(expected_rows(GOLDEN / name), table_schema(include_headers=True))
+    assert_df_equality(actual.orderBy("offset"), expected)
+
+
+def test_only_committed_records_are_read_unless_told_otherwise(spark):
+    folder = GOLDEN / "transactional-0"
+    actual = spark.read.format("sparklog").option("includeHeaders", "true").load(str(folder))
+    expected = spark.createDataFrame(expected_rows(folder, "expected-committed"), table_schema(include_headers=True))
     assert_df_equality(actual.orderBy("offset"), expected)
 
 

@@ -9,11 +9,12 @@ from uuid import UUID, uuid5
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidRegularExpression, UnknownTopicId
 from sparklog.base.ids import TopicPartition
+from sparklog.base.pattern import compile_pattern
 from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import Matches, compile_pattern
+from sparklog.group.topic_pattern import Matches
 from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
 

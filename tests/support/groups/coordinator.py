@@ -72,7 +72,11 @@ class MemoryLog:
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def append(
-        self, records: Sequence[CoordinatorRecord], now_ms: int, producer: ProducerIdAndEpoch | None = None
+        self,
+        records: Sequence[CoordinatorRecord],
+        now_ms: int,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: object = None,
     ) -> int:
         if self.refuse_with is not None:
             raise self.refuse_with
@@ -120,8 +124,8 @@ class GroupWorld:
 
     def _start(self, shard: Shard) -> CoordinatorRuntime[Shard]:
         host = CoordinatorRuntime(shard, self.log, self.clock, self._call_later)
-        host.start(shard.loaded)
-        host.start(lambda _: shard.delete_of_others())
+        host.decide(shard.loaded)
+        host.decide(lambda _: shard.delete_of_others())
         return host
 
     def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:

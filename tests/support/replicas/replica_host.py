@@ -104,6 +104,7 @@ class Host:
             metadata=MetadataCache(TopicConfig()),
             slices=Slices(),
             topics=None,
+            verifier=None,
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:

@@ -30,7 +30,7 @@ LIBRARIES = {
     "client/diagnosis.py": "context.check_hostname context.verify_mode",
     "client/loop_thread.py": "task._log_destroy_pending",
     "docs/commands.py": "context.terminal_width",
-    "group/topic_pattern.py": "_OPTIONS.log_errors _OPTIONS.max_mem _OPTIONS.never_capture",
+    "base/pattern.py": "_OPTIONS.log_errors _OPTIONS.max_mem _OPTIONS.never_capture",
     "jobs/session.py": (
         "SparkContext._active_spark_context SparkContext._gateway SparkContext._jvm SparkSession._instantiatedSession"
     ),

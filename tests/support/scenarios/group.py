@@ -44,6 +44,7 @@ from typing import Any
 
 from sparklog.base.errors import KafkaError, MemberIdRequired, NotEnoughReplicas
 from sparklog.base.ids import TopicPartition
+from sparklog.base.schemas import write_value
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
@@ -61,7 +62,7 @@ from sparklog.group.requests import (
 )
 from sparklog.group.topic_pattern import match
 from sparklog.offsets_topic.records import decode
-from sparklog.offsets_topic.schemas import SUBSCRIPTION, write_value
+from sparklog.offsets_topic.schemas import SUBSCRIPTION
 from sparklog.runtime.slices import Slices
 from sparklog.testing.scenario import Command, duration_ms, perform, play
 from support.groups.coordinator import GroupWorld

@@ -34,7 +34,10 @@ from sparklog.server.kafka.apis import (
     partition_reassignments,
     produce,
     sasl,
+    transactions,
+    txn_offset_commit,
     user_scram_credentials,
+    write_txn_markers,
 )
 from sparklog.server.kafka.translation import Translation
 
@@ -49,6 +52,13 @@ TRANSLATIONS: tuple[Translation, ...] = (
     api_versions.TRANSLATION,
     init_producer_id.TRANSLATION,
     describe_producers.TRANSLATION,
+    transactions.ADD_PARTITIONS_TO_TXN,
+    transactions.ADD_OFFSETS_TO_TXN,
+    transactions.END_TXN,
+    transactions.DESCRIBE_TRANSACTIONS,
+    transactions.LIST_TRANSACTIONS,
+    txn_offset_commit.TRANSLATION,
+    write_txn_markers.TRANSLATION,
     create_topics.TRANSLATION,
     delete_topics.TRANSLATION,
     create_partitions.TRANSLATION,

@@ -12,12 +12,14 @@ from functools import lru_cache
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import ApiVersion
 from sparklog.broker.apis import api_versions
-from sparklog.broker.apis.api_versions import ApiVersionsRequest
+from sparklog.broker.apis.api_versions import ApiVersionsRequest, Feature
 from sparklog.broker.sasl import API_VERSIONS
 from sparklog.server.kafka.messages import Message, make, response_type, write
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 PRODUCE = 0
+FINALIZED_EPOCH = 0
+FIRST_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -28,11 +30,11 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
                 raise InvalidRequest(f"{said!r} is no name or version of software")
         call.session.named(f"{request.client_software_name} {request.client_software_version}")
     response = await call.broker.serve(api_versions.API, ApiVersionsRequest())
-    return (_body(call.version, tuple(response.apis)),)
+    return (_body(call.version, tuple(response.apis), tuple(response.features)),)
 
 
 @lru_cache(16)
-def _body(version: int, apis: tuple[ApiVersion, ...]) -> bytes:
+def _body(version: int, apis: tuple[ApiVersion, ...], features: tuple[Feature, ...]) -> bytes:
     """Return the response body. It is kept because making it costs more than all else of such a request."""
     answer = make(
         response_type(API_VERSIONS, version),
@@ -44,8 +46,22 @@ def _body(version: int, apis: tuple[ApiVersion, ...]) -> bytes:
             }
             for api in apis
         ],
+        supported_features=[
+            {"name": each.name, "min_version": _min_level(version, each), "max_version": each.max_level}
+            for each in features
+        ],
+        finalized_features_epoch=FINALIZED_EPOCH,
+        finalized_features=[
+            {"name": each.name, "max_version_level": each.max_level, "min_version_level": each.max_level}
+            for each in features
+        ],
     )
     return write(answer)
+
+
+def _min_level(version: int, feature: Feature) -> int:
+    """Return the lowest level; clients of version 3 do not accept 0 (KIP-1022)."""
+    return feature.min_level if version >= FIRST_WITH_LEVEL_0 else max(1, feature.min_level)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

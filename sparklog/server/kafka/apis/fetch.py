@@ -3,7 +3,8 @@
     FetchResponse   throttle time i32 │ v7: error i16, session id i32 │ array of topics │ flexible: tags
     topic           name, v13: id │ array of partitions │ tags
     partition       index i32, error i16, high watermark i64, last stable offset i64 │ v5: log start offset i64
-                    │ aborted transactions, a null array or for read_committed an empty one
+                    │ aborted transactions: for read_committed an array of producer id i64, first offset i64,
+                    otherwise null
                     │ v11: preferred read replica i32 │ records: length, bytes │ v12: tags, as 0 the diverging epoch,
                     1 the current leader
 
@@ -45,6 +46,7 @@ _INT32 = struct.Struct(">i")
 _ERROR_AND_SESSION = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ihqq")
 _LOG_START = struct.Struct(">q")
+_ABORTED = struct.Struct(">qq")
 _DIVERGING_EPOCH = struct.Struct(">iq")
 
 
@@ -61,6 +63,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         forgotten=_forgotten(call.version, request),
         uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
         client_rack=request.rack_id if call.version >= FIRST_WITH_PREFERRED_REPLICA else None,
+        is_read_committed=request.isolation_level == READ_COMMITTED,
         waits_beside_missing=True,
     )
     response = await call.broker.serve(fetch.API, wanted)
@@ -183,7 +186,9 @@ def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: 
     if version >= FIRST_WITH_LOG_START:
         packed += _LOG_START.pack(part.log_start_offset)
     if is_read_committed and part.error is None:
-        packed += packing.array(0, flexible=flexible)
+        packed += packing.array(len(part.aborted), flexible=flexible)
+        end = packing.NO_TAGS if flexible else b""
+        packed += b"".join(_ABORTED.pack(each.producer_id, each.first_offset) + end for each in part.aborted)
     else:
         packed += packing.NULL_COMPACT if flexible else packing.NULL_ARRAY
     if version >= FIRST_WITH_PREFERRED_REPLICA:

@@ -26,6 +26,7 @@ FIRST_VERSION_WITH = {
     list_offsets.EARLIEST_PENDING_UPLOAD: 11,
 }
 NEVER = 1 << 15
+READ_COMMITTED = 1
 FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
@@ -39,7 +40,10 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         if (error := _error(call.version, query, times[query.topic, query.partition]))
     }
     asked = [query for number, query in enumerate(queries) if number not in refused]
-    found = iter((await call.broker.serve(list_offsets.API, ListOffsetsRequest(partitions=asked))).partitions)
+    wanted = ListOffsetsRequest(
+        partitions=asked, is_read_committed=getattr(request, "isolation_level", 0) == READ_COMMITTED
+    )
+    found = iter((await call.broker.serve(list_offsets.API, wanted)).partitions)
     return _answer(call, [refused.get(number) or next(found) for number in range(len(queries))])
 
 

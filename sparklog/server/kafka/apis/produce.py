@@ -11,9 +11,8 @@ batches are not decoded, so the faulty record is unknown.
 
 With acks=0 there is no response. On an error the connection is closed, which is the only signal for the client.
 
-There are no transactions. A transactional batch gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats
-as final: a cluster that allows nobody to use transactions answers the same. A transactional id alone is ignored, as in
-Kafka. Topics are not created here, but by Metadata requests.
+From version 12 on, the request enrols its partitions in the producer's transaction (KIP-890). A transactional id alone,
+without a transactional batch, is ignored, as in Kafka. Topics are not created here, but by Metadata requests.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from collections.abc import Iterable, Sequence
 from sparklog.base.errors import (
     InvalidRecord,
     KafkaError,
-    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
 from sparklog.broker.apis import produce
 from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionProduced, ProduceRequest
 from sparklog.cluster.model import CurrentLeader
+from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 from sparklog.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -50,8 +49,14 @@ FIRST_WITH_MESSAGES = 8
 FIRST_FLEXIBLE = 9
 FIRST_WITH_LEADERS = 10
 ADMIN_CLIENT = "__admin_client"  # the only client that may write to internal topics, as in Apache Kafka
+FIRST_WITH_ABORTABLE = 11
+FIRST_OF_PROTOCOL_2 = 12
 CURRENT_LEADER_TAG = 0
 ATTRIBUTES_LOW_BYTE_AT = 22
+_PROTOCOLS = [
+    TransactionProtocol(enrols=version >= FIRST_OF_PROTOCOL_2, knows_abortable=version >= FIRST_WITH_ABORTABLE)
+    for version in range(produce.API.versions[1] + 1)
+]
 _INT32 = struct.Struct(">i")
 _FIELDS = struct.Struct(">ihqqq")
 _FIELDS_BEFORE_LOG_START = struct.Struct(">ihqq")
@@ -67,6 +72,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     refused: dict[int, PartitionProduced] = {}
     for topic in request.topics:
         _sort_out(call, topic, wanted, refused)
+    in_transaction = request.transactional_id is not None and any(map(_is_transactional, wanted))
     response = await call.broker.serve(
         produce.API,
         ProduceRequest(
@@ -75,6 +81,8 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
             partitions=wanted,
             creates_topics=False,
             writes_internal_topics=call.client_id == ADMIN_CLIENT,
+            transactional_id=request.transactional_id if in_transaction else None,
+            protocol=_PROTOCOLS[call.version] if in_transaction else PROTOCOL_1,
         ),
     )
     results: Iterable[PartitionProduced] = response.partitions
@@ -130,9 +138,11 @@ def _check(version: int, records: memoryview | None) -> memoryview:
         raise InvalidRecord(f"version {version} of Produce takes exactly one whole record batch in each partition")
     if version < FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"version {version} of Produce does not know zstd")
-    if attributes & TRANSACTIONAL_BIT:
-        raise TransactionalIdAuthorizationFailed("there are no transactions here")
     return records
+
+
+def _is_transactional(part: PartitionProduce) -> bool:
+    return bool(part.data[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_BIT)
 
 
 def _merge(refused: dict[int, PartitionProduced], done: Sequence[PartitionProduced]) -> list[PartitionProduced]:

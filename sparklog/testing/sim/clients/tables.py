@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sparklog.base.clock import Clock
 from sparklog.base.errors import DuplicateSequenceNumber, KafkaError, OutOfOrderSequenceNumber, SparklogError
 from sparklog.base.ids import TopicPartition
@@ -33,12 +31,11 @@ from sparklog.log.compaction import CompactionPlan, Segments, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
-from sparklog.records import header_kernels as headers
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import ReplicaManager
 from sparklog.spark.compaction.keys import Strategy
-from sparklog.spark.compaction.rewrite import header_tables
+from sparklog.spark.compaction.survey import Survey
 from sparklog.spark.compaction.task import survivors
 from sparklog.testing.sim.checks.checker import Anomaly
 from sparklog.testing.sim.checks.history import History, Operation, OperationOutcome, Put
@@ -159,15 +156,16 @@ class _Survey:
         self._data = data
         strategy = Strategy.of(description.config)
         newest = KeyMap(MAP_BYTES, bytes(16))
-        self._last_batches: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
+        self._survey = Survey(description.producer_ids)
         for segment in plan.segments:
-            for table in header_tables(data[segment.base_offset]):
-                self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
-                known = table[np.isin(table[:, headers.PRODUCER_ID], description.producer_ids)]
-                producers, bases = known[:, headers.PRODUCER_ID].tolist(), known[:, headers.BASE_OFFSET].tolist()
-                self._last_batches.update(zip(producers, bases, strict=True))
-            for records in strategy.read(data[segment.base_offset], plan.keys_from_offset, plan.end_offset):
+            self._survey.take(segment.base_offset, data[segment.base_offset])
+        behind = (data[each.base_offset] for each in description.segments if each.base_offset >= plan.end_offset)
+        self._survey.resolve(description.partition, behind, description.last_stable_offset)
+        self._transactions = self._survey.transactions()
+        for segment in plan.segments:
+            for records in strategy.read(
+                data[segment.base_offset], plan.keys_from_offset, plan.end_offset, self._transactions.aborted
+            ):
                 assert newest.put(records.keys, records.offsets, records.versions)
         self._kept = survivors(newest, strategy, plan.keys_from_offset)
 
@@ -177,8 +175,9 @@ class _Survey:
         rewriter = Rewriter(
             now_ms=now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
-            keep_empty=self._last_batches.values(),
-            last_offset=max((self._ends[base] for base in bases if base in self._ends), default=None),
+            keep_empty=self._survey.last_batches,
+            last_offset=self._survey.end_of(bases),
+            transactions=self._transactions,
         )
         chunks = [self._data[base] for base in bases if self._data[base]]
         data = b"".join([rewriter.rewrite(chunk, self._kept(chunk)) for chunk in chunks])

@@ -1,0 +1,65 @@
+"""Values of requests about transactions, which several coordinators and the partitions' leaders know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+
+FIRST_WITH_STRICT_EPOCHS = 2
+"""The transaction version from which on a marker's epoch is greater than that of the transaction (KIP-890)."""
+
+
+class TransactionProtocol(NamedTuple):
+    """What a client's request says of the transaction protocol that it knows."""
+
+    enrols: bool = False
+    """Whether the request enrols its partitions in the transaction (protocol 2; KIP-890)."""
+    knows_abortable: bool = False
+    """Whether the client knows TRANSACTION_ABORTABLE."""
+
+
+PROTOCOL_1 = TransactionProtocol()
+PROTOCOL_2 = TransactionProtocol(enrols=True, knows_abortable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMarker:
+    """The end of one producer's transaction in partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    """The leader epoch of the coordinator's partition of `__transaction_state`."""
+    transaction_version: int = 0
+    partitions: Sequence[TopicPartition]
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the marker's epoch must be greater than that of the transaction's batches (KIP-1228)."""
+        return self.transaction_version >= FIRST_WITH_STRICT_EPOCHS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkers:
+    """Coordinator → leaders of partitions."""
+
+    markers: Sequence[TransactionMarker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerWritten:
+    """The outcome of a marker in each of its partitions: None once all in-sync replicas have it."""
+
+    producer_id: int
+    errors: Mapping[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkersResponse:
+    markers: Sequence[MarkerWritten]
+    """In the order of the request."""

@@ -1,0 +1,91 @@
+"""Offsets that were committed in transactions that have not ended (KIP-447).
+
+    put       a transaction commits an offset: it waits for the transaction's end
+    drop      a later commit or a tombstone takes the partition: what waited for it can no longer take effect
+    end       a marker ends a transaction: its offsets take effect or are dropped
+
+Calls come in the order of the log. Of several offsets of a partition, the last one in the log counts, whichever
+transaction ends first. So an offset that takes effect drops those before it, and no offset in the log has to be kept.
+Kafka's OffsetMetadataManager keeps superseded offsets until their transactions end; the committed offsets are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparklog.base.ids import TopicPartition
+from sparklog.offsets_topic.records import OffsetValue
+
+ENTRY_BYTES = 600
+"""About the memory of an offset in here, beside its metadata."""
+Waiting = Mapping[int, OffsetValue]
+"""Offsets of one partition by producer id, in the order of the log."""
+
+
+class Ended(NamedTuple):
+    """An offset of a transaction that has ended."""
+
+    group_id: str
+    partition: TopicPartition
+    value: OffsetValue
+
+
+def size_of(metadata: str) -> int:
+    """Return about the bytes of memory of a pending offset with this metadata."""
+    return ENTRY_BYTES + 4 * len(metadata)
+
+
+class PendingOffsets:
+    """The pending offsets of all groups of a shard."""
+
+    __slots__ = ("_by_group", "_by_producer", "size_bytes")
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, dict[int, OffsetValue]]] = {}
+        self._by_producer: dict[int, dict[tuple[str, TopicPartition], None]] = {}
+        self.size_bytes = 0
+        """About the memory of the offsets."""
+
+    def of(self, group_id: str) -> Mapping[TopicPartition, Waiting]:
+        return self._by_group.get(group_id, {})
+
+    def put(self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:
+        """Let an offset wait for the end of the producer's transaction, in place of the transaction's earlier one."""
+        self._remove(producer_id, group_id, partition)
+        self._by_group.setdefault(group_id, {}).setdefault(partition, {})[producer_id] = value
+        self._by_producer.setdefault(producer_id, {})[group_id, partition] = None
+        self.size_bytes += size_of(value.metadata)
+
+    def drop(self, group_id: str, partition: TopicPartition) -> None:
+        """Drop all offsets of a partition: a later record of the log sets or deletes its offset."""
+        for producer_id in tuple(self.of(group_id).get(partition, ())):
+            self._remove(producer_id, group_id, partition)
+
+    def end(self, producer_id: int, *, is_commit: bool) -> list[Ended]:
+        """Remove and return the offsets of a producer, and what they supersede if they are committed."""
+        ended = []
+        for group_id, partition in tuple(self._by_producer.get(producer_id, ())):
+            waiting = self._by_group[group_id][partition]
+            ended.append(Ended(group_id, partition, waiting[producer_id]))
+            for other_id in tuple(waiting) if is_commit else ():
+                if other_id == producer_id:
+                    break
+                self._remove(other_id, group_id, partition)
+            self._remove(producer_id, group_id, partition)
+        return ended
+
+    def _remove(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:
+        of_group = self._by_group.get(group_id, {})
+        value = of_group.get(partition, {}).pop(producer_id, None)
+        if value is None:
+            return
+        self.size_bytes -= size_of(value.metadata)
+        if not of_group[partition]:
+            del of_group[partition]
+        if not of_group:
+            del self._by_group[group_id]
+        of_producer = self._by_producer[producer_id]
+        del of_producer[group_id, partition]
+        if not of_producer:
+            del self._by_producer[producer_id]

@@ -1,0 +1,282 @@
+"""The transaction coordinator of one broker: finds the shard of each transactional id and passes requests to it.
+
+The transactional ids of a partition of `__transaction_state` are served by its leader (coordinator/partitions.py). Once
+the end of a transaction is decided and committed, its markers are sent to the leaders of its partitions
+(marker_sender.py); the shard is told when all have them.
+
+Each method is one API. An error of a request is in its response; no KafkaError is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import CoordinatorLoadInProgress, InvalidRequest, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.coordinator.partition_log import PartitionLog
+from sparklog.coordinator.partitions import CoordinatorPartitions, Serving, TopicsView
+from sparklog.coordinator.runtime import CallLater, CoordinatorRuntime
+from sparklog.coordinator.transaction_messages import TransactionMarker
+from sparklog.log.log import Log
+from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices, of_many
+from sparklog.runtime.state_machine import Decision
+from sparklog.transaction.events import SendMarkers
+from sparklog.transaction.loader import load
+from sparklog.transaction.machine import Transactions
+from sparklog.transaction.marker_sender import Fenced, MarkerSender
+from sparklog.transaction.requests import (
+    AddPartitions,
+    AddPartitionsResponse,
+    DescribedTransaction,
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    EndTxn,
+    EndTxnResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    ListedTransaction,
+    ListTransactions,
+    ListTransactionsResponse,
+)
+from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionRecord, encode
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+TIMEOUT_MS = 5_000
+"""How long replicas may take to have a record."""
+MAX_ID_BYTES = (1 << 15) - 1
+PART = 1_000
+"""Number of transactional ids that are looked at together: a few milliseconds of work."""
+Runtime = CoordinatorRuntime[Transactions]
+Response = TypeVar("Response")
+Response_co = TypeVar("Response_co", covariant=True)
+logger = logging.getLogger(__name__)
+
+
+class TransactionRequest(Protocol[Response_co]):
+    """Any request of `requests.py`."""
+
+    def refused(self, error: KafkaError, /) -> Response_co: ...
+
+
+class TransactionCoordinator:
+    """The transaction coordinator. Runs on one event loop, except that logs are loaded in a thread."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: TopicsView,
+        replicas: ReplicaManager,
+        waiting: Purgatory[TopicPartition],
+        create_topic: Callable[[], Awaitable[None]],
+        new_producer_id: Callable[[], Awaitable[int]],
+        markers: MarkerSender,
+        slices: Slices,
+        call_later: CallLater | None = None,
+    ) -> None:
+        """Take the dependencies.
+
+        create_topic: as in `CoordinatorPartitions`. new_producer_id: returns an id that nobody else gets; raises
+        CoordinatorLoadInProgress.
+        """
+        self._config = config
+        self._clock = clock
+        self._replicas = replicas
+        self._waiting = waiting
+        self._new_producer_id = new_producer_id
+        self._markers = markers
+        self._slices = slices
+        self._call_later = call_later
+        self._sending: set[asyncio.Task[None]] = set()
+        self.partitions = CoordinatorPartitions(
+            TRANSACTIONS_TOPIC,
+            Serving(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
+            clock=clock,
+            topics=topics,
+            replicas=replicas,
+            waiting=waiting,
+            create_topic=create_topic,
+            default_partitions=config.transaction_state_log_num_partitions,
+        )
+
+    def stop(self) -> None:
+        """Answer all waiting requests, send no more markers, and refuse further requests: the broker is stopping."""
+        self.partitions.stop()
+        for task in self._sending:
+            task.cancel()
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the number of the topic's partition that an id belongs to. Raises InvalidRequest for a long id."""
+        if len(transactional_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
+            raise InvalidRequest(f"a transactional id of more than {MAX_ID_BYTES} bytes")
+        return self.partitions.partition_for(transactional_id)
+
+    def _new_shard(self) -> Transactions:
+        return Transactions(self._config)
+
+    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[Transactions, object]:
+        return load(log, end_offset, self._new_shard, is_wanted)
+
+    def _serve(self, name: TopicPartition, led_since: int, shard: Transactions) -> Runtime:
+        log: PartitionLog[TransactionRecord] = PartitionLog(
+            name, led_since, self._replicas, self._waiting, timeout_ms=TIMEOUT_MS, encode=encode
+        )
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+
+        def carry_out(decision: Decision[TransactionRecord, Any]) -> None:
+            for effect in decision.effects:
+                self._send(runtime, led_since, effect)
+
+        runtime = CoordinatorRuntime(shard, log, self._clock, call_later, carry_out)
+        return runtime
+
+    async def _begin(self, runtime: Runtime) -> None:
+        async def begin_some(ids: Sequence[str]) -> None:
+            runtime.decide(lambda now_ms: runtime.shard.loaded(now_ms, ids))
+
+        await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), begin_some)
+
+    # Markers
+
+    def _send(self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers) -> None:
+        task = asyncio.get_running_loop().create_task(self._send_markers(runtime, coordinator_epoch, effect))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_markers(self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers) -> None:
+        marker = TransactionMarker(
+            producer_id=effect.producer_id,
+            producer_epoch=effect.producer_epoch,
+            is_commit=effect.is_commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=effect.transaction_version,
+            partitions=effect.partitions,
+        )
+        try:
+            are_written = await self._markers.send(marker, lambda: not runtime.is_closed)
+        except Fenced as reason:
+            logger.warning("transactional id %r is left to its newer coordinator: %s", effect.transactional_id, reason)
+            return
+        if are_written:
+            runtime.decide(
+                lambda now_ms: runtime.shard.markers_written(
+                    effect.transactional_id, effect.producer_id, effect.producer_epoch, effect.partitions, now_ms
+                )
+            )
+
+    # Requests
+
+    async def _answer(
+        self,
+        transactional_id: str,
+        request: TransactionRequest[Response],
+        ask: Callable[[Runtime], Awaitable[Response]],
+    ) -> Response:
+        try:
+            self.partition_for(transactional_id)
+            return await ask(await self.partitions.runtime_for(transactional_id))
+        except KafkaError as error:
+            return request.refused(error)
+
+    async def _fresh_producer_id(self, runtime: Runtime, transactional_id: str) -> int:
+        """Return a fresh id if a decision about the transactional id may need one."""
+        if runtime.shard.needs_producer_id(transactional_id):
+            return await self._new_producer_id()
+        return NO_PRODUCER_ID
+
+    async def init_producer_id(self, request: InitProducerId) -> InitProducerIdResponse:
+        async def ask(runtime: Runtime) -> InitProducerIdResponse:
+            fresh = await self._fresh_producer_id(runtime, request.transactional_id)
+            return await runtime.ask(lambda _, now_ms: runtime.shard.init_producer_id(request, fresh, now_ms))
+
+        return await self._answer(request.transactional_id, request, ask)
+
+    async def add_partitions(self, request: AddPartitions) -> AddPartitionsResponse:
+        async def ask(runtime: Runtime) -> AddPartitionsResponse:
+            return await runtime.ask(lambda _, now_ms: runtime.shard.add_partitions(request, now_ms))
+
+        return await self._answer(request.transactional_id, request, ask)
+
+    async def end(self, request: EndTxn) -> EndTxnResponse:
+        async def ask(runtime: Runtime) -> EndTxnResponse:
+            fresh = await self._fresh_producer_id(runtime, request.transactional_id)
+            return await runtime.ask(lambda _, now_ms: runtime.shard.end_txn(request, fresh, now_ms))
+
+        return await self._answer(request.transactional_id, request, ask)
+
+    async def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
+        found: list[DescribedTransaction] = []
+        for transactional_id in request.transactional_ids:
+            alone = DescribeTransactions(transactional_ids=[transactional_id])
+
+            async def ask(runtime: Runtime, alone: DescribeTransactions = alone) -> DescribeTransactionsResponse:
+                await runtime.committed()
+                return runtime.shard.describe(alone)
+
+            found += (await self._answer(transactional_id, alone, ask)).transactions
+        return DescribeTransactionsResponse(transactions=found)
+
+    async def list(self, request: ListTransactions) -> ListTransactionsResponse:
+        """Return the ids of all loaded partitions, and an error if others are not loaded yet."""
+        now_ms = self._clock.time_ms()
+        try:
+            nothing = self._new_shard().list(request, now_ms)
+        except KafkaError as error:
+            return request.refused(error)
+        listed: list[ListedTransaction] = []
+        runtimes, failed = await self.partitions.committed()
+
+        async def list_some(part: tuple[Transactions, Sequence[str]]) -> None:
+            shard, ids = part
+            listed.extend(shard.list(request, now_ms, ids).transactions)
+
+        shards = [runtime.shard for runtime in runtimes]
+        parts = ((shard, ids) for shard in shards for ids in of_many(tuple(shard.transactional_ids), PART))
+        await self._slices.each(parts, list_some)
+        loading = CoordinatorLoadInProgress("not all transactional ids have been read yet")
+        return replace(nothing, error=loading if self.partitions.is_loading else failed, transactions=listed)
+
+    # The clock
+
+    async def abort_timed_out(self) -> None:
+        """Abort the transactions that are open for longer than their timeout."""
+        for runtime in self.partitions.runtimes:
+            await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._aborting(runtime))
+
+    def _aborting(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
+        async def abort_some(ids: Sequence[str]) -> None:
+            for name in runtime.shard.timed_out(self._clock.time_ms(), ids):
+                try:
+                    fresh = await self._fresh_producer_id(runtime, name)
+                    await runtime.do(runtime.shard.abort_timed_out(name, fresh, self._clock.time_ms()))
+                except KafkaError as error:
+                    logger.warning(
+                        "the transaction of %r is past its timeout, and could not be aborted: %s", name, error
+                    )
+                else:
+                    logger.info("the transaction of %r is past its timeout, and is being aborted", name)
+
+        return abort_some
+
+    async def expire(self) -> None:
+        """Delete the transactional ids that have been unused for transactional.id.expiration.ms."""
+        for runtime in self.partitions.runtimes:
+            await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._expiring(runtime))
+
+    def _expiring(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
+        async def expire_some(ids: Sequence[str]) -> None:
+            try:
+                await runtime.do(runtime.shard.expire(self._clock.time_ms(), ids))
+            except KafkaError as error:
+                logger.error("transactional ids could not be deleted, and will be next time: %s", error)
+
+        return expire_some

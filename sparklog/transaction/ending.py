@@ -1,0 +1,128 @@
+"""EndTxn: what becomes of a client's commit or abort.
+
+Transactions of TV1 keep the producer's epoch, which the request must name:
+
+    state            commit                abort
+    Empty            INVALID_TXN_STATE     INVALID_TXN_STATE
+    Ongoing          PrepareCommit         PrepareAbort
+    PrepareCommit    ask again             INVALID_TXN_STATE
+    PrepareAbort     INVALID_TXN_STATE     ask again
+    CompleteCommit   done                  INVALID_TXN_STATE
+    CompleteAbort    INVALID_TXN_STATE     done
+
+"Ask again" is CONCURRENT_TRANSACTIONS. In TV2 each end raises the epoch (KIP-890). A request with the present epoch
+ends the present transaction; with the epoch before, it repeats the request that has ended the last one:
+
+    state            commit, present       commit, repeated      abort, present        abort, repeated
+    Empty            INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      PRODUCER_FENCED
+    Ongoing          PrepareCommit         PRODUCER_FENCED       PrepareAbort          PRODUCER_FENCED
+    PrepareCommit    PRODUCER_FENCED       ask again             PRODUCER_FENCED       INVALID_TXN_STATE
+    PrepareAbort     PRODUCER_FENCED       PRODUCER_FENCED       PRODUCER_FENCED       ask again
+    CompleteCommit   INVALID_TXN_STATE     done                  abort of nothing      INVALID_TXN_STATE
+    CompleteAbort    INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      done
+
+A client aborts nothing if it does not know whether a partition has joined the transaction. The answer names the id and
+the epoch of the next transaction. Any other epoch is PRODUCER_FENCED, and so is a repeated request of a producer that
+another has fenced. A repeated commit after an abort met a transaction that had run out of time: PRODUCER_FENCED, as in
+Kafka after 4.3 (KAFKA-20785), tells clients that they can recover.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from sparklog.base.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
+from sparklog.transaction.changes import is_exhausted, state_of
+from sparklog.transaction.requests import TV2, EndTxn
+from sparklog.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+)
+from sparklog.transaction_topic.records import TransactionValue
+
+
+class Ending(Enum):
+    """What an accepted request leads to."""
+
+    PREPARE = "the transaction's end is written, and markers follow"
+    ABORT_NOTHING = "an end without markers is written"
+    DONE = "it has been done before"
+
+
+def end(value: TransactionValue, request: EndTxn) -> Ending:
+    """Return what the request leads to.
+
+    Raises InvalidProducerIdMapping, ProducerFenced, InvalidTxnState or ConcurrentTransactions.
+    """
+    return _end_v2(value, request) if request.transaction_version >= TV2 else _end_v1(value, request)
+
+
+def _end_v1(value: TransactionValue, request: EndTxn) -> Ending:
+    _check_producer_id(value, request, request.producer_id == value.producer_id)
+    if request.producer_epoch != value.producer_epoch:
+        raise _fenced(value, request)
+    state = state_of(value)
+    if state is ONGOING:
+        return Ending.PREPARE
+    if state is EMPTY or (state in {PREPARE_COMMIT, COMPLETE_COMMIT}) != request.is_commit:
+        raise _invalid(value, request)
+    return _done(value)
+
+
+def _end_v2(value: TransactionValue, request: EndTxn) -> Ending:
+    state = state_of(value)
+    is_same_id = request.producer_id == value.producer_id
+    is_repeated = _is_repeated(value, request)
+    _check_producer_id(value, request, is_same_id or is_repeated)
+    if not is_repeated:
+        if not is_same_id or request.producer_epoch != value.producer_epoch or state in PREPARED:
+            raise _fenced(value, request)
+        if state is ONGOING:
+            return Ending.PREPARE
+        if request.is_commit:
+            raise _invalid(value, request)
+        return Ending.ABORT_NOTHING
+    if state in {EMPTY, ONGOING}:
+        raise _fenced(value, request)
+    if request.is_commit and state in {PREPARE_ABORT, COMPLETE_ABORT}:
+        raise _fenced(value, request)
+    if not request.is_commit and state in {PREPARE_COMMIT, COMPLETE_COMMIT}:
+        raise _invalid(value, request)
+    return _done(value)
+
+
+def _is_repeated(value: TransactionValue, request: EndTxn) -> bool:
+    """Whether the request names the id and the epoch with which the last transaction ended."""
+    if request.producer_epoch < 0 or request.producer_epoch != value.last_producer_epoch:
+        return False
+    if request.producer_id == value.producer_id:
+        return value.producer_epoch == request.producer_epoch + 1
+    # The epochs of the id before were exhausted by that end.
+    is_first = value.producer_epoch == 0 and is_exhausted(request.producer_epoch)
+    return is_first and request.producer_id == value.previous_producer_id
+
+
+def _done(value: TransactionValue) -> Ending:
+    if state_of(value) in PREPARED:
+        raise ConcurrentTransactions("the transaction's markers are being written")
+    return Ending.DONE
+
+
+def _check_producer_id(value: TransactionValue, request: EndTxn, is_right: bool) -> None:
+    if not is_right:
+        raise InvalidProducerIdMapping(
+            f"{request.transactional_id!r} does not belong to producer {request.producer_id}"
+        )
+
+
+def _fenced(value: TransactionValue, request: EndTxn) -> ProducerFenced:
+    return ProducerFenced(f"epoch {request.producer_epoch} is fenced by {value.producer_epoch}")
+
+
+def _invalid(value: TransactionValue, request: EndTxn) -> InvalidTxnState:
+    return InvalidTxnState(f"{'commit' if request.is_commit else 'abort'} in the state {state_of(value).text}")

@@ -1,0 +1,77 @@
+"""DescribeTransactions and ListTransactions: what the coordinator knows, for people and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sparklog.base.errors import InvalidRequest, TransactionalIdNotFound
+from sparklog.base.ids import TopicPartition
+from sparklog.base.pattern import compile_pattern
+from sparklog.transaction.changes import state_of
+from sparklog.transaction.requests import (
+    DescribedTransaction,
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactions,
+    ListTransactionsResponse,
+)
+from sparklog.transaction.states import BY_NAME
+from sparklog.transaction_topic.records import TransactionValue
+
+
+def describe(
+    request: DescribeTransactions,
+    find: Callable[[str], TransactionValue | None],
+    partitions_of: Callable[[str], Iterable[TopicPartition]],
+) -> DescribeTransactionsResponse:
+    """Describe each id; those that do not exist have TransactionalIdNotFound."""
+
+    def one(name: str) -> DescribedTransaction:
+        if not name:
+            return DescribedTransaction(transactional_id=name, error=InvalidRequest("the transactional id is empty"))
+        value = find(name)
+        if value is None:
+            return DescribedTransaction(
+                transactional_id=name, error=TransactionalIdNotFound(f"there is no transactional id {name!r}")
+            )
+        return DescribedTransaction(
+            transactional_id=name,
+            state=state_of(value).text,
+            timeout_ms=value.timeout_ms,
+            start_ms=value.start_ms,
+            producer_id=value.producer_id,
+            producer_epoch=value.producer_epoch,
+            partitions=sorted(partitions_of(name)),
+        )
+
+    return DescribeTransactionsResponse(transactions=[one(name) for name in request.transactional_ids])
+
+
+def list_transactions(
+    request: ListTransactions, values: Iterable[tuple[str, TransactionValue]], now_ms: int
+) -> ListTransactionsResponse:
+    """List the ids that pass all filters. Raises InvalidRegularExpression.
+
+    As in Kafka, an id without a transaction passes the filter by duration.
+    """
+    states = {BY_NAME[name] for name in request.states if name in BY_NAME}
+    producer_ids = frozenset(request.producer_ids)
+    pattern = compile_pattern(request.id_pattern) if request.id_pattern else None
+
+    def passes(name: str, value: TransactionValue) -> bool:
+        return (
+            (not producer_ids or value.producer_id in producer_ids)
+            and (not request.states or state_of(value) in states)
+            and (request.duration_ms < 0 or now_ms - value.start_ms > request.duration_ms)
+            and (pattern is None or pattern.matches(name))
+        )
+
+    return ListTransactionsResponse(
+        unknown_states=[name for name in request.states if name not in BY_NAME],
+        transactions=[
+            ListedTransaction(transactional_id=name, producer_id=value.producer_id, state=state_of(value).text)
+            for name, value in values
+            if passes(name, value)
+        ],
+    )

@@ -1,0 +1,394 @@
+"""The transactional ids of one partition of `__transaction_state`: a state machine (runtime/state_machine.py).
+
+The way of a transaction, as in Apache Kafka's TransactionCoordinator:
+
+    InitProducerId    a producer gets its id and epoch; an open transaction of an older producer is aborted
+    AddPartitions     partitions join the transaction; the first one begins it
+    EndTxn            the end is decided: a Prepare record. Once it is committed, the client is answered, and the effect
+                      SendMarkers goes to the shell
+    markers_written   the shell reports partitions that have their marker; the last one ends the transaction: a
+                      Complete record
+
+After a failover, `loaded` sends all markers of prepared transactions again. Markers may be written twice: partitions
+accept them as the same end. The shell must not begin these effects before the records that it loaded are committed.
+
+One change of an id at a time: until its record is committed, requests get CONCURRENT_TRANSACTIONS, which clients
+repeat. Only partitions may join one after the other, since they cannot contradict each other: a client sends to several
+brokers at once, and each asks for its partitions. If the record of a prepared transaction cannot be committed in time,
+it is written again every RETRY_MS: a decision that is in the log must be carried out.
+
+A refused request raises a KafkaError before anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    KafkaError,
+    PolicyViolation,
+    ProducerFenced,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.runtime.state_machine import Decision, Draft, ProducerIdAndEpoch
+from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
+from sparklog.transaction.ending import Ending, end
+from sparklog.transaction.events import Changed, PreparedTimer, markers_of
+from sparklog.transaction.initialization import initialise
+from sparklog.transaction.listing import describe, list_transactions
+from sparklog.transaction.requests import (
+    TV2,
+    AddPartitions,
+    AddPartitionsResponse,
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    EndTxn,
+    EndTxnResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    ListTransactions,
+    ListTransactionsResponse,
+)
+from sparklog.transaction.states import ONGOING, OPEN, PREPARED
+from sparklog.transaction_topic.records import (
+    NO_PRODUCER_ID,
+    TransactionKey,
+    TransactionRecord,
+    TransactionValue,
+)
+
+RETRY_MS = 500
+MOST_IDS = 100_000
+"""Transactional ids of one partition of `__transaction_state`; each takes 1 to 2 KB of memory."""
+MOST_PARTITIONS = 10_000
+"""Partitions of one transaction. All of them are in each of its records."""
+MOST_BYTES = 500_000
+"""Size of the names and numbers of one transaction's partitions: its records must fit into max.message.bytes."""
+MOST_PARTITIONS_IN_ALL = 200_000
+"""Partitions of all transactions that are open at a time."""
+MOST_EXPIRED = 1_000
+"""Ids that one call deletes."""
+
+Work = Draft[TransactionRecord]
+
+
+class _Transaction:
+    """A transactional id in memory."""
+
+    __slots__ = ("partitions", "value")
+
+    def __init__(self, value: TransactionValue) -> None:
+        self.value = value
+        self.partitions = set(value.partitions or ())
+        """The transaction's partitions; while it ends, those whose marker is not reported yet."""
+
+
+class Transactions:
+    """The transactional ids of one partition."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._found: dict[str, _Transaction] = {}
+        self._changing: Counter[str] = Counter()
+        self._extending: Counter[str] = Counter()
+        """Changes that are not committed yet, by transactional id; extensions apart."""
+        self._open_partitions = 0
+
+    @property
+    def transactional_ids(self) -> Collection[str]:
+        return self._found.keys()
+
+    def find(self, transactional_id: str) -> TransactionValue | None:
+        """Return what the log holds of an id; None if there is none."""
+        found = self._found.get(transactional_id)
+        return found.value if found else None
+
+    def needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether the next InitProducerId, EndTxn or abort of an id needs a fresh producer id.
+
+        Without one, these raise ConcurrentTransactions.
+        """
+        value = self.find(transactional_id)
+        return value is None or is_exhausted(value.producer_epoch)
+
+    # Requests
+
+    def init_producer_id(
+        self, request: InitProducerId, fresh_producer_id: int, now_ms: int
+    ) -> Decision[TransactionRecord, InitProducerIdResponse]:
+        """Give a producer its id and epoch. The fresh id is not used if `needs_producer_id` is False."""
+        _check_id(request.transactional_id)
+        if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction timeout of {request.timeout_ms} ms: 1 to {self._config.transaction_max_timeout_ms} ms"
+            )
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise InvalidRequest("a producer id without an epoch, or an epoch without an id")
+        name = request.transactional_id
+        self._check_idle(name)
+        value = self.find(name)
+        if value is None and len(self._found) >= MOST_IDS:
+            raise PolicyViolation(f"more than {MOST_IDS} transactional ids in one partition of __transaction_state")
+        following = initialise(value, request, self._fresh(name, fresh_producer_id), now_ms)
+        work = Work()
+        if state_of(following) in PREPARED:
+            self._end(name, following, work)
+            return work.decide(request.refused(ConcurrentTransactions("an open transaction is being aborted")))
+        self._change(name, following, work)
+        return work.decide(
+            InitProducerIdResponse(producer_id=following.producer_id, producer_epoch=following.producer_epoch)
+        )
+
+    def add_partitions(self, request: AddPartitions, now_ms: int) -> Decision[TransactionRecord, AddPartitionsResponse]:
+        """Add partitions to the producer's transaction, or only verify that they are part of it.
+
+        A partition that is not part of it has InvalidTxnState in the response.
+        """
+        found = self._of_producer(request)
+        if state_of(found.value) in PREPARED:
+            raise ConcurrentTransactions("the former transaction is about to end")
+        errors: dict[TopicPartition, KafkaError | None] = dict.fromkeys(request.partitions)
+        added = [partition for partition in errors if partition not in found.partitions]
+        if request.is_verify_only:
+            missing = InvalidTxnState("the partition is not part of the transaction")
+            return Decision(response=AddPartitionsResponse(errors={**errors, **dict.fromkeys(added, missing)}))
+        work = Work()
+        if added:
+            self._check_size(found, added)
+            following = extended(found.value, added, request.transaction_version, now_ms)
+            self._change(request.transactional_id, following, work, is_extension=True)
+        return work.decide(AddPartitionsResponse(errors=errors))
+
+    def end_txn(
+        self, request: EndTxn, fresh_producer_id: int, now_ms: int
+    ) -> Decision[TransactionRecord, EndTxnResponse]:
+        """Commit or abort the producer's transaction. The fresh id is not used if `needs_producer_id` is False."""
+        name = request.transactional_id
+        _check_id(name)
+        self._check_idle(name)
+        value = self._get(name).value
+        ending = end(value, request)
+        if self._extending[name]:
+            raise ConcurrentTransactions("partitions are joining the transaction")
+        work = Work()
+        if ending is not Ending.DONE:
+            is_v2 = request.transaction_version >= TV2
+            value = prepared(
+                value,
+                is_commit=request.is_commit,
+                version=request.transaction_version,
+                fresh_producer_id=self._fresh(name, fresh_producer_id) if is_v2 else NO_PRODUCER_ID,
+                now_ms=now_ms,
+            )
+            self._end(name, value, work)
+        return work.decide(_ended(value, request))
+
+    def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
+        return describe(request, self.find, lambda name: self._found[name].partitions)
+
+    def list(
+        self, request: ListTransactions, now_ms: int, among: Iterable[str] | None = None
+    ) -> ListTransactionsResponse:
+        """List the ids, or those of `among`, that pass the filters. Raises InvalidRegularExpression."""
+        names = self._found if among is None else among
+        return list_transactions(request, ((name, value) for name in names if (value := self.find(name))), now_ms)
+
+    # Markers
+
+    def markers_written(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+    ) -> Decision[TransactionRecord, None]:
+        """Note partitions that have their marker, or no longer exist. A report for another epoch changes nothing."""
+        work = Work()
+        found = self._found.get(transactional_id)
+        if found is None or state_of(found.value) not in PREPARED:
+            return work.decide()
+        if (producer_id, producer_epoch) == (found.value.producer_id, found.value.producer_epoch):
+            found.partitions.difference_update(partitions)
+            if not found.partitions:
+                self._change(transactional_id, completed(found.value, now_ms), work)
+        return work.decide()
+
+    # The clock
+
+    def timed_out(self, now_ms: int, among: Iterable[str] | None = None) -> Sequence[str]:
+        """Return the ids, all or of some, whose transaction is open for longer than its timeout."""
+        return [name for name in (self._found if among is None else among) if self._is_timed_out(name, now_ms)]
+
+    def abort_timed_out(
+        self, transactional_id: str, fresh_producer_id: int, now_ms: int
+    ) -> Decision[TransactionRecord, None]:
+        """Abort a transaction whose time is up. Its producer may go on with the next epoch.
+
+        Raises ConcurrentTransactions if a fresh producer id is needed, and is not given.
+        """
+        work = Work()
+        if self._is_timed_out(transactional_id, now_ms):
+            value = self._found[transactional_id].value
+            fresh = self._fresh(transactional_id, fresh_producer_id)
+            following = fenced(value, last_epoch=value.producer_epoch, fresh_producer_id=fresh, now_ms=now_ms)
+            self._end(transactional_id, following, work)
+        return work.decide()
+
+    def expire(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
+        """Delete ids, of all or some, that are unused for too long; at most MOST_EXPIRED in one call."""
+        oldest_ms = now_ms - self._config.transactional_id_expiration_ms
+        work = Work()
+        expired: list[str] = []
+        for name in self._found if among is None else among:
+            value = self.find(name)
+            if value is None or state_of(value) in OPEN or self._is_pending(name) or value.last_update_ms > oldest_ms:
+                continue
+            expired.append(name)
+            if len(expired) == MOST_EXPIRED:
+                break
+        if expired:
+            work.write(*(TransactionRecord(TransactionKey(transactional_id=name)) for name in expired))
+            self._changing.update(expired)
+            work.once_written(Changed(transactional_ids=expired))
+        return work.decide()
+
+    # The log and the shell
+
+    def replay(
+        self, record: TransactionRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
+    ) -> None:
+        """Apply a record of the log. Its offset does not matter: answers wait for all records before them."""
+        name = record.key.transactional_id
+        if former := self._found.pop(name, None):
+            self._open_partitions -= _open_partitions(former.value)
+        if record.value is not None:
+            self._found[name] = _Transaction(record.value)
+            self._open_partitions += _open_partitions(record.value)
+
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Nothing is kept of records apart from the state."""
+
+    def loaded(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
+        """Send the markers of prepared transactions, of all or some ids, after the whole log is replayed."""
+        work = Work()
+        for name in self._found if among is None else among:
+            value = self.find(name)
+            if value is not None and state_of(value) in PREPARED:
+                work.once_committed(markers_of(name, value))
+        return work.decide()
+
+    def timer_fired(self, key: Hashable, now_ms: int) -> Decision[TransactionRecord, None]:
+        """Carry on with a prepared transaction whose last record failed."""
+        work = Work()
+        if isinstance(key, PreparedTimer):
+            name = key.transactional_id
+            found = self._found.get(name)
+            if found is not None and state_of(found.value) in PREPARED and not self._is_pending(name):
+                if found.partitions:
+                    self._end(name, found.value, work)
+                else:
+                    self._change(name, completed(found.value, now_ms), work)
+        return work.decide()
+
+    def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[TransactionRecord, None]:
+        work = Work()
+        if isinstance(event, Changed):
+            pending = self._extending if event.is_extension else self._changing
+            for name in event.transactional_ids:
+                pending[name] -= 1
+                if not pending[name]:
+                    del pending[name]
+                value = self.find(name)
+                if error is not None and value is not None and state_of(value) in PREPARED:
+                    work.set_timer(PreparedTimer(transactional_id=name), RETRY_MS)
+        return work.decide()
+
+    # Steps
+
+    def _change(self, name: str, value: TransactionValue, work: Work, *, is_extension: bool = False) -> None:
+        work.write(TransactionRecord(TransactionKey(transactional_id=name), value))
+        (self._extending if is_extension else self._changing)[name] += 1
+        work.once_written(Changed(transactional_ids=[name], is_extension=is_extension))
+
+    def _end(self, name: str, value: TransactionValue, work: Work) -> None:
+        """Write a prepared transaction, and have its markers sent; without partitions, it is complete at once."""
+        self._change(name, value, work)
+        if value.partitions:
+            work.once_committed(markers_of(name, value))
+        else:
+            following = completed(value, value.last_update_ms)
+            work.write(TransactionRecord(TransactionKey(transactional_id=name), following))
+
+    def _of_producer(self, request: AddPartitions) -> _Transaction:
+        """Return the id of a request of its producer."""
+        _check_id(request.transactional_id)
+        self._check_idle(request.transactional_id)
+        found = self._get(request.transactional_id)
+        if found.value.producer_id != request.producer_id:
+            raise InvalidProducerIdMapping(
+                f"{request.transactional_id!r} does not belong to producer {request.producer_id}"
+            )
+        if found.value.producer_epoch != request.producer_epoch:
+            raise ProducerFenced(f"epoch {request.producer_epoch} is fenced by {found.value.producer_epoch}")
+        return found
+
+    def _get(self, name: str) -> _Transaction:
+        if found := self._found.get(name):
+            return found
+        raise InvalidProducerIdMapping(f"there is no producer with the transactional id {name!r}")
+
+    def _check_idle(self, name: str) -> None:
+        if name in self._changing:
+            raise ConcurrentTransactions(f"{name!r} has a change that is not committed yet")
+
+    def _is_pending(self, name: str) -> bool:
+        return name in self._changing or name in self._extending
+
+    def _check_size(self, found: _Transaction, added: Sequence[TopicPartition]) -> None:
+        partitions = [*found.partitions, *added] if state_of(found.value) is ONGOING else added
+        topics = {topic for topic, _ in partitions}
+        size = sum(len(topic) + 8 for topic in topics) + 4 * len(partitions)
+        if len(partitions) > MOST_PARTITIONS or size > MOST_BYTES:
+            raise PolicyViolation(
+                f"a transaction may have {MOST_PARTITIONS} partitions, and {MOST_BYTES} bytes of them"
+            )
+        if self._open_partitions + len(added) > MOST_PARTITIONS_IN_ALL:
+            raise ConcurrentTransactions(f"open transactions have more than {MOST_PARTITIONS_IN_ALL} partitions")
+
+    def _fresh(self, name: str, producer_id: int) -> int:
+        if producer_id == NO_PRODUCER_ID and self.needs_producer_id(name):
+            raise ConcurrentTransactions("a fresh producer id is needed")
+        return producer_id
+
+    def _is_timed_out(self, name: str, now_ms: int) -> bool:
+        value = self.find(name)
+        if value is None or state_of(value) is not ONGOING or self._is_pending(name):
+            return False
+        return value.start_ms + value.timeout_ms < now_ms
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+
+
+def _open_partitions(value: TransactionValue) -> int:
+    return len(value.partitions or ()) if state_of(value) in OPEN else 0
+
+
+def _ended(value: TransactionValue, request: EndTxn) -> EndTxnResponse:
+    """Return the answer: in TV2, the id and the epoch that the producer has from now on."""
+    if request.transaction_version < TV2:
+        return EndTxnResponse()
+    if value.next_producer_id != NO_PRODUCER_ID:
+        return EndTxnResponse(producer_id=value.next_producer_id, producer_epoch=0)
+    return EndTxnResponse(producer_id=value.producer_id, producer_epoch=value.producer_epoch)

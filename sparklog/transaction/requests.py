@@ -1,0 +1,144 @@
+"""Requests to a transaction coordinator and its responses, as plain values; the Kafka and gRPC servers translate them.
+
+Each class is the request or response of the Kafka API of its name, for all versions. `refused` returns the response to
+a request that is refused as a whole. Errors are those of the newest version: a listener answers ProducerFenced as
+InvalidProducerEpoch where a version is too old for it. Times are in milliseconds; an absent producer id, epoch or time
+is -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+
+TV1, TV2 = 0, 2
+"""Transaction protocols of clients, numbered as in the records. TV2 (KIP-890): each end of a transaction raises the
+epoch, so that a late request cannot join or end a later transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId:
+    """Key 22, with a transactional id."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    """The producer id and epoch that the producer has, if it goes on after an error (KIP-360)."""
+    producer_epoch: int = NO_EPOCH
+
+    def refused(self, error: KafkaError) -> InitProducerIdResponse:
+        return InitProducerIdResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerIdResponse:
+    error: KafkaError | None = None
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Key 24, one transaction of it; also sent for a Produce, or a TxnOffsetCommit, of a client of TV2."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
+    is_verify_only: bool = False
+    """Only answer whether the partitions are part of the transaction."""
+    transaction_version: int = TV1
+
+    def refused(self, error: KafkaError) -> AddPartitionsResponse:
+        return AddPartitionsResponse(errors=dict.fromkeys(self.partitions, error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionsResponse:
+    errors: Mapping[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxn:
+    """Key 26. Answered when the decision is in the log; markers are written after that."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    transaction_version: int = TV1
+
+    def refused(self, error: KafkaError) -> EndTxnResponse:
+        return EndTxnResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxnResponse:
+    error: KafkaError | None = None
+    producer_id: int = NO_PRODUCER_ID
+    """The id and the epoch of the next transaction; absent in TV1, where they stay."""
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTransactions:
+    """Key 65."""
+
+    transactional_ids: Sequence[str]
+
+    def refused(self, error: KafkaError) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transactions=[DescribedTransaction(transactional_id=name, error=error) for name in self.transactional_ids]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTransaction:
+    transactional_id: str
+    error: KafkaError | None = None
+    state: str = ""
+    timeout_ms: int = 0
+    start_ms: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    partitions: Sequence[TopicPartition] = ()
+    """Partitions of the open transaction; while it ends, those whose marker is not written yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTransactionsResponse:
+    transactions: Sequence[DescribedTransaction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTransactions:
+    """Key 66. Empty filters let everything pass."""
+
+    states: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    duration_ms: int = -1
+    """List only transactions that began longer ago than this; -1: all."""
+    id_pattern: str = ""
+    """A regular expression that matches whole ids (KIP-1152)."""
+
+    def refused(self, error: KafkaError) -> ListTransactionsResponse:
+        return ListTransactionsResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTransaction:
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTransactionsResponse:
+    error: KafkaError | None = None
+    unknown_states: Sequence[str] = ()
+    """Names in the request's `states` that no state has."""
+    transactions: Sequence[ListedTransaction] = field(default_factory=tuple)

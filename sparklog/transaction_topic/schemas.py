@@ -1,0 +1,31 @@
+"""The layout of `__transaction_state`, as Apache Kafka's TransactionLogKey and TransactionLogValue (base/schemas.py).
+
+sparklog adds tagged fields of its own to values. Kafka's readers skip them, so its tools show records without them.
+"""
+
+from __future__ import annotations
+
+from sparklog.base.schemas import FieldSchema, Kinds, MessageSchema, array_of
+
+_KEY = (FieldSchema("transactionalId", "string"),)
+_VALUE = (
+    FieldSchema("producerId", "int64"),
+    FieldSchema("previousProducerId", "int64", since=1, tag=0, default=-1),
+    FieldSchema("nextProducerId", "int64", since=1, tag=1, default=-1),
+    FieldSchema("producerEpoch", "int16"),
+    FieldSchema("nextProducerEpoch", "int16", since=1, tag=3, default=-1),
+    FieldSchema("transactionTimeoutMs", "int32"),
+    FieldSchema("transactionStatus", "int8"),
+    array_of("transactionPartitions", (FieldSchema("topic", "string"), array_of("partitionIds", "int32"))),
+    FieldSchema("transactionLastUpdateTimestampMs", "int64"),
+    FieldSchema("transactionStartTimestampMs", "int64"),
+    FieldSchema("clientTransactionVersion", "int16", since=1, tag=2, default=0),
+)
+_OWN = (FieldSchema("lastProducerEpoch", "int16", since=1, tag=10_000, default=-1),)
+"""Fields that Kafka does not have. Their tags are far from those that Kafka may still give away."""
+
+TRANSACTION_LOG = 0
+"""The record type of all keys."""
+KAFKA_TRANSACTION_TOPIC: Kinds = {TRANSACTION_LOG: (_KEY, MessageSchema(_VALUE, versions=1, flexible_since=1))}
+"""What Kafka knows, and prints."""
+TRANSACTION_TOPIC: Kinds = {TRANSACTION_LOG: (_KEY, MessageSchema(_VALUE + _OWN, versions=1, flexible_since=1))}
