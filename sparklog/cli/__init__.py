@@ -22,6 +22,7 @@ from sparklog.base.errors import (
     RequestTimedOut,
     SparklogError,
     TopicAlreadyExists,
+    TransactionalIdNotFound,
     UnknownTopicOrPartition,
 )
 from sparklog.base.extras import advice
@@ -34,6 +35,7 @@ TOOLS = {
     "produce": "Write lines, or JSON lines, to a topic.",
     "consume": "Read a topic, from any offset or time.",
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
+    "transactions": "List transactions, find those that hang, abort them.",
     "cluster": "Show unhealthy partitions; move, elect, drain.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
@@ -51,6 +53,7 @@ NEXT_STEPS: dict[type[SparklogError], str] = {
     OffsetOutOfRange: "read what there is with --from-beginning",
     UnknownTopicOrPartition: "see what there is with: sparklog topics list",
     TopicAlreadyExists: "look at it with: sparklog topics describe",
+    TransactionalIdNotFound: "see what there is with: sparklog transactions list",
 }
 
 

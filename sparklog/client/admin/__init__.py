@@ -1,1 +1,1 @@
-"""The admin client: topics, their configuration, groups and the cluster."""
+"""The admin client: topics, their configuration, groups, transactions and the cluster."""

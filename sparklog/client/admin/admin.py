@@ -1,4 +1,4 @@
-"""The admin client: topics, their configuration, groups and the cluster.
+"""The admin client: topics, their configuration, groups, transactions and the cluster.
 
 `AsyncAdmin` is the implementation, `Admin` (sync.py) the same for use without an event loop. Every call is retried for
 `default_api_timeout_ms` while no broker answers, except `describe_configs` of a broker. A call for several topics
@@ -31,7 +31,14 @@ from sparklog.client.admin.descriptions import (
 )
 from sparklog.client.admin.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.admin.groups import GroupAdmin
+from sparklog.client.admin.hanging_transactions import MAX_TIMEOUT_MS, HangingTransactions, leaders_of, search
 from sparklog.client.admin.topic_descriptions import ask_leaders
+from sparklog.client.admin.transaction_descriptions import (
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+from sparklog.client.admin.transactions import Progress, TransactionAdmin
 from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
@@ -44,7 +51,7 @@ from sparklog.v1 import admin_pb2
 
 
 class AsyncAdmin(AsyncClient):
-    """Client that manages topics, groups and brokers, for use on an event loop.
+    """Client that manages topics, groups, transactions and brokers, for use on an event loop.
 
         async with AsyncAdmin(bootstrap_servers="127.0.0.1:9094") as admin:
             await admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
@@ -58,6 +65,7 @@ class AsyncAdmin(AsyncClient):
         self.config = AdminConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
         self._groups = GroupAdmin(self._cluster)
+        self._transactions = TransactionAdmin(self._cluster)
 
     async def create_topic(
         self,
@@ -286,6 +294,72 @@ class AsyncAdmin(AsyncClient):
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the group's committed offsets; raises GroupSubscribedToTopic if a member reads the topic."""
         await self._groups.delete_group_offsets(group_id, partitions)
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        duration_ms: int | None = None,
+        id_pattern: str = "",
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all brokers, sorted, or those that match each filter.
+
+        states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort
+        duration_ms: only ids whose transaction began longer ago than this
+        id_pattern: a regular expression for the whole id
+
+        Raises InvalidRequest for a state that does not exist, InvalidRegularExpression for a wrong pattern.
+        """
+        return await self._transactions.list_transactions(states, producer_ids, duration_ms, id_pattern)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """Return transactional ids with the partitions of their open transactions; raises TransactionalIdNotFound."""
+        return await self._transactions.describe_transactions(transactional_ids)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+        """Return the producers that the leaders of partitions remember; raises UnknownTopicOrPartition."""
+        return await self._transactions.describe_producers(partitions)
+
+    async def find_hanging_transactions(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+        broker: int | None = None,
+        max_timeout_ms: int = MAX_TIMEOUT_MS,
+        progress: Progress | None = None,
+    ) -> HangingTransactions:
+        """Return the transactions that are open in a partition and that no coordinator will end.
+
+        topics, partitions: where to search; None: all topics, with the internal ones
+        broker: only partitions that this broker leads
+        max_timeout_ms: only transactions whose producer has written nothing for longer. A timeout that producers use
+            must not be larger: a younger transaction may not have reached its coordinator.
+        progress: called, in the event loop's thread, with each number of partitions that were searched
+
+        Raises UnknownTopicOrPartition, or BrokerNotAvailable for a broker that the cluster does not have.
+        """
+        if topics is None and partitions is None:
+            topics = [topic.name for topic in await self.list_topics(include_internal=True)]
+        leaders = await leaders_of(partitions, topics or (), self.describe_topics)
+        if broker is not None:
+            await self._cluster.broker(broker)
+            leaders = {item: leader for item, leader in leaders.items() if leader == broker}
+        return await search(self._transactions, self._cluster.clock, leaders, max_timeout_ms, progress)
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """End a hanging transaction in one partition; its arguments are those that `describe_producers` shows.
+
+        Readers of committed records never see its records there. If the producer still runs, its transaction is torn:
+        other partitions may be committed. Raises TransactionCoordinatorFenced or InvalidProducerEpoch if a newer
+        coordinator or producer has written meanwhile.
+        """
+        await self._transactions.abort_transaction(partition, producer_id, producer_epoch, coordinator_epoch)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -10,7 +10,7 @@ from sparklog.client.options import AdminOptions
 
 
 class Admin(Blocking[AsyncAdmin]):
-    """Client that manages topics, groups and brokers.
+    """Client that manages topics, groups, transactions and brokers.
 
         with Admin(bootstrap_servers="127.0.0.1:9094") as admin:
             admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
@@ -43,4 +43,9 @@ class Admin(Blocking[AsyncAdmin]):
     list_group_offsets = blocking(AsyncAdmin.list_group_offsets)
     alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    list_transactions = blocking(AsyncAdmin.list_transactions)
+    describe_transactions = blocking(AsyncAdmin.describe_transactions)
+    describe_producers = blocking(AsyncAdmin.describe_producers)
+    find_hanging_transactions = blocking(AsyncAdmin.find_hanging_transactions)
+    abort_transaction = blocking(AsyncAdmin.abort_transaction)
     close = blocking(AsyncAdmin.close)

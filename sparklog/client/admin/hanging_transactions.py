@@ -1,0 +1,105 @@
+"""The search for hanging transactions: open in a partition, and no coordinator will write their marker there.
+
+Readers of committed records wait before such a transaction for ever. The search is that of Kafka's tool
+(TransactionsCommand, KIP-664): of the transactions that are open in partitions, take those whose producer has been
+silent for longer than any timeout of a transaction, and ask the coordinators what they know of the producers.
+
+Two things differ. The partitions are looked at once more at the end, as a transaction that ended between two answers
+looks as if no coordinator had known it. And only leaders are asked, so a broker's partitions are those that it leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client.admin.descriptions import TopicDescription
+from sparklog.client.admin.transaction_descriptions import ProducerDescription, TransactionDescription
+from sparklog.client.admin.transactions import Progress, TransactionAdmin
+
+MAX_TIMEOUT_MS = 15 * 60_000
+"""The default of the brokers' transaction.max.timeout.ms."""
+Leaders = Mapping[TopicPartition, int]
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that is open in a partition."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+    def silent_ms(self, now_ms: int) -> int:
+        """Return for how long its producer has written nothing to the partition."""
+        return now_ms - self.producer.last_timestamp_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangingTransactions:
+    """What a search has found, sorted by partition."""
+
+    found: tuple[OpenTransaction, ...]
+    searched: tuple[TopicPartition, ...]
+    without_leader: tuple[TopicPartition, ...]
+    """Partitions that were not searched, as they have no leader at the moment."""
+
+
+async def search(
+    transactions: TransactionAdmin, clock: Clock, leaders: Leaders, max_timeout_ms: int, progress: Progress | None
+) -> HangingTransactions:
+    """Search the partitions, whose leaders are given by broker id; partitions without one are skipped."""
+    led = [name for name, leader in leaders.items() if leader != NOBODY]
+    now_ms = clock.time_ms()
+    candidates = long_open(await transactions.describe_producers(led, progress), max_timeout_ms, now_ms)
+    known = await transactions.of_producers(each.producer.producer_id for each in candidates)
+    suspects = without_coordinator(candidates, known)
+    seen_again = long_open(
+        await transactions.describe_producers(each.partition for each in suspects), max_timeout_ms, now_ms
+    )
+    return HangingTransactions(
+        found=tuple(each for each in suspects if each in seen_again),
+        searched=tuple(led),
+        without_leader=tuple(name for name, leader in leaders.items() if leader == NOBODY),
+    )
+
+
+def long_open(
+    producers: Mapping[TopicPartition, Iterable[ProducerDescription]], silent_for_ms: int, now_ms: int
+) -> list[OpenTransaction]:
+    """Return the open transactions whose producers have written nothing for longer than `silent_for_ms`, sorted."""
+    found = (OpenTransaction(partition=name, producer=each) for name in sorted(producers) for each in producers[name])
+    return [each for each in found if each.producer.has_transaction and each.silent_ms(now_ms) > silent_for_ms]
+
+
+def without_coordinator(
+    candidates: Iterable[OpenTransaction], transactions: Iterable[TransactionDescription]
+) -> list[OpenTransaction]:
+    """Return the candidates that no coordinator will end: none has the partition in a transaction of the producer.
+
+    transactions: all that coordinators know of the candidates' producer ids
+    """
+    ending = {(each.producer_id, name) for each in transactions for name in each.partitions}
+    return [each for each in candidates if (each.producer.producer_id, each.partition) not in ending]
+
+
+async def leaders_of(
+    partitions: Iterable[TopicPartition] | None,
+    topics: Iterable[str],
+    describe: Callable[[Iterable[str]], Awaitable[list[TopicDescription]]],
+) -> dict[TopicPartition, int]:
+    """Return the leaders of `partitions`, or of all partitions of `topics`. Raises UnknownTopicOrPartition."""
+    wanted = None if partitions is None else sorted(set(partitions))
+    names = topics if wanted is None else dict.fromkeys(item.topic for item in wanted)
+    leaders = {
+        TopicPartition(topic.name, part.partition): part.leader
+        for topic in await describe(names)
+        for part in topic.partitions
+    }
+    for item in wanted or ():
+        if item not in leaders:
+            raise UnknownTopicOrPartition(f"there is no partition {item}")
+    return leaders if wanted is None else {item: leaders[item] for item in wanted}

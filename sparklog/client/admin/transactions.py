@@ -1,0 +1,204 @@
+"""The admin client's calls about transactions: who has one open, where, and how to end one that nobody ends.
+
+Lists are collected from all brokers. Transactional ids are described by their coordinators, producers by the leaders of
+their partitions (KIP-664).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from sparklog.base.errors import (
+    InvalidRequest,
+    KafkaError,
+    RetriableError,
+    TransactionalIdNotFound,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import read_error
+from sparklog.client.admin.transaction_descriptions import (
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+    to_producers,
+    to_transaction,
+    to_transaction_listing,
+)
+from sparklog.client.cluster import Cluster
+from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.retry import retrying
+from sparklog.v1 import admin_pb2, transactions_pb2
+
+TOGETHER = 500
+"""Number of partitions, producer ids or transactional ids in one request."""
+FIRST_COORDINATOR_EPOCH = 0
+"""Sent if a partition knows none: it is as old as any coordinator's, so it fences no later one."""
+T = TypeVar("T")
+Progress = Callable[[int], None]
+"""Called with a number of partitions that have been searched, as the search goes on."""
+
+
+class TransactionAdmin:
+    """The calls of AsyncAdmin about transactions; its methods of the same names document them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._timeout_ms = cluster.config.default_api_timeout_ms
+        self._request_timeout_ms = cluster.config.request_timeout_ms
+
+    async def list_transactions(
+        self, states: Iterable[str], producer_ids: Iterable[int], duration_ms: int | None, id_pattern: str
+    ) -> list[TransactionListing]:
+        request = transactions_pb2.ListTransactionsRequest(
+            states=list(states), producer_ids=list(producer_ids), duration_ms=duration_ms, id_pattern=id_pattern
+        )
+
+        async def ask(broker_id: int, broker: Connection) -> list[TransactionListing]:
+            answer = await broker.call(broker.transactions.ListTransactions, request, self._request_timeout_ms)
+            raise_error_of(answer)
+            if answer.unknown_states:
+                raise InvalidRequest(f"transactions have no state {', '.join(answer.unknown_states)}")
+            return [to_transaction_listing(found, broker_id) for found in answer.transactions]
+
+        async def attempt() -> list[TransactionListing]:
+            brokers = await self._cluster.brokers()
+            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
+            return [found for answer in answers for found in answer]
+
+        return sorted(await self._until_answered(attempt), key=lambda found: found.transactional_id)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        found = await self._known(transactional_ids)
+        for transactional_id, described in found.items():
+            if described is None:
+                raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
+        return [described for described in found.values() if described is not None]
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], progress: Progress | None = None
+    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+        found: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
+        for part in _parts(partitions):
+            found |= await self._until_answered(partial(self._producers, part), UnknownTopicOrPartition)
+            if progress:
+                progress(len(part))
+        return found
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        request = transactions_pb2.AbortTransactionRequest(
+            topic=partition.topic,
+            partition=partition.partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=max(coordinator_epoch, FIRST_COORDINATOR_EPOCH),
+        )
+
+        async def ask(leader: Connection, _: Sequence[TopicPartition]) -> None:
+            raise_error_of(await leader.call(leader.transactions.AbortTransaction, request, self._request_timeout_ms))
+
+        await self._until_answered(lambda: self._ask_leaders([partition], ask), UnknownTopicOrPartition)
+
+    async def of_producers(self, producer_ids: Iterable[int]) -> list[TransactionDescription]:
+        """Return the transactional ids that have one of these producer ids."""
+        ids: list[str] = []
+        for some in _parts(producer_ids):
+            ids += [found.transactional_id for found in await self.list_transactions((), some, None, "")]
+        return [described for described in (await self._known(ids)).values() if described is not None]
+
+    async def _known(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
+        """Return a description of each id, None for one that does not exist."""
+        found: dict[str, TransactionDescription | None] = {}
+        for part in _parts(transactional_ids):
+            found |= await self._until_answered(partial(self._described, part))
+        return found
+
+    async def _described(self, transactional_ids: Sequence[str]) -> dict[str, TransactionDescription | None]:
+        request = transactions_pb2.FindTransactionCoordinatorRequest(transactional_ids=transactional_ids)
+
+        def find(broker: Connection) -> Awaitable[Any]:
+            return broker.call(broker.transactions.FindCoordinator, request, self._request_timeout_ms)
+
+        coordinated: dict[int, list[str]] = {}
+        addresses: dict[int, str] = {}
+        for found in (await self._cluster.any_broker(find)).coordinators:
+            raise_error_of(found)
+            coordinated.setdefault(found.broker_id, []).append(found.transactional_id)
+            addresses[found.broker_id] = found.grpc_address
+        answers = await asyncio.gather(
+            *(self._ask_coordinator(broker_id, addresses[broker_id], ids) for broker_id, ids in coordinated.items())
+        )
+        described = {name: each for answer in answers for name, each in answer.items()}
+        return {name: described[name] for name in transactional_ids}
+
+    async def _ask_coordinator(
+        self, broker_id: int, address: str, transactional_ids: Sequence[str]
+    ) -> dict[str, TransactionDescription | None]:
+        request = transactions_pb2.DescribeTransactionsRequest(transactional_ids=transactional_ids)
+        coordinator = self._cluster.connections.get(address)
+        described: dict[str, TransactionDescription | None] = {}
+        try:
+            answer = await coordinator.call(
+                coordinator.transactions.DescribeTransactions, request, self._request_timeout_ms
+            )
+            for found in answer.transactions:
+                error = read_error(found)
+                if error is not None and not isinstance(error, TransactionalIdNotFound):
+                    raise error
+                described[found.transactional_id] = None if error else to_transaction(found, broker_id)
+        except RetriableError:
+            self._cluster.doubt()
+            raise
+        return described
+
+    async def _producers(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+        found: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
+
+        async def ask(leader: Connection, led: Sequence[TopicPartition]) -> None:
+            wanted = [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in led]
+            request = transactions_pb2.DescribeProducersRequest(partitions=wanted)
+            answer = await leader.call(leader.transactions.DescribeProducers, request, self._request_timeout_ms)
+            for part in answer.partitions:
+                raise_error_of(part)
+                found[TopicPartition(part.topic, part.partition)] = to_producers(part)
+
+        await self._ask_leaders(partitions, ask)
+        return {partition: found[partition] for partition in partitions}
+
+    async def _ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Connection, Sequence[TopicPartition]], Awaitable[None]],
+    ) -> None:
+        """Ask each leader for the partitions that it leads; after a retriable error, leaders are looked up anew."""
+
+        async def ask_one(leader: Connection, led: Sequence[TopicPartition]) -> None:
+            try:
+                await ask(leader, led)
+            except RetriableError:
+                for partition in led:
+                    self._cluster.outdated(partition.topic)
+                raise
+
+        groups = await self._cluster.by_leader(partitions, self._timeout_ms)
+        await asyncio.gather(*(ask_one(leader, led) for leader, led in groups.items()))
+
+    async def _until_answered(
+        self, attempt: Callable[[], Awaitable[T]], final: type[KafkaError] | tuple[type[KafkaError], ...] = ()
+    ) -> T:
+        return await retrying(
+            attempt, final=final, timeout_ms=self._timeout_ms, backoff=self._cluster.backoff, clock=self._cluster.clock
+        )
+
+
+def _parts(items: Iterable[T]) -> Iterable[Sequence[T]]:
+    """Yield the items, each once, in parts of TOGETHER."""
+    each = list(dict.fromkeys(items))
+    return (each[start : start + TOGETHER] for start in range(0, len(each), TOGETHER))

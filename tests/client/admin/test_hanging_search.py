@@ -1,0 +1,98 @@
+"""The search for hanging transactions, against answers of brokers that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+
+from sparklog.base.clock import Clock
+from sparklog.base.ids import TopicPartition
+from sparklog.client.admin.hanging_transactions import HangingTransactions, search
+from sparklog.client.admin.transaction_descriptions import ProducerDescription, TransactionDescription
+from sparklog.client.admin.transactions import Progress, TransactionAdmin
+from sparklog.testing.sim.clock import SimClock
+
+NOW_MS = 10_000_000
+LIMIT_MS = 900_000
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def producer(producer_id: int, *, silent_ms: int = LIMIT_MS + 1, first_offset: int = 5) -> ProducerDescription:
+    return ProducerDescription(
+        producer_id=producer_id,
+        producer_epoch=1,
+        last_sequence=3,
+        last_timestamp_ms=NOW_MS - silent_ms,
+        coordinator_epoch=0,
+        transaction_first_offset=first_offset,
+    )
+
+
+def transaction(producer_id: int, *partitions: TopicPartition) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=f"id-{producer_id}",
+        coordinator=0,
+        state="Ongoing",
+        producer_id=producer_id,
+        producer_epoch=1,
+        timeout_ms=60_000,
+        start_ms=1,
+        partitions=partitions,
+    )
+
+
+class Answers(TransactionAdmin):
+    """What leaders answer, each time they are asked, and what coordinators know."""
+
+    def __init__(
+        self, *leaders: Mapping[TopicPartition, Sequence[ProducerDescription]], known: Iterable[TransactionDescription]
+    ) -> None:
+        self.leaders = iter(leaders)
+        self.known = list(known)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], progress: Progress | None = None
+    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
+        answer = next(self.leaders)
+        return {name: tuple(answer.get(name, ())) for name in partitions}
+
+    async def of_producers(self, producer_ids: Iterable[int]) -> list[TransactionDescription]:
+        wanted = set(producer_ids)
+        return [each for each in self.known if each.producer_id in wanted]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return SimClock(NOW_MS)
+
+
+def searched(answers: Answers, clock: Clock, leaders: Mapping[TopicPartition, int]) -> HangingTransactions:
+    return asyncio.run(search(answers, clock, leaders, LIMIT_MS, None))
+
+
+def test_a_transaction_hangs_if_its_coordinator_does_not_have_the_partition(clock: Clock) -> None:
+    producers = {A: [producer(1), producer(2)], B: [producer(1), producer(3)]}
+    known = [transaction(1, A), transaction(2)]
+    found = searched(Answers(producers, producers, known=known), clock, {A: 0, B: 1}).found
+    assert [(each.partition, each.producer.producer_id) for each in found] == [(A, 2), (B, 1), (B, 3)]
+
+
+def test_young_transactions_and_producers_without_one_do_not_hang(clock: Clock) -> None:
+    young = producer(1, silent_ms=LIMIT_MS)
+    idle = producer(2, first_offset=-1)
+    producers = {A: [young, idle]}
+    assert searched(Answers(producers, producers, known=[]), clock, {A: 0}).found == ()
+
+
+def test_a_transaction_that_ended_during_the_search_does_not_hang(clock: Clock) -> None:
+    first = {A: [producer(1)], B: [producer(2)], C: [producer(3)]}
+    later = {A: [producer(1, first_offset=-1)], B: [producer(2, silent_ms=0, first_offset=9)], C: [producer(3)]}
+    found = searched(Answers(first, later, known=[]), clock, dict.fromkeys((A, B, C), 0)).found
+    assert [each.partition for each in found] == [C]
+
+
+def test_partitions_without_leader_are_named(clock: Clock) -> None:
+    hanging = searched(Answers({}, {}, known=[]), clock, {A: 0, B: -1})
+    assert (hanging.searched, hanging.without_leader) == ((A,), (B,))
