@@ -65,27 +65,33 @@ class PendingOffsets:
     def end(self, producer_id: int, *, is_commit: bool) -> list[Ended]:
         """Remove and return the offsets of a producer, and what they supersede if they are committed."""
         ended = []
-        for group_id, partition in tuple(self._by_producer.get(producer_id, ())):
-            waiting = self._by_group[group_id][partition]
-            ended.append(Ended(group_id, partition, waiting[producer_id]))
-            for other_id in tuple(waiting) if is_commit else ():
-                if other_id == producer_id:
-                    break
-                self._remove(other_id, group_id, partition)
-            self._remove(producer_id, group_id, partition)
+        for group_id, partition in self._by_producer.pop(producer_id, ()):
+            if is_commit and len(self._by_group[group_id][partition]) > 1:
+                self._drop_before(producer_id, group_id, partition)
+            ended.append(Ended(group_id, partition, self._take(producer_id, group_id, partition)))
         return ended
 
+    def _drop_before(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:
+        for other_id in tuple(self._by_group[group_id][partition]):
+            if other_id == producer_id:
+                return
+            self._remove(other_id, group_id, partition)
+
     def _remove(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:
-        of_group = self._by_group.get(group_id, {})
-        value = of_group.get(partition, {}).pop(producer_id, None)
-        if value is None:
-            return
+        of_producer = self._by_producer.get(producer_id, {})
+        if (group_id, partition) in of_producer:
+            self._take(producer_id, group_id, partition)
+            del of_producer[group_id, partition]
+            if not of_producer:
+                del self._by_producer[producer_id]
+
+    def _take(self, producer_id: int, group_id: str, partition: TopicPartition) -> OffsetValue:
+        of_group = self._by_group[group_id]
+        waiting = of_group[partition]
+        value = waiting.pop(producer_id)
         self.size_bytes -= size_of(value.metadata)
-        if not of_group[partition]:
+        if not waiting:
             del of_group[partition]
-        if not of_group:
-            del self._by_group[group_id]
-        of_producer = self._by_producer[producer_id]
-        del of_producer[group_id, partition]
-        if not of_producer:
-            del self._by_producer[producer_id]
+            if not of_group:
+                del self._by_group[group_id]
+        return value

@@ -14,7 +14,8 @@ election). The history keeps the lost records, and continues with those that are
 
 A snapshot holds the newest record of each key, up to the offset that the tables have reached. It is due when there are
 `--snapshot-after` records since the last snapshot, or the log was compacted above the last one, which makes that one
-useless. None is made if a current offset was committed in a transaction.
+useless. Tables and snapshots end before the first transaction that is open. An offset that was committed in a
+transaction counts from its place in the log, as it does for a coordinator, once the transaction is committed.
 
 Outcomes:
 
@@ -314,11 +315,10 @@ def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]
     if not wanted:
         return {}
     rows = newest.read()
-    transactional = {row[0] for row in rows.filter("transactional").select("log_partition").distinct().collect()}
     targets = [
         Target(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
         for part in wanted
-        if part.number not in transactional and part.offset_to > 0
+        if part.offset_to > 0
     ]
     done = dict(install(rows, targets, context.client))
     refused = [target for target in targets if isinstance(done[target.partition.partition], str)]
@@ -350,8 +350,6 @@ def _report_row(part: Part, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
     outcome, reason = part.outcome, part.reason
     if isinstance(size, str):
         outcome, reason = FAILED, f"the snapshot was refused: {size}"
-    elif part.snapshot and size is None:
-        reason += "; no snapshot, because offsets were committed in transactions"
     is_made = isinstance(size, int)
     return (
         *part.log.partition, outcome, reason, part.offset_from, part.offset_to,

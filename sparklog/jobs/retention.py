@@ -6,10 +6,11 @@
              files) what is planned and still due: archiving may take hours, and topics may be altered or recreated
     report   has the outcome of each partition that had something to do
 
-With `retention.archive`, closed segments below the high watermark are copied as soon as they exist, long before they
-are due for deletion. The active segment is copied when it is due itself. Without an archive, the job deletes what the
-broker's own task would delete, so either may run first. A topic with cleanup.policy=compact only is archived, but
-nothing is deleted.
+With `retention.archive`, closed segments below the last stable offset are copied as soon as they exist, long before
+they are due for deletion. The active segment is copied when it is due itself. The archive has committed records only:
+it leaves out those of aborted transactions, and ends before the first open transaction, as deletion then does. Without
+an archive, the job deletes what the broker's own task would delete, so either may run first. A topic with
+cleanup.policy=compact only is archived, but nothing is deleted.
 
 Outcomes:
 
@@ -189,13 +190,12 @@ def delete_before(log: LogDescription, given_up: GivenUp) -> int:
 def archive_to(log: LogDescription, given_up: GivenUp) -> int:
     """Return the offset up to which a log is to be archived.
 
-    This is the end of the last closed segment below the high watermark, or the end of the active segment if retention
-    gives that up, too.
+    This is the end of the last closed segment below the last stable offset, or the end of the active segment if
+    retention gives that up, too.
     """
-    if log.segments and given_up.total == len(log.segments):
-        return log.segments[-1].next_offset
-    closed = [segment.next_offset for segment in log.closed_segments if segment.next_offset <= log.high_watermark]
-    return max([log.log_start_offset, *closed])
+    takes_all = given_up.total == len(log.segments)
+    ends = [segment.next_offset for segment in (log.segments if takes_all else log.closed_segments)]
+    return max([log.log_start_offset, *(end for end in ends if end <= log.last_stable_offset)])
 
 
 def _archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> int | None:
@@ -263,7 +263,7 @@ def _archive_all(
         log = logs.get(name)
         if isinstance(log, LogDescription) and row.archive and not row.error:
             by_table.setdefault(row.archive, []).append(
-                ArchiveTarget(log=log, offset_to=min(row.archive_to, log.high_watermark))
+                ArchiveTarget(log=log, offset_to=min(row.archive_to, log.last_stable_offset))
             )
     copied: dict[TopicPartition, Copied] = {}
     for uri, wanted in sorted(by_table.items()):

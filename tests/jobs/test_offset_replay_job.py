@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer as Librdkafka
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.base.ids import TopicPartition
@@ -32,7 +34,7 @@ from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.tables import NEWEST, Reached, Table
-from support.patience import wait_until
+from support.patience import PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics
 
@@ -216,6 +218,42 @@ def log_of(
         high_watermark=high_watermark, last_stable_offset=high_watermark if stable is None else stable,
         log_end_offset=high_watermark, cleaned_offset=cleaned, epochs=epochs,
     )  # fmt: skip
+
+
+def test_offsets_of_transactions_count_when_these_are_committed(make_context: Any, topics: Topics) -> None:
+    context, topic = make_context(), topics.create()
+    topics.fill(topic, 10)
+    address = {"bootstrap.servers": topics.broker.kafka}
+    member = Librdkafka({**address, "group.id": f"g-{topic}"})
+
+    def begin(offset: int) -> KafkaProducer:
+        producer = KafkaProducer({**address, "transactional.id": f"{topic}-{offset}"})
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        position = KafkaPartition(topic, 0, offset)
+        producer.send_offsets_to_transaction([position], member.consumer_group_metadata(), PATIENCE_S)
+        return producer
+
+    def replayed() -> tuple[list[int], list[tuple[int, bool]], int]:
+        rows = replay(context, snapshot_after=1)
+        of_topic = f"topic = '{topic}'"
+        now = [row.offset for row in table(context, "consumer_offsets").filter(of_topic).collect()]
+        history = table(context, "consumer_offsets_history").filter(of_topic).orderBy("log_offset").collect()
+        (row,) = [row for row in rows if row.partition == history[0].log_partition]
+        assert row.outcome == "read", row
+        assert row.snapshot_offset == row.offset_to
+        return now, [(row.offset, row.transactional) for row in history], row.snapshot_offset
+
+    begin(5).commit_transaction(PATIENCE_S)
+    begin(7).abort_transaction(PATIENCE_S)
+    slow = begin(9)
+    now, history, before = replayed()
+    assert (now, history) == ([5], [(5, True)])
+    slow.commit_transaction(PATIENCE_S)
+    now, history, after = replayed()
+    assert (now, history) == ([9], [(5, True), (9, True)])
+    assert after > before
+    member.close()
 
 
 def test_only_what_is_new_is_read_unless_compaction_has_been_where_nobody_has_read() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from confluent_kafka import Consumer
+from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -28,6 +29,7 @@ from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
+from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
 
@@ -161,7 +163,51 @@ def test_a_job_that_is_killed_has_deleted_nothing_and_the_next_run_does_all_of_i
     assert log_starts(topics, topic)[0] > 0
 
 
-def described(*ages_ms: int, high_watermark: int = 1000, **config: Any) -> LogDescription:
+def test_only_committed_records_are_archived_and_an_open_transaction_holds_both_up(
+    spark: SparkSession, topics: Topics, make_context: Any, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "archive")
+    topic = topics.create(retention_archive=uri, internal_segment_bytes=1000, retention_bytes=1)
+
+    def transactional(name: str) -> KafkaProducer:
+        producer = KafkaProducer({"bootstrap.servers": topics.broker.kafka, "transactional.id": f"{topic}-{name}"})
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        return producer
+
+    def send(producer: KafkaProducer, value: str, count: int = 30) -> None:
+        for number in range(count):
+            producer.produce(topic, f"{value}-{number}", partition=0)
+            producer.flush(PATIENCE_S)
+
+    committing, aborting, slow = (transactional(name) for name in ("a", "b", "c"))
+    send(committing, "committed")
+    send(aborting, "aborted")
+    committing.commit_transaction(PATIENCE_S)
+    aborting.abort_transaction(PATIENCE_S)
+    (before,) = describe(topics, topic).values()
+    send(slow, "slow")
+    committing.begin_transaction()
+    send(committing, "later")
+    committing.commit_transaction(PATIENCE_S)
+
+    assert run(make_context(), topic).status == 0
+    rows = archived_rows(uri)
+    assert len(rows) == 30
+    assert {row["value"].split(b"-")[0] for row in rows} == {b"committed"}
+    assert log_starts(topics, topic)[0] <= before.log_end_offset
+
+    slow.commit_transaction(PATIENCE_S)
+    assert run(make_context(), topic).status == 0
+    assert {row["value"].split(b"-")[0] for row in archived_rows(uri)} == {b"committed", b"slow", b"later"}
+    assert as_read(spark, topics, topic, readMode="history").select("value").distinct().count() == 90
+    for producer in (committing, aborting, slow):
+        producer.close()
+
+
+def described(
+    *ages_ms: int, high_watermark: int = 1000, last_stable_offset: int = 1000, **config: Any
+) -> LogDescription:
     """A log with segments of ten offsets and a hundred bytes, whose newest records are so old at 1,000,000 ms."""
     segments = tuple(
         SegmentDescription(
@@ -170,10 +216,12 @@ def described(*ages_ms: int, high_watermark: int = 1000, **config: Any) -> LogDe
         )
         for i, age in enumerate(ages_ms)
     )  # fmt: skip
+    high_watermark = min(high_watermark, 10 * len(ages_ms))
     return LogDescription(
         partition=TopicPartition("t", 0),
         segments=segments,
-        high_watermark=min(high_watermark, 10 * len(ages_ms)),
+        high_watermark=high_watermark,
+        last_stable_offset=min(high_watermark, last_stable_offset),
         config=TopicConfig(**config),
     )
 
@@ -183,6 +231,8 @@ def described(*ages_ms: int, high_watermark: int = 1000, **config: Any) -> LogDe
     [
         (described(50, 40, 30, retention_ms=-1), 20, 0),
         (described(50, 40, 30, retention_ms=-1, high_watermark=15), 10, 0),
+        (described(50, 40, 30, retention_ms=-1, last_stable_offset=15), 10, 0),
+        (described(50, 40, 30, retention_ms=5, last_stable_offset=25), 20, 30),  # deletes what is archived only
         (described(50, 40, 30, retention_ms=45), 20, 10),
         (described(50, 40, 30, retention_ms=5), 30, 30),  # the active segment goes too
         (described(50, 40, 30, retention_ms=5, high_watermark=25), 20, 20),

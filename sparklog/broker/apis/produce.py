@@ -22,8 +22,8 @@
 - A batch of a transaction is accepted once the transaction's coordinator has said that the partition is enrolled in it
   (broker/verification.py): INVALID_TXN_STATE, or TRANSACTION_ABORTABLE for clients that know it, if it is not.
 - Requests append in the order in which their handlers start, provided that their topics exist. A large request
-  (`is_appended_in_parts`) yields to others meanwhile, and so does one with transactions: a caller that needs an order
-  must wait for its end (`is_appended_later`).
+  (`is_appended_in_parts`) yields to others meanwhile: a caller that needs an order must wait for its end. It must also
+  have transactions verified before (`VERIFY`).
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class ProduceRequest:
     transactional_id: str | None = None
     """The producer's, if batches of the request are in its transaction."""
     protocol: TransactionProtocol = PROTOCOL_1
+    verified: Mapping[TopicPartition, Verified] | None = None
+    """The result of `VERIFY`; None: the handler verifies transactions itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +110,6 @@ def is_appended_in_parts(request: ProduceRequest) -> bool:
     for part in request.partitions:
         size += len(part.data)
     return size > BYTES_TOGETHER or len(request.partitions) > TOGETHER
-
-
-def is_appended_later(request: ProduceRequest) -> bool:
-    """Return whether the request may yield before its last append."""
-    return request.transactional_id is not None or is_appended_in_parts(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +153,11 @@ class Produce:
             await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
         results: list[PartitionProduced] = []
         pending: list[_Pending] = []
-        verified: Mapping[TopicPartition, Verified] = {}
-        if request.transactional_id is not None:
-            batches = _transactional_batches(request.partitions)
-            verified = await self.verifier.verify(request.transactional_id, batches, request.protocol)
+        verified = request.verified
+        if verified is None:
+            verified = {}
+            if request.transactional_id is not None:
+                verified = (await verify(request, verifier=self.verifier)).verified or {}
         if not is_appended_in_parts(request):
             self._append_all(request, request.partitions, results, pending, verified)
         else:
@@ -285,6 +283,14 @@ class Produce:
         return None
 
 
+async def verify(request: ProduceRequest, *, verifier: TransactionVerifier) -> ProduceRequest:
+    """Return the request with the outcome of the verification of its transactions, if it has any."""
+    if request.transactional_id is None:
+        return request
+    batches = _transactional_batches(request.partitions)
+    return replace(request, verified=await verifier.verify(request.transactional_id, batches, request.protocol))
+
+
 def _transactional_batches(parts: Sequence[PartitionProduce]) -> dict[TopicPartition, FirstBatch]:
     """Return each partition's first transactional batch. Invalid batches are left to the append."""
     found: dict[TopicPartition, FirstBatch] = {}
@@ -329,3 +335,4 @@ def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
 API = Api(name="Produce", handle=Produce, key=0, versions=(3, 13))
 CREATE_MISSING_TOPICS = Operation(handle=create_missing_topics)
 FIND_TARGET = Operation(handle=find_target)
+VERIFY = Operation(handle=verify)

@@ -168,15 +168,15 @@ class LogServicer:
     async def _begin(self, data: bytes) -> Answering:
         """Do everything that may wait before the append.
 
-        The returned coroutine appends in its first step; of a large request, and of one with transactions, the append
-        is already done.
+        The returned coroutine appends in its first step; of a large request, the append is already done.
         """
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
         correlation_id, translated, refused = await self._translate(data)
         await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
+        translated = await self.broker.handlers[produce.VERIFY](translated)
         answering = self._produce(correlation_id, translated, refused)
-        if not produce.is_appended_later(translated):
+        if not produce.is_appended_in_parts(translated):
             return answering
         answer = start(answering)
         await asyncio.wait([answer])

@@ -12,7 +12,8 @@ go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
 - Two runs at once: the second commit is refused. That run removes its files and looks again at what is left.
 - A partition that cannot be read (a damaged batch, records that are gone) is left as it is, with the reason; the
   others go on.
-- Offsets that compaction has removed count as archived with the slice that would contain them.
+- Offsets that compaction has removed, and those of aborted transactions and of markers, count as archived with the
+  slice that would contain them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTabl
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
-from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions
+from sparklog.spark.source.options import Assign, BrokerOptions, Edge, IsolationLevel, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, partition_of, plan_tasks, settled
 
@@ -52,7 +53,7 @@ class ArchiveTarget:
 
     log: LogDescription
     offset_to: int
-    """Archive all offsets below; this one is committed, and the end of a segment."""
+    """Archive all offsets below; this one is at most the last stable offset, and the end of a segment."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,7 +203,7 @@ def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> l
 
 
 def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]) -> ReadOptions:
-    """Return the options of a read of these partitions that fails rather than skip records."""
+    """Return the options of a read of these partitions' committed records that fails rather than skip some."""
     security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
     return ReadOptions(
         selection=Assign(frozenset(partitions)),
@@ -224,6 +225,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
         max_records_per_partition=0,
         max_offsets_per_trigger=0,
         filter_pushdown=False,
+        isolation_level=IsolationLevel.READ_COMMITTED,
     )
 
 
