@@ -53,6 +53,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "OffsetCommitResponse": {"partitions": "errors"},
     "OffsetDeleteResponse": {"partitions": "errors"},
     "OffsetFetchResponse": {"partitions": "offsets"},
+    "TxnOffsetCommitRequest": {"generation": "generation_or_epoch"},
 }
 """Name of the message → field of the message → field of the value."""
 _NOTHING: frozenset[str] = frozenset()

@@ -27,6 +27,7 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerRecord",
     "Delivery",
+    "GroupMetadata",
     "Interceptor",
     "Lease",
     "ListedOffset",
@@ -54,6 +55,7 @@ _MODULES = {
     "ConsumerOptions": "sparklog.client.options",
     "ConsumerRecord": "sparklog.client.consumer.consumed",
     "Delivery": "sparklog.client.producer.delivery",
+    "GroupMetadata": "sparklog.client.commits",
     "Interceptor": "sparklog.client.interceptors",
     "Lease": "sparklog.client.maintenance.maintenance",
     "ListedOffset": "sparklog.client.offsets",
@@ -74,7 +76,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from sparklog.client import aio
     from sparklog.client.admin.sync import Admin
-    from sparklog.client.commits import OffsetAndMetadata
+    from sparklog.client.commits import GroupMetadata, OffsetAndMetadata
     from sparklog.client.consumer.consumed import CONSUMED, ConsumerRecord
     from sparklog.client.consumer.sync import Consumer
     from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord

@@ -45,6 +45,16 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class GroupMetadata(NamedTuple):
+    """A group, and the member of it that has read the records (KIP-447)."""
+
+    group_id: str
+    generation: int = -1
+    """The member's generation, or its epoch in a group of the newer protocol; -1: not checked."""
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 NO_IDS: Mapping[TopicPartition, str] = {}
 

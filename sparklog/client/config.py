@@ -165,6 +165,16 @@ class ProducerConfig(ClientConfig):
         boolean(),
         "Write each record once, even if it is sent again; off by default if other options rule it out.",
     )
+    transactional_id: str | None = key(
+        None,
+        optional_text(),
+        "Names the producer across its restarts; with it, records are sent in transactions (begin, commit, abort).",
+    )
+    transaction_timeout_ms: int = key(
+        MINUTE_MS,
+        integer(1, MAX_INT),
+        "How long a transaction may stay open; then the broker aborts it. At most its transaction.max.timeout.ms.",
+    )
     acks: str = key(
         "all",
         acknowledgements(),
@@ -212,7 +222,7 @@ class ProducerConfig(ClientConfig):
 
         Idempotence, unless `options` set it, is on if no other option rules it out.
         """
-        if "enable_idempotence" in options:
+        if "enable_idempotence" in options or options.get("transactional_id") is not None:
             return super(ProducerConfig, cls).parse(options)  # plain super() fails in a dataclass with slots
         config = super(ProducerConfig, cls).parse({**options, "enable_idempotence": False})
         return dataclasses.replace(config, enable_idempotence=not config.not_idempotent())
@@ -229,7 +239,10 @@ class ProducerConfig(ClientConfig):
         return ""
 
     def check(self) -> None:
-        if self.enable_idempotence and (why := self.not_idempotent()):
+        why = self.not_idempotent()
+        if self.transactional_id is not None and (why or not self.enable_idempotence):
+            raise ConfigError(f"{why or 'enable_idempotence = False: it must be True'} with transactional_id")
+        if self.enable_idempotence and why:
             raise ConfigError(f"{why} with enable_idempotence")
         if self.delivery_timeout_ms < self.linger_ms:
             raise ConfigError(

@@ -1,4 +1,5 @@
-"""The broker that coordinates a group: looked up on first use, and again when an answer shows that it is another.
+"""The broker that coordinates a group or a transactional id: looked up on first use, and again when an answer shows
+that it is another.
 
 `ask` makes one attempt, and forgets a coordinator that turns out to be wrong. The caller handles the answer's own
 `error` and retries, as calls differ in what may be repeated.
@@ -20,24 +21,29 @@ from sparklog.base.message_mapping import read_error
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.retry import retrying
-from sparklog.v1 import groups_pb2
+from sparklog.v1 import groups_pb2, transactions_pb2
 
 _ELSEWHERE = (NetworkException, NotCoordinator, CoordinatorNotAvailable, RequestTimedOut)
 
 
 class Coordinator:
-    """The coordinator of one group, as far as it is known."""
+    """The coordinator of one group, as far as it is known; or of a transactional id."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: Cluster, group_id: str, *, is_transactional: bool = False) -> None:
+        """is_transactional: `group_id` is a transactional id."""
         self.cluster = cluster
         self.group_id = group_id
+        self._is_transactional = is_transactional
         self._connection: Connection | None = None
 
-    async def ask(self, method: str, request: Any, timeout_ms: float) -> Any:
-        """Make one attempt and return the answer; the caller handles the answer's own `error`, if it has one."""
+    async def ask(self, method: str, request: Any, timeout_ms: float, *, service: str = "groups") -> Any:
+        """Make one attempt and return the answer; the caller handles the answer's own `error`, if it has one.
+
+        service: the attribute of Connection that has the method.
+        """
         try:
             connection = self._connection or await self._find()
-            answer = await connection.call(getattr(connection.groups, method), request, timeout_ms)
+            answer = await connection.call(getattr(getattr(connection, service), method), request, timeout_ms)
         except KafkaError as error:
             self.found_wrong(error)
             raise
@@ -45,11 +51,11 @@ class Coordinator:
             self.found_wrong(read_error(answer))
         return answer
 
-    async def ask_until(self, method: str, request: Any, timeout_ms: int) -> Any:
+    async def ask_until(self, method: str, request: Any, timeout_ms: int, *, service: str = "groups") -> Any:
         """Return an answer without any error in it; retry for `timeout_ms` while errors are retriable."""
 
         async def attempt() -> Any:
-            answer = await self.ask(method, request, self.cluster.config.request_timeout_ms)
+            answer = await self.ask(method, request, self.cluster.config.request_timeout_ms, service=service)
             for result in _results(answer):
                 self.found_wrong(read_error(result))
                 raise_error_of(result)
@@ -64,10 +70,13 @@ class Coordinator:
             self.cluster.doubt()
 
     async def _find(self) -> Connection:
-        request = groups_pb2.FindCoordinatorRequest(group_ids=[self.group_id])
         limit_ms = min(self.cluster.config.request_timeout_ms, LEARNING_TIMEOUT_MS)
 
         def ask(broker: Connection) -> Awaitable[Any]:
+            if self._is_transactional:
+                named = transactions_pb2.FindTransactionCoordinatorRequest(transactional_ids=[self.group_id])
+                return broker.call(broker.transactions.FindCoordinator, named, limit_ms)
+            request = groups_pb2.FindCoordinatorRequest(group_ids=[self.group_id])
             return broker.call(broker.groups.FindCoordinator, request, limit_ms)
 
         [found] = (await self.cluster.any_broker(ask)).coordinators

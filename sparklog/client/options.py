@@ -37,6 +37,8 @@ class ProducerOptions(ClientOptions, total=False):
     """Options of a producer: see ProducerConfig."""
 
     enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
     acks: str | int
     batch_size: int
     linger_ms: int

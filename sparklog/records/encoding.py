@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from sparklog.base.errors import InvalidRecord
 from sparklog.records import encode_kernels as kernels
-from sparklog.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Codec, TimestampType, build_header, seal
+from sparklog.records.batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    Codec,
+    TimestampType,
+    build_header,
+    seal,
+)
 from sparklog.records.compression import compress
 from sparklog.records.encode_kernels import Rows, Strings
 from sparklog.records.kernels import MAX_INT
@@ -39,6 +47,7 @@ def encode(
     base_sequence: int = -1,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     keep_offsets: bool = False,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Return all rows as one batch; a missing timestamp becomes `default_timestamp_ms`.
 
@@ -60,6 +69,7 @@ def encode(
         base_sequence=base_sequence,
         timestamp_type=timestamp_type,
         keep_offsets=keep_offsets,
+        is_transactional=is_transactional,
     )
     if len(batches) != 1:
         raise InvalidRecord(f"{records.num_rows} rows do not make one batch, but {len(batches)}")
@@ -79,12 +89,16 @@ def encode_all(
     base_sequence: int = -1,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     keep_offsets: bool = False,
+    is_transactional: bool = False,
 ) -> list[bytearray]:
     """Return all rows as batches of at most `max_batch_bytes` before compression; a larger record gets its own batch.
 
     Offsets and sequence numbers continue from batch to batch. Raises as `encode` does, but no rows give no batches.
     """
     rows = _rows(records, default_timestamp_ms, keep_offsets)
+    attributes = codec | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
     batches = []
     for first, end, content, greatest in _contents(rows, max_batch_bytes - HEADER_SIZE):
         records_bytes = content if codec is Codec.NONE else compress(codec, content)
@@ -93,7 +107,7 @@ def encode_all(
             base_offset=offset,
             records_size=len(records_bytes),
             leader_epoch=leader_epoch,
-            attributes=codec | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0),
+            attributes=attributes,
             last_offset_delta=last_delta,
             base_timestamp=int(rows.timestamps[first]),
             max_timestamp=greatest,

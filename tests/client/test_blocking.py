@@ -28,8 +28,11 @@ OF_THE_FACADE = {
     client.Producer: {"start", "transforms", "transform", "with_acknowledgement", "try_send", "send_when_possible"},
 }
 """What an asynchronous client has for its synchronous one, and not for users of either."""
-TAKES_OTHER_TYPES = {(client.Maintenance, name) for name in ("read_segment", "upload", "install_snapshot")}
-"""Chunks are iterated over without an event loop."""
+TAKES_OTHER_TYPES = {
+    *((client.Maintenance, name) for name in ("read_segment", "upload", "install_snapshot")),
+    (client.Producer, "transaction"),
+}
+"""Chunks are iterated over, and a block is entered, without an event loop."""
 
 USES = """
 from typing import assert_type

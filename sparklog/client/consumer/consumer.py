@@ -23,7 +23,7 @@ from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, S
 from sparklog.base.ids import TopicPartition
 from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
-from sparklog.client.commits import OffsetAndMetadata, Offsets
+from sparklog.client.commits import GroupMetadata, OffsetAndMetadata, Offsets
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumer.callback_invoker import UserCall
@@ -307,6 +307,10 @@ class AsyncConsumer(AsyncClient):
         """
         self._begin()
         await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return what `Producer.send_offsets` names this consumer by: its group, generation and member id."""
+        return required(self._group).metadata()
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """Commit as `commit` does, without waiting and without a second attempt.

@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
-from sparklog.client.commits import Commits, OffsetAndMetadata
+from sparklog.client.commits import Commits, GroupMetadata, OffsetAndMetadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker, UserCall
 from sparklog.client.consumer.committer import Committer
@@ -71,6 +71,14 @@ class ConsumerCoordinator:
         """Have the next `poll` subscribe."""
         self._wanted = selection, listener
         self._assignment.set_from_group(True)
+
+    def metadata(self) -> GroupMetadata:
+        """Return the group, and the member that this consumer is at the moment."""
+        assert self._config.group_id is not None
+        member = self._group.membership
+        if not (self.is_subscribed and member.is_member):
+            return GroupMetadata(self._config.group_id)
+        return GroupMetadata(self._config.group_id, member.generation, member.member_id, self._config.group_instance_id)
 
     def touch(self) -> None:
         """Note that the user has polled."""

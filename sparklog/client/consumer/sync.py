@@ -89,6 +89,7 @@ class Consumer(Blocking[AsyncConsumer]):
                 yield unread.popleft()
 
     commit = blocking(AsyncConsumer.commit)
+    group_metadata = direct(AsyncConsumer.group_metadata)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """As AsyncConsumer.commit_async; the callback is called in the thread that polls."""

@@ -61,6 +61,10 @@ class PartitionQueue:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
 
+    def begin_numbers(self) -> None:
+        """Forget the identity: the next batches get another one, and sequence numbers from 0."""
+        self.identity, self.next_sequence = NOBODY, 0
+
     def number(self, batches: Sequence[Batch], identity: Identity) -> None:
         """Number the batches that have no number, under this partition's identity; the first one is `identity`."""
         if self.identity == NOBODY:
@@ -157,6 +161,13 @@ class Accumulator:
     def identity_renewed(self) -> None:
         """Note that the sender has a new producer id."""
         self.is_identity_used_up = False
+
+    def number_anew(self) -> None:
+        """Let every partition take the sender's identity, and sequence numbers begin with 0; nothing may be waiting."""
+        with self._lock:
+            for topic in self.topics.values():
+                for queue in topic.queues:
+                    queue.begin_numbers()
 
     # Called to add records, `append` from any thread.
 
@@ -361,7 +372,7 @@ class Accumulator:
             while queue.closed and queue.closed[0].is_doubtful:
                 doubtful.append(queue.closed.popleft())
             queue.next_sequence = 0
-            producer_id, epoch = queue.identity
+            producer_id, epoch, _ = queue.identity
             self.is_identity_used_up |= epoch == LAST_EPOCH
             queue.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
             for batch in queue.closed:

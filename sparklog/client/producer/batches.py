@@ -36,6 +36,8 @@ class Identity(NamedTuple):
 
     producer_id: int
     epoch: int
+    is_transactional: bool = False
+    """Whether the batches are in a transaction."""
 
 
 NOBODY = Identity(-1, -1)
@@ -84,6 +86,7 @@ class Batch(ABC):
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
                 base_sequence=self.sequence,
+                is_transactional=self.identity.is_transactional,
             )
         return self.encoded
 

@@ -11,7 +11,8 @@ wait: for a topic's metadata, or for room in the buffer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any, Self, Unpack
 
@@ -23,11 +24,14 @@ from sparklog.base.errors import (
     DeliveryTimeout,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTxnState,
     MessageTooLarge,
+    ProducerFenced,
     SparklogError,
 )
 from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
+from sparklog.client.commits import GroupMetadata, Offsets
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.interceptors import Interceptors, ProducerRecord
@@ -47,6 +51,7 @@ from sparklog.client.producer.delivery import (
 from sparklog.client.producer.partitioner import STICKY, checked, remembered_partition
 from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.tables import batches_of, checked_table, pieces
+from sparklog.client.producer.transactions import TransactionManager
 
 
 class AsyncProducer(AsyncClient):
@@ -91,6 +96,7 @@ class AsyncProducer(AsyncClient):
         self._time_ms = self._clock.time_ms
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._transactions: TransactionManager | None = None
         self._cluster: Cluster
         self._sender: Sender
         self._sending: asyncio.Task[None]
@@ -104,7 +110,9 @@ class AsyncProducer(AsyncClient):
             self._cluster = Cluster(
                 self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
             )
-            self._sender = Sender(self._accumulator, self._cluster, self.config)
+            if self.config.transactional_id is not None:
+                self._transactions = TransactionManager(self._cluster, self.config, self._accumulator.number_anew)
+            self._sender = Sender(self._accumulator, self._cluster, self.config, self._transactions)
             self._sending = background(self._sender.run(), "sparklog producer")
         return self
 
@@ -181,6 +189,64 @@ class AsyncProducer(AsyncClient):
         except TimeoutError:
             why = self.unacknowledged().why
             raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms: {why}") from None
+
+    # Transactions, with `transactional_id`.
+
+    async def begin(self) -> None:
+        """Begin a transaction. What is sent until `commit` or `abort` is seen as a whole or not at all.
+
+        The first call fences earlier producers with the same `transactional_id`, and aborts what they left open; it
+        takes up to `default_api_timeout_ms`. Raises InvalidTxnState without a `transactional_id` or with a transaction
+        open, ProducerFenced if another producer has the id by now.
+        """
+        await self.start()
+        await self._checked_transactions().begin()
+
+    async def send_offsets(self, offsets: Offsets, group: str | GroupMetadata) -> None:
+        """Commit offsets of a consumer group with the open transaction: they count if it is committed.
+
+        `group` is a group's id, or `Consumer.group_metadata()`: then the commit is refused if the consumer is no longer
+        in its group (KIP-447). Raises InvalidTxnState without a transaction; after any other KafkaError the transaction
+        can only be aborted.
+        """
+        metadata = group if isinstance(group, GroupMetadata) else GroupMetadata(group)
+        await self._checked_transactions().send_offsets(offsets, metadata)
+
+    async def commit(self) -> None:
+        """Wait for all records of the transaction, and commit it.
+
+        Raises TransactionAbortable if some could not be written: call `abort`. Raises ProducerFenced if the producer
+        has lost its id or the transaction its time, and InvalidTxnState without a transaction. After another KafkaError
+        the outcome is not known; call `commit` again.
+        """
+        transactions = self._checked_transactions()
+        transactions.check_open()
+        await self.flush()
+        await transactions.commit()
+
+    async def abort(self) -> None:
+        """Drop the records of the transaction that are not sent yet, and abort it. Raises as `commit` does."""
+        transactions = self._checked_transactions()
+        transactions.check_open()
+        await self._sender.drop()
+        await transactions.abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Begin a transaction for an ``async with`` block, and commit it at its end, or abort it after an exception."""
+        await self.begin()
+        try:
+            yield self
+        except BaseException:
+            with suppress(ProducerFenced):  # the exception of the block says more
+                await self.abort()
+            raise
+        await self.commit()
+
+    def _checked_transactions(self) -> TransactionManager:
+        if self._transactions is None:
+            raise InvalidTxnState("the producer has no transactions: give it a transactional_id")
+        return self._transactions
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Send the remaining records, for at most `timeout_ms`, and release all resources. May be called again.
@@ -264,6 +330,8 @@ class AsyncProducer(AsyncClient):
         """
         if self._closed:
             raise ClosedError("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.check_sending()
         queues = self._topics.get(topic)
         if queues is None or (partition is not None and partition >= len(queues.queues)):
             return None  # look the topic up, for the first time or because it may have grown
@@ -327,6 +395,8 @@ class AsyncProducer(AsyncClient):
         if self._closed:
             raise ClosedError("the producer is closed")
         await self.start()
+        if self._transactions is not None:
+            self._transactions.check_sending()
         if known and (found := self._topics.get(name)):
             return found
         picture = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))

@@ -22,7 +22,8 @@ Calls are unary: with requests of a megabyte a stream gains only about a tenth, 
 A request whose answer was lost is sent again. With `enable_idempotence` its batches are numbered, and a broker that has
 written them repeats its answer; so each record is written once, unless its batch is given up. Without it, a record may
 be written twice. Records are never written out of order, as no other batch of their partition is in flight meanwhile.
-The producer id is requested when there is first something to send.
+The producer id is requested when there is first something to send. A transactional producer has one from `begin` on
+(transactions.py); once its transaction has failed, nothing more of it is sent.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from sparklog.base.errors import (
     OutOfOrderSequenceNumber,
     RecordListTooLarge,
     SparklogError,
+    TransactionAbortable,
     UnknownServerError,
 )
 from sparklog.base.ids import TopicPartition
@@ -54,6 +56,7 @@ from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
 from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
+from sparklog.client.producer.transactions import TransactionManager
 from sparklog.records.batch import Codec
 from sparklog.v1 import log_pb2
 
@@ -74,7 +77,15 @@ Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
 class Sender:
     """Sends the batches of an accumulator. Runs on one event loop."""
 
-    def __init__(self, accumulator: Accumulator, cluster: Cluster, config: ProducerConfig) -> None:
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        cluster: Cluster,
+        config: ProducerConfig,
+        transactions: TransactionManager | None = None,
+    ) -> None:
+        """transactions: None: the producer has none."""
+        self._transactions = transactions
         self._accumulator = accumulator
         self._cluster = cluster
         self._config = config
@@ -120,6 +131,8 @@ class Sender:
                 for partition, batches in by_partition.items():
                     self._report(partition, batches, self._timed_out(batches))
                 self._notify_freed()
+            if self._transactions is not None and self._transactions.has_failed:
+                self._drop_waiting()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
                 self._identify()
@@ -138,6 +151,18 @@ class Sender:
         await asyncio.gather(*tasks, return_exceptions=True)
         for batch in self._accumulator.abort():
             self._report(batch.outcome.partition, [batch], _CLOSED)
+
+    async def drop(self) -> None:
+        """Fail all batches that wait, and wait until none is in flight: their transaction is aborted."""
+        while True:
+            self._drop_waiting()
+            if not self._accumulator.incomplete():
+                return
+            await self._freed.wait()
+
+    def _drop_waiting(self) -> None:
+        for batch in self._accumulator.abort():
+            batch.outcome.failed(TransactionAbortable("the transaction is aborted"))
 
     def _dispatch(self, ready: list[PartitionQueue]) -> None:
         """Start requests for queues whose leaders are known and may have more requests in flight."""
@@ -164,9 +189,15 @@ class Sender:
         room = self._config.max_request_size
         while queues and (room > 0 or not load):
             queue = queues.popleft()
-            batches = load[queue] = self._accumulator.take(queue, room, self._identity)
+            batches = load[queue] = self._accumulator.take(queue, room, self._current_identity())
             room -= sum(batch.size for batch in batches)
         return load
+
+    def _current_identity(self) -> Identity:
+        if self._transactions is None:
+            return self._identity
+        self._transactions.sent()
+        return self._transactions.identity
 
     async def _send(self, leader: Connection, load: Load) -> None:
         """Send one request and handle its answer. Every queue of `load` ends its flight, also after an error."""
@@ -213,6 +244,7 @@ class Sender:
         request = log_pb2.ProduceRequest(
             acks=_ACKS[self._config.acks],
             timeout_ms=self._config.request_timeout_ms,
+            transactional_id=self._config.transactional_id,
             partitions=[
                 log_pb2.PartitionProduce(
                     topic=queue.partition.topic, partition=queue.partition.partition, batches=payload
@@ -294,6 +326,8 @@ class Sender:
     def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
         records = sum(batch.count for batch in batches)
         logger.warning("%d records for partition %s were not delivered: %s", records, partition, error)
+        if self._transactions is not None:
+            self._transactions.failed(error)
         for batch in batches:
             batch.outcome.failed(error)
 
@@ -311,7 +345,9 @@ class Sender:
         )
 
     def _needs_identity(self) -> bool:
-        return self._config.enable_idempotence and (self._identity == NOBODY or self._accumulator.is_identity_used_up)
+        if self._transactions is not None or not self._config.enable_idempotence:
+            return False
+        return self._identity == NOBODY or self._accumulator.is_identity_used_up
 
     def _identify(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from typing import Any, Unpack
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
+from sparklog.base.errors import ProducerFenced
 from sparklog.client.base import Blocking, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
@@ -65,7 +68,23 @@ class Producer(Blocking[AsyncProducer]):
     flush = blocking(AsyncProducer.flush)
     unacknowledged = direct(AsyncProducer.unacknowledged)
     partitions_for = blocking(AsyncProducer.partitions_for)
+    begin = blocking(AsyncProducer.begin)
+    send_offsets = blocking(AsyncProducer.send_offsets)
+    commit = blocking(AsyncProducer.commit)
+    abort = blocking(AsyncProducer.abort)
     close = blocking(AsyncProducer.close)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin a transaction for a ``with`` block, and commit it at its end, or abort it after an exception."""
+        self.begin()
+        try:
+            yield self
+        except BaseException:
+            with suppress(ProducerFenced):  # the exception of the block says more
+                self.abort()
+            raise
+        self.commit()
 
 
 _started_in: WeakKeyDictionary[AsyncProducer, int] = WeakKeyDictionary()

@@ -106,7 +106,7 @@ class SnapshotFiles:
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets of the snapshots, increasing."""
+        """The offsets of the snapshots, increasing. Any thread."""
         return sorted(self._offsets)
 
     def take(self, offset: int, entries: Iterable[ProducerEntry], *, flush: bool = False) -> bool:

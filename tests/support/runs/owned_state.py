@@ -19,7 +19,6 @@ from support import ROOT
 PACKAGE = ROOT / "sparklog"
 
 MESSAGES = {
-    "client/commits.py": "request.group_instance_id",
     "client/maintenance/maintenance.py": "request.position request.size",
     "client/maintenance/uploads.py": "self._message.data self._message.size_bytes",
     "server/grpc/groups.py": "message.coordinator",

@@ -1,0 +1,256 @@
+"""Producers with interleaved transactions, in a log that lives its life, against a list of what was written.
+
+The log must know which transactions are open and which were aborted, after rolls, truncations, retention, starts after
+any kind of stop, and with indexes that are damaged or gone. A reader of committed records sees exactly those, and a
+follower has the same files.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sparklog.base.fs import Fs
+from sparklog.log.log import Log
+from sparklog.log.segment.transaction_index import AbortedTransaction
+from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.records.markers import read_marker
+from sparklog.records.records import read_records
+from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.sim.clock import SimClock
+from support.logs.builders import START_MS, batch, file_content, open_log, rewrite, topic_config
+from support.logs.transactions import end, write
+from support.runs.seeds import examples
+
+PRODUCERS = (1, 2, 3)
+LEADER, FOLLOWER = "/logs/orders-0", "/follower/orders-0"
+TXN = ".txnindex"
+
+
+class Transaction(NamedTuple):
+    """One in the model; `marker` and `is_commit` None while it is open."""
+
+    producer_id: int
+    offsets: tuple[int, ...]
+    marker: int | None = None
+    is_commit: bool | None = None
+
+    def is_open_below(self, high_watermark: int) -> bool:
+        return self.marker is None or self.marker >= high_watermark
+
+
+def is_abort(header: BatchHeader, data: bytes) -> bool:
+    marker = read_marker(read_records(data)[0])
+    return marker is not None and not marker.is_commit
+
+
+def read_committed(log: Log, offset: int, high_watermark: int, max_bytes: int) -> list[int]:
+    """The offsets that a consumer shows, as the Java client finds them."""
+    shown, limit = [], log.last_stable_offset(high_watermark)
+    while offset < limit:
+        piece = log.read(offset, max_bytes, max_offset=limit)
+        coming = sorted(log.aborted_transactions(offset, piece.next_offset), key=lambda each: each.first_offset)
+        aborted, data = set(), piece.read()
+        for position, header in iterate_headers(data):
+            while coming and coming[0].first_offset <= header.last_offset:
+                aborted.add(coming.pop(0).producer_id)
+            if header.is_control:
+                if is_abort(header, data[position : position + header.size]):
+                    aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                shown += [each for each in range(header.base_offset, header.next_offset) if each >= offset]
+        offset = piece.next_offset
+    return shown
+
+
+class TransactionsOfALog(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fs, self.follower_fs = MemoryFs(), MemoryFs()
+        self.fs.make_dir("/logs")
+        self.fs.flush_dir("/")
+        self.clock = SimClock(START_MS)
+        self.config = topic_config(internal_segment_bytes=600, retention_bytes=4000, file_delete_delay_ms=0)
+        self.log = open_log(self.fs, LEADER, config=self.config, clock=self.clock)
+        self.follower = open_log(self.follower_fs, FOLLOWER, config=self.config, clock=self.clock)
+        self.plain: list[int] = []
+        self.transactions: list[Transaction] = []
+        self.forgotten_below = 0
+        """Markers below it need not be known to be uncommitted: the log was opened or truncated since."""
+
+    def open_of(self, producer_id: int) -> Transaction | None:
+        found = [each for each in self.transactions if each.producer_id == producer_id and each.marker is None]
+        return found[0] if found else None
+
+    def next_of(self, producer_id: int) -> tuple[int, int]:
+        """Epoch and sequence of the next batch."""
+        state = self.log.producers.get(producer_id)
+        return (state.epoch, state.last_sequence + 1) if state else (0, 0)
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), count=st.integers(1, 3))
+    def write(self, producer_id: int, count: int) -> None:
+        epoch, sequence = self.next_of(producer_id)
+        first = write(self.log, producer_id, epoch, sequence=sequence, count=count).first_offset
+        offsets = tuple(range(first, first + count))
+        if begun := self.open_of(producer_id):
+            self.transactions[self.transactions.index(begun)] = begun._replace(offsets=begun.offsets + offsets)
+        else:
+            self.transactions.append(Transaction(producer_id, offsets))
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans(), is_strict=st.booleans())
+    def end(self, producer_id: int, is_commit: bool, is_strict: bool) -> None:
+        epoch = self.next_of(producer_id)[0] + is_strict
+        appended = end(self.log, producer_id, epoch, is_commit, is_strict=is_strict)
+        if begun := self.open_of(producer_id):
+            assert not appended.is_duplicate
+            ended = begun._replace(marker=appended.first_offset, is_commit=is_commit)
+            self.transactions[self.transactions.index(begun)] = ended
+
+    @rule()
+    def write_outside(self) -> None:
+        self.plain.append(self.log.append(batch(1), leader_epoch=0).first_offset)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        first = self.log.segments[0].base_offset
+        self.log.truncate_to(data.draw(st.integers(first, self.log.log_end_offset)))
+        self.cut()
+
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        self.log.advance_log_start(data.draw(st.integers(self.log.log_start_offset, self.log.log_end_offset)))
+        self.log.delete_old_segments(self.clock.time_ms())
+        self.log.delete_expired(self.clock.monotonic_ms())
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.log.close()
+        self.open(clean=True)
+
+    @rule()
+    def be_killed_and_open(self) -> None:
+        self.open(clean=False)
+
+    @rule(seed=st.integers(0, 1000))
+    def lose_power_and_open(self, seed: int) -> None:
+        self.fs = self.fs.crash(random.Random(seed))
+        self.open(clean=False)
+
+    @precondition(lambda self: self.indexes())
+    @rule(data=st.data(), garbage=st.sampled_from([b"?", b"\0" * 34, b"\0\1" * 17, b"\xff" * 68]))
+    def damage_an_index_and_open(self, data: st.DataObject, garbage: bytes) -> None:
+        self.log.close()
+        rewrite(self.fs, data.draw(st.sampled_from(self.indexes())), garbage)
+        self.open(clean=True)
+
+    @rule()
+    def lose_unflushed_indexes_and_open(self) -> None:
+        bases = [each.base_offset for each in self.log.segments]
+        unflushed = bases[-1] if self.log.recovery_point > bases[-1] else self.log.recovery_point
+        for path in self.indexes():
+            if int(path.rsplit("/", 1)[1][:20]) >= unflushed:
+                self.fs.remove(path)
+        self.open(clean=False)
+
+    def indexes(self) -> list[str]:
+        return [f"{LEADER}/{name}" for name in self.fs.list(LEADER) if name.endswith(TXN)]
+
+    def open(self, *, clean: bool) -> None:
+        self.log = open_log(
+            self.fs, LEADER, config=self.config, clock=self.clock, clean=clean,
+            recovery_point=self.log.recovery_point, log_start_offset=self.log.log_start_offset,
+        )  # fmt: skip
+        self.cut()
+
+    def cut(self) -> None:
+        """Take out of the model what is no longer in the log."""
+        log_end = self.log.log_end_offset
+        self.forgotten_below = log_end
+        self.plain = [offset for offset in self.plain if offset < log_end]
+        kept = []
+        for each in self.transactions:
+            offsets = tuple(offset for offset in each.offsets if offset < log_end)
+            is_ended = each.marker is not None and each.marker < log_end
+            if offsets:
+                kept.append(each._replace(offsets=offsets) if is_ended else Transaction(each.producer_id, offsets))
+        self.transactions = kept
+        self.follower.truncate_to(log_end)
+
+    @rule()
+    def follow(self) -> None:
+        """The follower copies, and has the same files."""
+        if self.follower.log_end_offset < self.log.segments[0].base_offset:
+            self.follower.truncate_fully_and_start_at(self.log.segments[0].base_offset)
+        while (offset := self.follower.log_end_offset) < self.log.log_end_offset:
+            piece = self.log.read(offset, 300, for_replica=True)
+            self.follower.follow_segment(piece.segment_base_offset)
+            self.follower.append_as_follower(piece.read(), rolls=False)
+        if self.follower.segments[0].base_offset:
+            return  # it does not know of transactions that began below
+        own = {each.base_offset for each in self.follower.segments}
+        for each in self.log.segments:
+            if each.size_bytes and each.base_offset in own:
+                name = f"{each.base_offset:020d}"
+                for suffix in (".log", TXN):
+                    assert content(self.follower_fs, f"{FOLLOWER}/{name}{suffix}") == content(
+                        self.fs, f"{LEADER}/{name}{suffix}"
+                    )
+        log_end = self.log.log_end_offset
+        start = max(self.follower.last_stable_offset(log_end), self.log.log_start_offset)
+        assert start == self.log.last_stable_offset(log_end)
+
+    @invariant()
+    def the_last_stable_offset_is_right(self) -> None:
+        for high_watermark in range(max(0, self.log.log_end_offset - 8), self.log.log_end_offset + 1):
+            found = self.log.last_stable_offset(high_watermark)
+            known = [each for each in self.transactions if each.marker is None or each.marker >= self.forgotten_below]
+            assert self.stable(high_watermark, self.transactions) <= found <= self.stable(high_watermark, known)
+
+    def stable(self, high_watermark: int, transactions: list[Transaction]) -> int:
+        firsts = [each.offsets[0] for each in transactions if each.is_open_below(high_watermark)]
+        return min(high_watermark, max(min([high_watermark, *firsts]), self.log.log_start_offset))
+
+    @invariant()
+    def the_aborted_transactions_are_known(self) -> None:
+        log, first = self.log, self.log.segments[0].base_offset
+        aborted = [
+            (each.producer_id, each.offsets[0], each.marker)
+            for each in sorted(self.transactions, key=lambda each: each.marker or 0)
+            if each.is_commit is False and (each.marker or 0) >= first
+        ]
+        for offset in range(log.log_start_offset, log.log_end_offset, 3):
+            for upper in (offset + 1, log.log_end_offset):
+                found: list[AbortedTransaction] = log.aborted_transactions(offset, upper)
+                assert [each[:3] for each in found] == [
+                    each for each in aborted if each[2] is not None and each[2] >= offset and each[1] < upper
+                ]
+
+    @invariant()
+    def a_reader_sees_what_was_committed(self) -> None:
+        log, limit = self.log, self.log.last_stable_offset(self.log.log_end_offset)
+        committed = [offset for each in self.transactions if each.is_commit for offset in each.offsets]
+        expected = sorted(offset for offset in (*self.plain, *committed) if log.log_start_offset <= offset < limit)
+        for max_bytes in (1, 500, 1 << 20):
+            assert read_committed(log, log.log_start_offset, log.log_end_offset, max_bytes) == expected
+
+
+def content(fs: Fs, path: str) -> bytes:
+    """Of no file: nothing."""
+    return file_content(fs, path) if fs.exists(path) else b""
+
+
+TestTransactionsOfALog = pytest.mark.soak(TransactionsOfALog.TestCase)
+TestTransactionsOfALog.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
