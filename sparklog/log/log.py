@@ -318,6 +318,16 @@ class Log:
             offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch, for_replica=for_replica
         )
 
+    def read_with_aborted(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True
+    ) -> tuple[LogSlice, list[AbortedTransaction]]:
+        """Read as `read` does; return also the aborted transactions with batches in the slice.
+
+        Both are of the same segments: a cleaner or retention may remove the index of what the slice still has.
+        max_offset: the last stable offset. Raises as `read` and `aborted_transactions` do.
+        """
+        return self._reader.read_with_aborted(offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset below which every transaction has ended, its marker below `high_watermark`.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.files import LEADER_EPOCHS, LOG
 from sparklog.log.segment import lookup
@@ -68,6 +68,18 @@ class SegmentsReader:
         end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
         size = end - first.position
         return LogSlice(segment.file, first.position, size, next_offset, self._state.disk, segment.base_offset)
+
+    def read_with_aborted(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool
+    ) -> tuple[LogSlice, list[AbortedTransaction]]:
+        """See `Log.read_with_aborted`."""
+        for _ in range(_ATTEMPTS):
+            before = self._state.segments.items
+            found = self.read(offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
+            aborted = self.aborted_transactions(offset, found.next_offset) if found.size else []
+            if self._state.segments.items is before:
+                return found, aborted
+        raise KafkaStorageError(f"{self._state}: segments change faster than they can be read")
 
     def aborted_transactions(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
         """See `Log.aborted_transactions`."""

@@ -126,6 +126,7 @@ def load(state: Loading) -> None:
         _find_producers(state, state.end_offset)
     else:
         _recover(state)
+        state.has_changed = True  # a process that was killed may not have flushed the names of its files
     _check_end(state, state.end_offset)
     _rebuild_transaction_indexes(state)
     _trim(state)

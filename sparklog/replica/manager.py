@@ -27,6 +27,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.producers.verifications import Verification
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.records.markers import Marker
 from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, tell_nobody
 from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered
@@ -282,15 +283,22 @@ class ReplicaManager:
             self._on_high_watermark(partition.name)
         return log.recovery_point
 
-    def read(
-        self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool, is_committed_only: bool = False
-    ) -> LogSlice:
-        """Return replicated batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log.
+    def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
+        """Return replicated batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""
+        return replica.log.read(
+            offset, max_bytes, max_offset=replica.partition.high_watermark, min_one_batch=min_one_batch
+        )
 
-        is_committed_only: end at the last stable offset. What was aborted below it is `Log.aborted_transactions`.
+    def read_committed(
+        self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool
+    ) -> tuple[LogSlice, list[AbortedTransaction]]:
+        """Return batches below the last stable offset, and which transactions among them were aborted.
+
+        Raises as `Log.read_with_aborted` does.
         """
-        limit = replica.last_stable_offset if is_committed_only else replica.partition.high_watermark
-        return replica.log.read(offset, max_bytes, max_offset=limit, min_one_batch=min_one_batch)
+        return replica.log.read_with_aborted(
+            offset, max_bytes, max_offset=replica.last_stable_offset, min_one_batch=min_one_batch
+        )
 
     def follower_fetched(
         self, replica: Replica, broker_id: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int

@@ -20,7 +20,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.flush import Flusher
 from sparklog.log.log import Log
 from sparklog.records.batch import assign
-from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.memory_fs import MemoryFile, MemoryFs
 from support.logs.builders import START_MS, batch, offsets_in, open_log, read_all
 from support.logs.replacements import FOLDER, clean, cleaned, content_of, marked, replace, stage, written
 
@@ -185,18 +185,18 @@ class TestStalePlans:
         self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sources = log.describe()[:2]
-        exists = fs.exists
+        open_read = fs.open_read
 
-        def retain_first(path: str) -> bool:
-            if path.endswith(".txnindex") and log.log_start_offset == 0:
+        def retain_first(path: str) -> MemoryFile:
+            if path.endswith(".index") and log.log_start_offset == 0:
                 log.advance_log_start(27)
                 log.delete_old_segments(START_MS)
                 log.delete_expired(10**9)
-            return exists(path)
+            return open_read(path)
 
         for segment in log.segments:
             segment.release()
-        monkeypatch.setattr(fs, "exists", retain_first)
+        monkeypatch.setattr(fs, "open_read", retain_first)
         with pytest.raises(InvalidUpdateVersion):
             replace(fs, log, sources, content_of(fs, sources))
         assert log.log_start_offset == 27

@@ -16,15 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.base.fs import Fs
-from sparklog.log.log import Log
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.records.batch import BatchHeader, iterate_headers
-from sparklog.records.markers import read_marker
-from sparklog.records.records import read_records
-from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, file_content, open_log, rewrite, topic_config
-from support.logs.transactions import end, write
+from support.logs.transactions import end, read_committed, write
 from support.runs.seeds import examples
 
 PRODUCERS = (1, 2, 3)
@@ -42,30 +38,6 @@ class Transaction(NamedTuple):
 
     def is_open_below(self, high_watermark: int) -> bool:
         return self.marker is None or self.marker >= high_watermark
-
-
-def is_abort(header: BatchHeader, data: bytes) -> bool:
-    marker = read_marker(read_records(data)[0])
-    return marker is not None and not marker.is_commit
-
-
-def read_committed(log: Log, offset: int, high_watermark: int, max_bytes: int) -> list[int]:
-    """The offsets that a consumer shows, as the Java client finds them."""
-    shown, limit = [], log.last_stable_offset(high_watermark)
-    while offset < limit:
-        piece = log.read(offset, max_bytes, max_offset=limit)
-        coming = sorted(log.aborted_transactions(offset, piece.next_offset), key=lambda each: each.first_offset)
-        aborted, data = set(), piece.read()
-        for position, header in iterate_headers(data):
-            while coming and coming[0].first_offset <= header.last_offset:
-                aborted.add(coming.pop(0).producer_id)
-            if header.is_control:
-                if is_abort(header, data[position : position + header.size]):
-                    aborted.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in aborted):
-                shown += [each for each in range(header.base_offset, header.next_offset) if each >= offset]
-        offset = piece.next_offset
-    return shown
 
 
 class TransactionsOfALog(RuleBasedStateMachine):
@@ -92,28 +64,31 @@ class TransactionsOfALog(RuleBasedStateMachine):
         state = self.log.producers.get(producer_id)
         return (state.epoch, state.last_sequence + 1) if state else (0, 0)
 
+    # The model changes before the log, so that it knows what a power cut may leave.
+
     @rule(producer_id=st.sampled_from(PRODUCERS), count=st.integers(1, 3))
     def write(self, producer_id: int, count: int) -> None:
         epoch, sequence = self.next_of(producer_id)
-        first = write(self.log, producer_id, epoch, sequence=sequence, count=count).first_offset
+        first = self.log.log_end_offset
         offsets = tuple(range(first, first + count))
         if begun := self.open_of(producer_id):
             self.transactions[self.transactions.index(begun)] = begun._replace(offsets=begun.offsets + offsets)
         else:
             self.transactions.append(Transaction(producer_id, offsets))
+        assert write(self.log, producer_id, epoch, sequence=sequence, count=count).first_offset == first
 
     @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans(), is_strict=st.booleans())
     def end(self, producer_id: int, is_commit: bool, is_strict: bool) -> None:
-        epoch = self.next_of(producer_id)[0] + is_strict
-        appended = end(self.log, producer_id, epoch, is_commit, is_strict=is_strict)
+        epoch, marker = self.next_of(producer_id)[0] + is_strict, self.log.log_end_offset
         if begun := self.open_of(producer_id):
-            assert not appended.is_duplicate
-            ended = begun._replace(marker=appended.first_offset, is_commit=is_commit)
-            self.transactions[self.transactions.index(begun)] = ended
+            self.transactions[self.transactions.index(begun)] = begun._replace(marker=marker, is_commit=is_commit)
+        appended = end(self.log, producer_id, epoch, is_commit, is_strict=is_strict)
+        assert not begun or (appended.first_offset, appended.is_duplicate) == (marker, False)
 
     @rule()
     def write_outside(self) -> None:
-        self.plain.append(self.log.append(batch(1), leader_epoch=0).first_offset)
+        self.plain.append(self.log.log_end_offset)
+        self.log.append(batch(1), leader_epoch=0)
 
     @rule()
     def roll(self) -> None:
@@ -147,6 +122,32 @@ class TransactionsOfALog(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000))
     def lose_power_and_open(self, seed: int) -> None:
         self.fs = self.fs.crash(random.Random(seed))
+        self.open(clean=False)
+
+    @rule(
+        producer_id=st.sampled_from(PRODUCERS),
+        work=st.sampled_from(["write", "end", "roll", "flush", "truncate", "delete", "close"]),
+        changes=st.integers(0, 9),
+        chance=st.integers(0, 1000).map(random.Random),
+    )
+    def cut_power_during(self, producer_id: int, work: str, changes: int, chance: random.Random) -> None:
+        offset = chance.randint(self.log.segments[0].base_offset, self.log.log_end_offset)
+        self.fs.cut_power_after(changes, chance)
+        try:
+            if work == "write":
+                self.write(producer_id, 2)
+            elif work == "end":
+                self.end(producer_id, False, False)
+            elif work == "truncate":
+                self.log.truncate_to(offset)
+            elif work == "delete":
+                self.log.advance_log_start(offset)
+                self.log.delete_old_segments(self.clock.time_ms())
+            else:
+                getattr(self.log, work)()
+        except PowerCut:
+            pass
+        self.fs = self.fs.crash(chance)
         self.open(clean=False)
 
     @precondition(lambda self: self.indexes())

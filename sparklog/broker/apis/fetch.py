@@ -285,15 +285,12 @@ class Fetch:
                 )
             if diverging is None and preferred == NO_REPLICA:
                 limit = min(part.max_bytes, left)
-                found = self.replicas.read(
-                    replica,
-                    part.fetch_offset,
-                    limit,
-                    min_one_batch=min_one_batch,
-                    is_committed_only=request.is_read_committed,
-                )
-                if request.is_read_committed and found.size:
-                    aborted = replica.log.aborted_transactions(part.fetch_offset, found.next_offset)
+                if request.is_read_committed:
+                    found, aborted = self.replicas.read_committed(
+                        replica, part.fetch_offset, limit, min_one_batch=min_one_batch
+                    )
+                else:
+                    found = self.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
         except KafkaError as error:
             return self._failed(part, error)
         return PartitionFetched(

@@ -7,7 +7,7 @@ only the walk; after a clean stop there is a snapshot of the log's end, so the w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
@@ -17,7 +17,7 @@ from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.records.batch import HEADER_SIZE, read_header
+from sparklog.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, read_header
 
 MAX_MARKER_BYTES = 4096  # a control batch takes 78
 logger = logging.getLogger(__name__)
@@ -40,6 +40,24 @@ def rebuild(
             for _ in _replay(states, segment, start, end_offset, now_ms):
                 pass
     return states
+
+
+class AbortedSearch:
+    """A search for aborted transactions in batches that are looked at one after the other, as a cleaner leaves them."""
+
+    def __init__(self, load: Callable[[], ProducerStates], now_ms: int) -> None:
+        """load: returns the producer state before the first batch; called if there are transactions."""
+        self._load = load
+        self._now_ms = now_ms
+        self._states: ProducerStates | None = None
+
+    def look(self, file: ReadFile, place: BatchPlace) -> AbortedTransaction | None:
+        """Return the transaction that the next batch aborts, if any. Raises OSError."""
+        if not place.attributes & TRANSACTIONAL_BIT:
+            return None
+        if self._states is None:
+            self._states = self._load()
+        return replay(self._states, file, place, self._now_ms)
 
 
 def find_aborted(states: ProducerStates, segment: Segment, now_ms: int) -> Iterator[AbortedTransaction]:

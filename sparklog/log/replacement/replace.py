@@ -21,6 +21,10 @@ others are read as `.deleted` until file.delete.delay.ms has passed. Later reads
 Leader epochs and producer state do not change, because a cleaner keeps each producer's last batch. Snapshots of
 producer state at the base offset of a source are removed with that source, as in Kafka; the first source's stays.
 
+The broker builds the transaction index of a new segment from the producer state before the first source and the new
+batches. So a cleaner must keep the marker of a transaction while any batch of it with records is left, and must not
+replace segments above the last stable offset.
+
 One replacement runs at a time. The maintenance lease makes sure that nobody else stages segments in this folder.
 """
 
@@ -31,14 +35,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.errors import CorruptRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import Fs
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import NO_SUM, SegmentDescription, SegmentSum
 from sparklog.log.disk import NOT_THE_DISK
-from sparklog.log.files import TXN_INDEX
 from sparklog.log.flush import Flusher
+from sparklog.log.producers.recovery import AbortedSearch
 from sparklog.log.read import SegmentsReader
 from sparklog.log.replacement.swap import ExpectedSegment, StagedFile, Swap, Swaps, remove_staged, staged_path
 from sparklog.log.segment.cache import SegmentCache
@@ -172,11 +176,13 @@ class SegmentReplacer:
                 Swap(self._fs, self._state.folder, each.base_offset, self._state.config, self._cache) for each in staged
             ]
             swaps = Swaps(self._fs, self._state.folder, single)
+            now_ms, base_offset = self._clock.time_ms(), sources[0].base_offset
+            search = AbortedSearch(lambda: self._reader.again(lambda: self._writer.producers_at(base_offset)), now_ms)
             try:
                 last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):
                     last = last_offset if each is staged[-1] else end - 1
-                    swap.verify(self._wanted(each, last), self._clock.time_ms(), is_wanted)
+                    swap.verify(self._wanted(each, last), now_ms, is_wanted, search.look)
                 new = tuple(
                     _describe(segment, end, each.size_bytes, segment.identity)
                     for segment, each, end in zip(swaps.segments, staged, ends, strict=True)
@@ -207,8 +213,6 @@ class SegmentReplacer:
             raise InvalidUpdateVersion(
                 f"{self._state}: segment {sources[-1].base_offset} ends above the high watermark {high_watermark}"
             )
-        if any(self._fs.exists(segment.path(TXN_INDEX)) for segment in segments):
-            raise InvalidRecord(f"{self._state}: segments with aborted transactions are not replaced")
         return _last_offset_of(segments)
 
     def _swap(self, swaps: Swaps, sources: tuple[Segment, ...], end: int) -> None:

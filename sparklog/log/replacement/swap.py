@@ -6,13 +6,15 @@ the next offsets follow without a gap. Several new segments are described below.
 
     A  The caller writes X.log.cleaned, and it is verified: its size and CRC-32C as a whole; for every batch, format v2,
        the CRC, and the offsets (they increase, lie in the sources' range, and end where the sources end).
-       X.index.cleaned and X.timeindex.cleaned are built on the way. All three files and their names are flushed
+       X.index.cleaned and X.timeindex.cleaned are built on the way, and X.txnindex.cleaned if the segment has aborted
+       transactions, or X has had some. All these files and their names are flushed
     B  the indexes are renamed to .swap and flushed, then the log: from here on, the new segment is in force
     C  X.timeindex.swap is renamed to X.timeindex and flushed, then X.log.swap to X.log, over the old files; flushed.
        The time index goes first: the new time index is valid for the batches of the old log that stay; the old index
        is not valid for the new log, because it lacks the entries of s1 … sk
     D  s1 … sk are renamed to .deleted; flushed
-    E  X.index.swap is renamed to X.index; flushed. Until then its mark means that s1 … sk may still exist
+    E  X.txnindex.swap is renamed to X.txnindex, and X.index.swap to X.index; flushed. Until then the mark of X.index
+       means that s1 … sk may still exist
 
 Several new segments n0 … nm, where n0 has s0's base offset: each ends where the next one begins, the last one where the
 sources ended. Each step is done for all segments before the next step; B and C go from the highest to the lowest, one
@@ -23,14 +25,17 @@ has the base offset of a new segment loses its name to it in C, and is not part 
 
 At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole. Between C and D it
 finds segments that overlap, and the mark of X.index shows that the new segment's offsets count (reader.py). The offset
-index is a hint (segment.py), so a reader can use the old one.
+index is a hint (segment.py), so a reader can use the old one. The aborted transactions of all files of both kinds,
+X.txnindex.swap among them, are always enough for the batches that are found; those whose markers a cleaner has removed
+may be among them.
 
 Opening the folder after a crash (`finish_swaps`) leaves either the old segments or the new one, never a mixture:
 
     before the log is renamed in B    X.log.cleaned exists: all marked files of X are removed, and those above X
     later      X.log.swap, if it still exists, is renamed to X.log. Segments that begin in the range of X.log are
                removed. The indexes of X are removed too and rebuilt: renames may have reached the disk in another
-               order, so it is unknown which index belongs to which file. X.index.swap is removed last
+               order, so it is unknown which index belongs to which file. X.txnindex is made unreadable, so that the
+               opening builds it again even if it is interrupted, too. X.index.swap is removed last
 
 Files that Apache Kafka left as .swap are completed in the same way. Kafka marks the log before the indexes, and several
 segments at once, the last one first; so a Kafka .swap at or above a .cleaned is not complete.
@@ -60,6 +65,7 @@ from sparklog.log.files import (
     SNAPSHOT,
     SWAP,
     TIME_INDEX,
+    TXN_INDEX,
     SegmentFile,
     parse_name,
     path_in,
@@ -70,9 +76,13 @@ from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
 from sparklog.log.segment.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
+from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.records.batch import MAGIC
 
-INDEXES = (OFFSET_INDEX, TIME_INDEX)
+INDEXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+UNREADABLE = b"?"
+"""In the place of a transaction index: half an entry, which no opening believes."""
+LookForAborted = Callable[[ReadFile, BatchPlace], AbortedTransaction | None]
 logger = logging.getLogger(__name__)
 
 
@@ -100,10 +110,17 @@ class Swap:
         self._config = config
         self._active: SegmentWriter | None = None
 
-    def verify(self, expected: ExpectedSegment, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def verify(
+        self,
+        expected: ExpectedSegment,
+        now_ms: int,
+        is_wanted: Callable[[], bool] = lambda: True,
+        look_for_aborted: LookForAborted = lambda *_: None,
+    ) -> None:
         """Do step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
 
-        Raises InvalidUpdateVersion once `is_wanted` returns False.
+        Raises InvalidUpdateVersion once `is_wanted` returns False. look_for_aborted: called for each batch; returns the
+        transaction that it aborts.
         """
         if not self._fs.exists(self.segment.path(LOG)):
             raise ResourceNotFound(f"nothing is staged at {self.segment.path(LOG)}")
@@ -117,13 +134,22 @@ class Swap:
             self.segment.extend_to(expected.size_bytes)
             self._remove(INDEXES, CLEANED)
             self._active = SegmentWriter.open(self._fs, self.segment, self._config, now_ms, rebuild_indexes=True)
-            self._check_batches(expected, self._active, is_wanted)
+            self._check_batches(expected, self._active, is_wanted, look_for_aborted)
+            if self._fs.exists(path_in(self._folder, SegmentFile(self.segment.base_offset, TXN_INDEX, ""))):
+                self._fs.open(self.segment.path(TXN_INDEX), create=True).close()
+                self.segment.expect_aborted()
             self._active.flush_indexes()
             self.segment.flush()
             self._fs.flush_dir(self._folder)
         self.segment.mark_flushed(expected.crc32c)
 
-    def _check_batches(self, expected: ExpectedSegment, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
+    def _check_batches(
+        self,
+        expected: ExpectedSegment,
+        active: SegmentWriter,
+        is_wanted: Callable[[], bool],
+        look_for_aborted: LookForAborted,
+    ) -> None:
         file = _Summed(self.segment.file)
         position, last_offset = 0, -1
         for place in check_batches(file, 0, expected.size_bytes, self.segment.base_offset):
@@ -131,6 +157,8 @@ class Swap:
             if not is_wanted():
                 raise InvalidUpdateVersion(f"{self.segment} is not wanted any more")
             active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
+            if aborted := look_for_aborted(file, place):
+                active.add_aborted(aborted)
             position, last_offset = place.end, place.last_offset
         if position != expected.size_bytes:
             raise CorruptRecord(f"{self.segment}: no whole batch after offset {last_offset} at position {position}")
@@ -155,7 +183,8 @@ class Swap:
     def mark_indexes(self) -> None:
         """Rename the indexes from .cleaned to .swap."""
         for suffix in INDEXES:
-            self._rename(suffix, CLEANED, SWAP)
+            if suffix != TXN_INDEX or self.segment.has_aborted:
+                self._rename(suffix, CLEANED, SWAP)
 
     def mark_log(self) -> None:
         """Rename the log from .cleaned to .swap."""
@@ -168,8 +197,10 @@ class Swap:
             self._fs.flush_dir(self._folder)
         self.segment.unmark()
 
-    def unmark_index(self) -> None:
-        """Remove .swap from the offset index's name."""
+    def unmark_indexes(self) -> None:
+        """Remove .swap from the transaction index's name, then from the offset index's."""
+        if self.segment.has_aborted:
+            self._rename(TXN_INDEX, SWAP, "")
         self._rename(OFFSET_INDEX, SWAP, "")
 
     def drop_mark(self) -> None:
@@ -238,7 +269,7 @@ class Swaps:
         """Flush the renames of step D, which the caller has done, and do step E."""
         self._fs.flush_dir(self._folder)
         for swap in self._swaps:
-            swap.unmark_index()
+            swap.unmark_indexes()
         self._fs.flush_dir(self._folder)
         for swap in self._swaps:
             swap.close()
@@ -350,17 +381,29 @@ def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) ->
     renamed = [file for file in files if file.mark == SWAP and file.suffix not in INDEXES]
     for file in renamed:
         fs.open(path_in(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
+    for base in {file.base_offset for file in files if file.suffix == TXN_INDEX} & bases:
+        _make_unreadable(fs, path_in(folder, SegmentFile(base, TXN_INDEX, "")))
     fs.flush_dir(folder)
     for file in sorted(renamed, reverse=True):  # as in step C
         fs.rename(path_in(folder, file), path_in(folder, file._replace(mark="")))
     fs.flush_dir(folder)
     covered = [range(base + 1, _end_of(fs, folder, base)) for base in bases]
     for file in _files_in(fs, folder):
-        is_old_index = file.base_offset in bases and file.suffix in INDEXES
+        is_old_index = file.base_offset in bases and file.suffix in (OFFSET_INDEX, TIME_INDEX)
         is_replaced = file.suffix != SNAPSHOT and any(file.base_offset in offsets for offsets in covered)
         if not file.mark and (is_old_index or is_replaced):
             fs.remove(path_in(folder, file))
     fs.flush_dir(folder)
+
+
+def _make_unreadable(fs: Fs, path: str) -> None:
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append(UNREADABLE)
+        file.flush()
+    finally:
+        file.close()
 
 
 def _end_of(fs: Fs, folder: str, base_offset: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sparklog.log.log import Appended, Log
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
-from sparklog.records.markers import Marker
+from sparklog.records.batch import iterate_headers
+from sparklog.records.markers import Marker, read_marker
+from sparklog.records.records import read_records
 from support.logs.builders import batch
 
 COMMIT, ABORT = True, False
@@ -33,3 +35,27 @@ def end(
         Marker(is_commit, coordinator_epoch), producer_id=producer_id, producer_epoch=epoch, leader_epoch=0,
         is_strict=is_strict,
     )  # fmt: skip
+
+
+def read_committed(log: Log, offset: int, high_watermark: int, max_bytes: int) -> list[int]:
+    """The offsets that a consumer shows, as the Java client finds them."""
+    shown, limit = [], log.last_stable_offset(high_watermark)
+    while offset < limit:
+        piece = log.read(offset, max_bytes, max_offset=limit)
+        coming = sorted(log.aborted_transactions(offset, piece.next_offset), key=lambda each: each.first_offset)
+        aborted, data = set(), piece.read()
+        for position, header in iterate_headers(data):
+            while coming and coming[0].first_offset <= header.last_offset:
+                aborted.add(coming.pop(0).producer_id)
+            if header.is_control:
+                if _is_abort(data[position : position + header.size]):
+                    aborted.discard(header.producer_id)
+            elif header.record_count and not (header.is_transactional and header.producer_id in aborted):
+                shown += [each for each in range(header.base_offset, header.next_offset) if each >= offset]
+        offset = piece.next_offset
+    return shown
+
+
+def _is_abort(data: bytes) -> bool:
+    markers = [read_marker(record) for record in read_records(data)]
+    return any(marker and not marker.is_commit for marker in markers)
