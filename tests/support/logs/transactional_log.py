@@ -44,6 +44,9 @@ class TransactionalLog:
         self.config = TopicConfig(cleanup_policy=("compact",), **config)  # type: ignore[arg-type]
         self.cleaned_offset = 0
         self.offset = 0
+        self.ends: dict[int, int] = {}
+        """The offset of the marker that ended the transaction of a batch, by the batch's base offset."""
+        self._open: dict[int, list[int]] = {}
         self._timestamp_ms = 1_700_000_000_000
         self._sequences: dict[tuple[int, int], int] = {}
         self.roll()
@@ -66,12 +69,15 @@ class TransactionalLog:
             )
             for number, (key, value) in enumerate(rows)
         ]  # fmt: skip
+        if transactional and producer_id >= 0:
+            self._open.setdefault(producer_id, []).append(self.offset)
         numbered = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": epoch}
         self._sequences[producer_id, epoch] = first + len(rows)
         self._append(write_records(records, transactional=transactional and producer_id >= 0, **numbered, **how))
 
     def end(self, producer_id: int, epoch: int = 0, *, commit: bool) -> None:
         """Append a marker."""
+        self.ends |= dict.fromkeys(self._open.pop(producer_id, ()), self.offset)
         marker = Marker(commit, coordinator_epoch=0)
         self._append(write_marker(marker, producer_id=producer_id, producer_epoch=epoch, timestamp_ms=self._tick()))
 
