@@ -6,6 +6,8 @@ protocol 2   Produce 12 and TxnOffsetCommit 5 enrol, and each EndTxn 5 answers t
 Each method retries what may pass, until GIVE_UP_S. Then it raises `Refused`, if its only request was refused, or
 `Doubtful`, if the outcome is unknown.
 
+A producer can also send the marker of a coordinator that was replaced, which must change nothing.
+
 In protocol 1, a request that is late may end the next transaction of the same epoch; that is why KIP-890 exists. So a
 producer of protocol 1 takes a new epoch after every doubt.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -24,7 +27,7 @@ from sparklog.testing.sim.clients.workload import FIRST_TIME_MS
 from sparklog.testing.sim.kafka import SimKafka, raise_for
 
 PRODUCE, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 10, 22
-ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
+ADD_PARTITIONS, ADD_OFFSETS, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_PRODUCERS = 24, 25, 26, 27, 28, 61
 GROUP, TRANSACTION = 0, 1
 ALL = -1
 GIVE_UP_S = 6.0
@@ -97,8 +100,8 @@ class TransactionalProducer:
         self._begin_epoch(given.producer_id, given.producer_epoch)
         self._is_ready = True
 
-    async def enrol(self, partitions: Sequence[TopicPartition]) -> None:
-        """Enrol partitions. In protocol 2, the coordinator learns of them from Produce."""
+    async def begin(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin a transaction, and enrol partitions. In protocol 2, the coordinator learns of them from Produce."""
         if self.is_v2:
             return
         topics = [
@@ -130,6 +133,26 @@ class TransactionalProducer:
         records, version = self._next_batch(partition, value), self._versions[PRODUCE]
         self._delay(lambda: self._produce(self._late, partition, records, version))
         self._is_ready = self.is_v2  # protocol 1 does not raise the epoch: the next sequence number is unknown
+
+    async def repeat_marker(self, partition: TopicPartition) -> None:
+        """Send the abort of a coordinator that has not noticed that it was replaced.
+
+        The last marker in the partition tells that there is a later one. It is committed if a record of the present
+        transaction has been acknowledged there.
+        """
+        topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
+        with suppress(KafkaError):
+            address, _ = await self._late.leader(partition)
+            told = await self._late.ask(address, DESCRIBE_PRODUCERS, 0, topics=topics)
+            found = told.topics[0].partitions[0]
+            raise_for(found.error_code)
+            last = [each.coordinator_epoch for each in found.active_producers if each.producer_id == self._producer_id]
+            if last and last[0] > 0:
+                marker = {
+                    "producer_id": self._producer_id, "producer_epoch": self._epoch, "transaction_result": False,
+                    "topics": topics, "coordinator_epoch": last[0] - 1,
+                }  # fmt: skip
+                await self._late.ask(address, WRITE_TXN_MARKERS, 1, markers=[marker])
 
     async def commit_offsets(
         self, group: str, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]

@@ -2,7 +2,8 @@
 
 TransactionWriter   writes numbered values to several partitions of two topics, and commits or aborts. At times a
                     request of a transaction that it aborts is late, the end of one arrives twice, the process is killed
-                    in the middle, or it is so slow that the transaction times out
+                    in the middle, it is so slow that the transaction times out, or a coordinator that was replaced
+                    repeats a marker
 Copier              a member of a group that copies committed records to another topic, and commits the offsets in the
                     same transaction (KIP-447)
 TransactionReader   reads all of that, at either isolation level (clients/transaction_readers.py)
@@ -172,10 +173,12 @@ class TransactionWriter:
 
     async def _write(self, transaction: Transaction, *, is_late: bool) -> None:
         partitions = self._chance.sample(WRITTEN, self._chance.choice((1, 2, 3)))
-        await self._producer.enrol(partitions)
+        await self._producer.begin(partitions)
         for partition in partitions * self._chance.choice((1, 1, 2)):
             await asyncio.sleep(self._chance.expovariate(30))
             await self._producer.send(partition, self._value(transaction, partition))
+            if self._chance.random() < 0.3:
+                await self._producer.repeat_marker(partition)
             if self._chance.random() < 0.02:
                 raise Killed
             if self._chance.random() < 0.01:
@@ -188,7 +191,7 @@ class TransactionWriter:
         """Begin a transaction, and never end it."""
         transaction = self._application.begin()
         try:
-            await self._producer.enrol(WRITTEN[:1])
+            await self._producer.begin(WRITTEN[:1])
             await self._producer.send(WRITTEN[0], self._value(transaction, WRITTEN[0]))
         except (Refused, Doubtful):
             return
@@ -237,7 +240,7 @@ class Copier(SimClassicMember):
         transaction, producer = self._application.begin(), self._application.producer
         try:
             targets = {name: None for _ in records for name in (self.client.chance.choice(TARGETS),)}
-            await producer.enrol(list(targets))
+            await producer.begin(list(targets))
             for offset, value in records:
                 target = self.client.chance.choice(list(targets))
                 copied = copy_of(source, offset, value, transaction.name)
