@@ -25,7 +25,9 @@ OF_THE_FACADE = {
         *("has_group", "deadline", "needs_poll", "next_call", "begin_to_leave", "next_call_of", "end_leaving"),
     },
     client.Maintenance: {"open_upload", "open_snapshot"},
-    client.Producer: {"start", "transforms", "transform", "with_acknowledgement", "try_send", "send_when_possible"},
+    client.Producer: {
+        *("start", "transforms", "transform", "with_acknowledgement", "try_send", "send_when_possible", "end_block"),
+    },
 }
 """What an asynchronous client has for its synchronous one, and not for users of either."""
 TAKES_OTHER_TYPES = {

@@ -14,10 +14,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Producer as KafkaProducer
 
 from sparklog.base.java_hash import partition_for
-from sparklog.client import Admin
+from sparklog.client import Admin, Producer
 from support.patience import PATIENCE_S, wait_until
 from support.processes.cluster import ClusterProcesses
 from support.runs.seeds import seeds
@@ -31,12 +32,12 @@ TESTS = Path(__file__).parents[1]
 class Pipeline:
     """The program, started again whenever it ends."""
 
-    def __init__(self, cluster: ClusterProcesses) -> None:
+    def __init__(self, program: str, bootstrap: str) -> None:
         self.copied = 0
         """Lines printed: transactions that were committed, by all its lives."""
         self._command = [
-            sys.executable, "-m", "support.clients.exactly_once",
-            cluster.kafka, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID,
+            sys.executable, "-m", f"support.clients.{program}",
+            bootstrap, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID,
         ]  # fmt: skip
         self._is_over = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -112,22 +113,23 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
 
 
 def feed(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = KafkaProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(RECORDS):
         producer.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS)
     assert producer.flush(PATIENCE_S) == 0
 
 
+@pytest.mark.parametrize("program", ["exactly_once", "exactly_once_python"])
 @pytest.mark.parametrize("seed", seeds(1, soak=20))
 def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
-    cluster: ClusterProcesses, seed: int
+    cluster: ClusterProcesses, seed: int, program: str
 ) -> None:
     chance = Random(seed)
     feed(cluster.kafka)
     reader = CommittedReader(cluster.kafka)
     victims = ["leader", "transaction coordinator", "group coordinator", "pipeline"]
     chance.shuffle(victims)
-    with Pipeline(cluster) as pipeline:
+    with Pipeline(program, cluster.kafka if program == "exactly_once" else cluster.grpc) as pipeline:
 
         def wait_for_progress() -> None:
             before = pipeline.copied
@@ -150,6 +152,30 @@ def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
     wait_until(lambda: again.read() == RECORDS, "everything is read again")
     assert again.seen == Counter(range(RECORDS))
     again.close()
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_transaction_ends_though_its_coordinator_is_killed_before_that(
+    cluster: ClusterProcesses, is_commit: bool
+) -> None:
+    with Producer(bootstrap_servers=cluster.grpc, transactional_id=TRANSACTIONAL_ID, request_timeout_ms=5_000) as ours:
+        ours.begin()
+        for number in range(PARTITIONS):
+            ours.send(TARGET, b"%d" % number, partition=number)
+        ours.flush()
+        cluster.brokers[_broker(cluster, "transaction coordinator")].kill()
+        if is_commit:
+            ours.commit()
+        else:
+            ours.abort()
+        with ours.transaction():
+            ours.send(TARGET, b"%d" % PARTITIONS, partition=0)
+
+    reader = CommittedReader(cluster.kafka)
+    expected = set(range(0 if is_commit else PARTITIONS, PARTITIONS + 1))
+    wait_until(lambda: reader.read() == len(expected), "the transactions are read")
+    assert set(reader.seen) == expected
+    reader.close()
 
 
 def _broker(cluster: ClusterProcesses, victim: str) -> int:

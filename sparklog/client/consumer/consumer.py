@@ -157,6 +157,15 @@ class AsyncConsumer(AsyncClient):
         """
         self._positions.seek_to_timestamp(timestamp_ms, *partitions)
 
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Continue at the group's committed offset of these partitions, or of all assigned ones.
+
+        As after the abort of a transaction that should have committed offsets. Where nothing is committed,
+        auto_offset_reset says where to continue. Raises InvalidRequest without a group_id.
+        """
+        required(self._group)
+        self._positions.seek_to_committed(*partitions)
+
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions (or of all assigned ones) until `resume`; keep fetched records."""
         self._positions.pause(*partitions)
@@ -309,7 +318,11 @@ class AsyncConsumer(AsyncClient):
         await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return what `Producer.send_offsets` names this consumer by: its group, generation and member id."""
+        """Return what `Producer.send_offsets` names this consumer by: its group, generation and member id.
+
+        Raises UnknownMemberId, or the error by which the membership was lost, if the consumer is subscribed and not in
+        its group: others may read what it has read.
+        """
         return required(self._group).metadata()
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:

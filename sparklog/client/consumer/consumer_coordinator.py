@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparklog.base.errors import InvalidRequest
+from sparklog.base.errors import InvalidRequest, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Commits, GroupMetadata, OffsetAndMetadata
@@ -73,11 +73,18 @@ class ConsumerCoordinator:
         self._assignment.set_from_group(True)
 
     def metadata(self) -> GroupMetadata:
-        """Return the group, and the member that this consumer is at the moment."""
+        """Return the group, and the member that this consumer is; without a member if partitions were assigned by hand.
+
+        Raises UnknownMemberId or another error if it is subscribed, and no member at the moment: a commit that names no
+        member is not checked.
+        """
         assert self._config.group_id is not None
-        member = self._group.membership
-        if not (self.is_subscribed and member.is_member):
+        if not self.is_subscribed:
             return GroupMetadata(self._config.group_id)
+        member = self._group.membership
+        member.check()
+        if not member.is_member:
+            raise UnknownMemberId(f"the consumer is not in group {self._config.group_id} at the moment: poll first")
         return GroupMetadata(self._config.group_id, member.generation, member.member_id, self._config.group_instance_id)
 
     def touch(self) -> None:

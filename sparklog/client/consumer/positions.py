@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from sparklog.client.consumer.subscription_state import COMMITTED, SubscriptionState, TopicPartitionState
 from sparklog.client.offsets import EARLIEST, LATEST
 
 
@@ -42,6 +42,10 @@ class Positions:
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Continue at the first record with that timestamp or a later one, or at the end if there is none."""
         self._look_up(partitions, timestamp_ms)
+
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Continue at the group's committed offset of these partitions, or of all assigned ones."""
+        self._look_up(partitions, COMMITTED)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions (or of all assigned ones) until `resume`; keep fetched records."""

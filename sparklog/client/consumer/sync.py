@@ -57,6 +57,7 @@ class Consumer(Blocking[AsyncConsumer]):
     seek_to_beginning = direct(AsyncConsumer.seek_to_beginning)
     seek_to_end = direct(AsyncConsumer.seek_to_end)
     seek_to_timestamp = direct(AsyncConsumer.seek_to_timestamp)
+    seek_to_committed = direct(AsyncConsumer.seek_to_committed)
     pause = direct(AsyncConsumer.pause)
     resume = direct(AsyncConsumer.resume)
     paused = direct(AsyncConsumer.paused)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
+from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.producer.batches import NOBODY, SEQUENCES, Batch, Headers, Identity, RowBatch
 from sparklog.client.producer.delivery import Delivery, OnDelivery
@@ -41,7 +42,8 @@ class PartitionQueue:
     """Batches that wait for one partition, or are in flight."""
 
     __slots__ = (
-        "again", "closed", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms", "topic",
+        "again", "closed", "given", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: TopicPartition) -> None:
@@ -52,6 +54,7 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         self.retry_at_ms = 0
         self.again = 0  # how many of the closed batches to take together, as they were taken before
+        self.given = NOBODY  # the producer's identity from which this partition's follows
         self.identity = NOBODY
         self.next_sequence = 0
 
@@ -61,14 +64,14 @@ class PartitionQueue:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
 
-    def begin_numbers(self) -> None:
-        """Forget the identity: the next batches get another one, and sequence numbers from 0."""
-        self.identity, self.next_sequence = NOBODY, 0
-
     def number(self, batches: Sequence[Batch], identity: Identity) -> None:
-        """Number the batches that have no number, under this partition's identity; the first one is `identity`."""
-        if self.identity == NOBODY:
-            self.identity, self.next_sequence = identity, 0
+        """Number the batches that have no number, under this partition's identity.
+
+        It is `identity`, the producer's, until a failure. If the producer has another one, numbers begin with 0.
+        """
+        if self.given != identity:
+            self.given = self.identity = identity
+            self.next_sequence = 0
         for batch in batches:
             if batch.sequence < 0:
                 batch.number(self.identity, self.next_sequence)
@@ -133,6 +136,7 @@ class Accumulator:
         self._used = 0
         self.is_identity_used_up = False  # a partition has no epochs left: a new producer id is needed
         self._hurried = 0
+        self._refusal: Callable[[], SparklogError] | None = None
         self._next_work_ms: float = NEVER_MS  # when the sender looks without being woken
         self._next_expiry_ms = 0.0
 
@@ -162,12 +166,23 @@ class Accumulator:
         """Note that the sender has a new producer id."""
         self.is_identity_used_up = False
 
-    def number_anew(self) -> None:
-        """Let every partition take the sender's identity, and sequence numbers begin with 0; nothing may be waiting."""
+    # Whether records are taken.
+
+    def accept(self) -> None:
+        """Take records, as in the beginning."""
         with self._lock:
-            for topic in self.topics.values():
-                for queue in topic.queues:
-                    queue.begin_numbers()
+            self._refusal = None
+
+    def refuse(self, refusal: Callable[[], SparklogError]) -> None:
+        """Take no records from now on: `append` raises what `refusal` returns."""
+        with self._lock:
+            self._refusal = refusal
+
+    def check_accepting(self) -> None:
+        """Raise as `append` does if no records are taken; from any thread."""
+        refusal = self._refusal
+        if refusal is not None:
+            raise refusal()
 
     # Called to add records, `append` from any thread.
 
@@ -182,8 +197,13 @@ class Accumulator:
         size: int,
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
-        """Add a record to partition `number` (-1: the sticky one); None if there is no room for its `size` bytes."""
+        """Add a record to partition `number` (-1: the sticky one); None if there is no room for its `size` bytes.
+
+        Raises an error if no records are taken (`refuse`).
+        """
         with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
             if self._used + size > self._buffer_memory:
                 return None
             queue = topic.queues[number if number >= 0 else topic.sticky]
@@ -205,9 +225,11 @@ class Accumulator:
     def append_batches(self, topic: TopicQueues, batches: Sequence[Batch]) -> bool:
         """Add whole batches behind those already waiting; return False if there is no room for all of them.
 
-        Batches that together are larger than the buffer are accepted when it is empty.
+        Batches that together are larger than the buffer are accepted when it is empty. Raises as `append` does.
         """
         with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
             size = sum(batch.size for batch in batches)
             if self._used and self._used + size > self._buffer_memory:
                 return False
@@ -374,7 +396,9 @@ class Accumulator:
             queue.next_sequence = 0
             producer_id, epoch, _ = queue.identity
             self.is_identity_used_up |= epoch == LAST_EPOCH
-            queue.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
+            queue.identity = Identity(producer_id, epoch + 1)
+            if epoch == LAST_EPOCH:
+                queue.given = NOBODY
             for batch in queue.closed:
                 batch.number(NOBODY, -1)
         return doubtful

@@ -11,8 +11,9 @@ wait: for a topic's metadata, or for room in the buffer.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Self, Unpack
 
@@ -25,8 +26,8 @@ from sparklog.base.errors import (
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
+    KafkaError,
     MessageTooLarge,
-    ProducerFenced,
     SparklogError,
 )
 from sparklog.client.base import AsyncClient
@@ -52,6 +53,8 @@ from sparklog.client.producer.partitioner import STICKY, checked, remembered_par
 from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.tables import batches_of, checked_table, pieces
 from sparklog.client.producer.transactions import TransactionManager
+
+logger = logging.getLogger(__name__)
 
 
 class AsyncProducer(AsyncClient):
@@ -111,7 +114,7 @@ class AsyncProducer(AsyncClient):
                 self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
             )
             if self.config.transactional_id is not None:
-                self._transactions = TransactionManager(self._cluster, self.config, self._accumulator.number_anew)
+                self._transactions = TransactionManager(self._cluster, self.config, self._accumulator)
             self._sender = Sender(self._accumulator, self._cluster, self.config, self._transactions)
             self._sending = background(self._sender.run(), "sparklog producer")
         return self
@@ -215,33 +218,55 @@ class AsyncProducer(AsyncClient):
     async def commit(self) -> None:
         """Wait for all records of the transaction, and commit it.
 
-        Raises TransactionAbortable if some could not be written: call `abort`. Raises ProducerFenced if the producer
-        has lost its id or the transaction its time, and InvalidTxnState without a transaction. After another KafkaError
-        the outcome is not known; call `commit` again.
+        Raises TransactionAbortable if some could not be written, or if the transaction was open for too long: call
+        `abort`. Raises ProducerFenced if another producer has the id by now, and InvalidTxnState without a transaction.
+        RequestTimedOut says that the outcome is not known after `default_api_timeout_ms`: call `commit` again.
         """
-        transactions = self._checked_transactions()
-        transactions.check_open()
-        await self.flush()
-        await transactions.commit()
+        await self._checked_transactions().commit(self.flush)
 
     async def abort(self) -> None:
-        """Drop the records of the transaction that are not sent yet, and abort it. Raises as `commit` does."""
-        transactions = self._checked_transactions()
-        transactions.check_open()
-        await self._sender.drop()
-        await transactions.abort()
+        """Drop the records of the transaction that are not sent yet, and abort it.
+
+        Raises ProducerFenced, InvalidTxnState and RequestTimedOut as `commit` does.
+        """
+        await self._checked_transactions().abort(self._sender.drop)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """Begin a transaction for an ``async with`` block, and commit it at its end, or abort it after an exception."""
+        """Begin a transaction for an ``async with`` block, and commit it at its end, or abort it after an exception.
+
+        If it cannot be committed it is aborted, and the error of `commit` is raised. The block may end the transaction
+        itself.
+        """
         await self.begin()
         try:
             yield self
         except BaseException:
-            with suppress(ProducerFenced):  # the exception of the block says more
-                await self.abort()
+            await self.end_block(is_commit=False)
             raise
-        await self.commit()
+        await self.end_block(is_commit=True)
+
+    async def end_block(self, *, is_commit: bool) -> None:
+        """Commit or abort what a block of `transaction` has left open."""
+        transactions = self._checked_transactions()
+        if not transactions.is_to_be_ended:
+            return
+        if not is_commit:
+            await self._abort_failed(transactions)
+            return
+        try:
+            await self.commit()
+        except BaseException:
+            if transactions.is_to_be_ended:
+                await self._abort_failed(transactions)
+            raise
+
+    async def _abort_failed(self, transactions: TransactionManager) -> None:
+        """Abort; the error because of which that is done says more than one of the abort."""
+        try:
+            await transactions.abort(self._sender.drop)
+        except KafkaError as error:
+            logger.warning("the transaction of %r was not aborted: %s", transactions.transactional_id, error)
 
     def _checked_transactions(self) -> TransactionManager:
         if self._transactions is None:
@@ -251,7 +276,7 @@ class AsyncProducer(AsyncClient):
     async def close(self, timeout_ms: int | None = None) -> None:
         """Send the remaining records, for at most `timeout_ms`, and release all resources. May be called again.
 
-        Records that are not acknowledged by then fail with ClosedError.
+        Records that are not acknowledged by then fail with ClosedError. A transaction that is open is aborted.
         """
         if self._closed:
             return
@@ -259,6 +284,8 @@ class AsyncProducer(AsyncClient):
         if self._loop is None:
             return
         try:
+            if self._transactions is not None:
+                await self._transactions.close(self._sender.drop, timeout_ms)
             await self.flush(timeout_ms)
         except DeliveryTimeout:
             pass  # the remaining records fail below, each with ClosedError
@@ -330,8 +357,6 @@ class AsyncProducer(AsyncClient):
         """
         if self._closed:
             raise ClosedError("the producer is closed")
-        if self._transactions is not None:
-            self._transactions.check_sending()
         queues = self._topics.get(topic)
         if queues is None or (partition is not None and partition >= len(queues.queues)):
             return None  # look the topic up, for the first time or because it may have grown
@@ -395,8 +420,7 @@ class AsyncProducer(AsyncClient):
         if self._closed:
             raise ClosedError("the producer is closed")
         await self.start()
-        if self._transactions is not None:
-            self._transactions.check_sending()
+        self._accumulator.check_accepting()
         if known and (found := self._topics.get(name)):
             return found
         picture = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))

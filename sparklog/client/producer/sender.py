@@ -32,9 +32,11 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
+from dataclasses import replace
 
 from sparklog.base.errors import (
     ClosedError,
+    ConcurrentTransactions,
     DeliveryTimeout,
     DuplicateSequenceNumber,
     InvalidRecord,
@@ -66,6 +68,8 @@ _ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
 
 _CLOSED = ClosedError("the producer was closed before the record was acknowledged")
 
+CONCURRENT_MS = 20
+"""First pause while the markers of the last transaction are written (ADD_PARTITIONS_RETRY_BACKOFF_MS)."""
 BEHIND_MS = 10_000
 """How long to retry a batch if leaders lack the one before: a replaced leader learns of that within seconds."""
 
@@ -90,6 +94,7 @@ class Sender:
         self._cluster = cluster
         self._config = config
         self._clock = cluster.clock
+        self._short_backoff = replace(cluster.backoff, first_ms=min(cluster.backoff.first_ms, CONCURRENT_MS))
         self._woken = asyncio.Event()
         self._in_flight: Counter[Connection] = Counter()
         """Requests without an answer, by broker."""
@@ -131,7 +136,7 @@ class Sender:
                 for partition, batches in by_partition.items():
                     self._report(partition, batches, self._timed_out(batches))
                 self._notify_freed()
-            if self._transactions is not None and self._transactions.has_failed:
+            if self._transactions is not None and self._transactions.is_dropped:
                 self._drop_waiting()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
@@ -161,8 +166,11 @@ class Sender:
             await self._freed.wait()
 
     def _drop_waiting(self) -> None:
-        for batch in self._accumulator.abort():
+        dropped = self._accumulator.abort()
+        for batch in dropped:
             batch.outcome.failed(TransactionAbortable("the transaction is aborted"))
+        if dropped:
+            self._notify_freed()
 
     def _dispatch(self, ready: list[PartitionQueue]) -> None:
         """Start requests for queues whose leaders are known and may have more requests in flight."""
@@ -303,8 +311,12 @@ class Sender:
             self._fail(queue, batches, self._timed_out(batches))
         else:
             logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
-            self._cluster.lost_leader(queue.partition)
-            self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
+            backoff = self._cluster.backoff
+            if isinstance(error, ConcurrentTransactions):  # the leader waits for the end of the last transaction
+                backoff = self._short_backoff
+            else:
+                self._cluster.lost_leader(queue.partition)
+            self._accumulator.put_back(queue, now_ms + backoff.pause_ms(batches[0].attempts))
 
     def _may_pass(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
         """Return whether the same batches may succeed later.

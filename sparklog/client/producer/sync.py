@@ -6,11 +6,10 @@ import atexit
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
-from sparklog.base.errors import ProducerFenced
 from sparklog.client.base import Blocking, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
@@ -76,15 +75,18 @@ class Producer(Blocking[AsyncProducer]):
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Begin a transaction for a ``with`` block, and commit it at its end, or abort it after an exception."""
+        """Begin a transaction for a ``with`` block, and commit it at its end, or abort it after an exception.
+
+        If it cannot be committed it is aborted, and the error of `commit` is raised. The block may end the transaction
+        itself.
+        """
         self.begin()
         try:
             yield self
         except BaseException:
-            with suppress(ProducerFenced):  # the exception of the block says more
-                self.abort()
+            self._run(self._core.end_block(is_commit=False))
             raise
-        self.commit()
+        self._run(self._core.end_block(is_commit=True))
 
 
 _started_in: WeakKeyDictionary[AsyncProducer, int] = WeakKeyDictionary()

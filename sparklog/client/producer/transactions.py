@@ -1,9 +1,15 @@
 """The transactions of one producer: which state they are in, and what ends them (KIP-98, protocol 2 of KIP-890).
 
-    begin ─▶ OPEN ──commit──▶ READY            the first `begin` gets the producer's id and epoch
-              │                 ▲
-              └─ a record, or offsets, could not be written ─▶ FAILED ──abort──┘
-    fenced, or unknown to the coordinator ─▶ FENCED: the producer is of no more use
+    READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY      the first `begin` gets the producer's id and epoch
+                      │                   │
+                      │                   └─ it has run out of time ─┐
+                      ├─ a record, or offsets, failed ───────────────┴▶ FAILED
+                      └─abort──▶ ABORTING ──▶ READY                        │
+                                    ▲──────────────────abort───────────────┘
+    fenced, or refused by the coordinator ─▶ FENCED: the producer is of no more use
+
+The accumulator takes records in OPEN alone. COMMITTING and ABORTING last until the coordinator has answered: after a
+time-out, only the same end may be asked for again, as its outcome is not known.
 
 Each end of a transaction gives the producer its next epoch, under which sequence numbers begin with 0. So a request
 that was delayed cannot join a later transaction. As org.apache.kafka.clients.producer.internals.TransactionManager.
@@ -11,6 +17,8 @@ that was delayed cannot join a later transaction. As org.apache.kafka.clients.pr
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
@@ -21,62 +29,71 @@ from sparklog.base.errors import (
     InvalidTxnState,
     KafkaError,
     ProducerFenced,
+    RequestTimedOut,
+    RetriableError,
     SparklogError,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
 )
 from sparklog.client.cluster import Cluster
-from sparklog.client.commits import GroupMetadata, Offsets, offset_messages, with_metadata
+from sparklog.client.commits import GroupMetadata, Offsets, offset_messages
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import raise_error_of
 from sparklog.client.coordinator import Coordinator
+from sparklog.client.producer.accumulator import Accumulator
 from sparklog.client.producer.batches import NOBODY, Identity
 from sparklog.client.retry import retrying
 from sparklog.v1 import log_pb2, transactions_pb2
 
-_FENCED = (
-    ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, TransactionalIdAuthorizationFailed,
-)  # fmt: skip
+logger = logging.getLogger(__name__)
+
+_FATAL: dict[type[KafkaError], str] = {
+    ProducerFenced: "another one with this id has started",
+    InvalidProducerEpoch: "another one with this id has started",
+    InvalidProducerIdMapping: "the cluster does not know it any more, as after transactional.id.expiration.ms",
+    InvalidTxnState: "the coordinator knows its transaction otherwise",
+    TransactionalIdAuthorizationFailed: "it has no right to use this id",
+}
+"""Errors of the coordinator after which the producer cannot go on, and what they say of it."""
 
 
 class State(Enum):
     READY = "no transaction is open: call begin() first"
-    OPEN = "a transaction is open"
-    FAILED = "the transaction has failed: call abort()"
+    OPEN = "a transaction is open already: commit or abort it first"
+    COMMITTING = "a transaction is being committed: call commit() again if that has failed, as its outcome is not known"
+    ABORTING = "a transaction is being aborted: call abort() again if that has failed"
+    FAILED = "the transaction can only be aborted"
     FENCED = "the producer is fenced"
 
 
 class TransactionManager:
-    """The transactions of one producer. Used on its event loop, except `check_sending`."""
+    """The transactions of one producer. Used on its event loop."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, on_new_identity: Callable[[], None]) -> None:
-        """on_new_identity: called when batches must be numbered anew."""
+    def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
         self.identity = NOBODY
         self._cluster = cluster
         self._config = config
-        self._on_new_identity = on_new_identity
+        self._accumulator = accumulator
         self._coordinator = Coordinator(cluster, self.transactional_id, is_transactional=True)
-        self._state = State.READY
+        self._group_coordinators: dict[str, Coordinator] = {}
+        self._in_turn = asyncio.Lock()
         self._error: SparklogError | None = None
         """Why the transaction has failed, or the producer is fenced."""
         self._is_begun = False
         """Whether the brokers may know of the open transaction."""
+        self._move(State.READY)
 
     @property
-    def has_failed(self) -> bool:
-        return self._state in (State.FAILED, State.FENCED)
+    def is_dropped(self) -> bool:
+        """Whether nothing more of the transaction may be sent."""
+        return self._state in (State.FAILED, State.ABORTING, State.FENCED)
 
-    def check_sending(self) -> None:
-        """Raise unless a transaction is open. Any thread."""
-        if self._state is not State.OPEN:
-            raise self._refusal()
-
-    def check_open(self) -> None:
-        """Raise InvalidTxnState unless there is a transaction to end, ProducerFenced if the producer is fenced."""
-        if self._state in (State.READY, State.FENCED):
-            raise self._refusal()
+    @property
+    def is_to_be_ended(self) -> bool:
+        """Whether a transaction is open or has failed."""
+        return self._state in (State.OPEN, State.FAILED)
 
     def sent(self) -> None:
         """Note that batches are sent in the transaction."""
@@ -85,104 +102,185 @@ class TransactionManager:
     def failed(self, error: SparklogError) -> None:
         """Note that a record could not be written: the transaction can only be aborted."""
         if self._state is State.OPEN:
-            self._state, self._error = State.FAILED, error
+            self._move(State.FAILED, error)
 
     async def begin(self) -> None:
         """Begin a transaction; get the producer's id first, if it has none.
 
-        Raises InvalidTxnState if one is open, ProducerFenced, or the KafkaError that `default_api_timeout_ms` left.
+        Raises InvalidTxnState if one is open, TransactionAbortable if one has failed, ProducerFenced, or the KafkaError
+        that `default_api_timeout_ms` left.
         """
-        if self._state is not State.READY:
-            raise self._refusal() if self.has_failed else InvalidTxnState("a transaction is open already")
-        if self.identity == NOBODY:
-            request = log_pb2.InitProducerIdRequest(
-                transactional_id=self.transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
-            )
-            given = await self._ask("InitProducerId", request, "log")
-            self.identity = Identity(given.producer_id, given.producer_epoch, True)
-        self._state, self._error, self._is_begun = State.OPEN, None, False
+        async with self._in_turn:
+            if self._state is not State.READY:
+                raise self._refusal()
+            if self.identity == NOBODY:
+                request = log_pb2.InitProducerIdRequest(
+                    transactional_id=self.transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
+                )
+                self._identify(await self._ask("InitProducerId", request, "log"))
+            self._move(State.OPEN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit offsets in the open transaction.
 
         Raises InvalidTxnState without one. Any other error leaves a transaction that can only be aborted.
         """
-        self.check_sending()
-        if not offsets:
-            return
-        self.sent()
-        request = transactions_pb2.TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.epoch,
-            group_id=group.group_id,
-            generation=group.generation if group.generation >= 0 else None,
-            member_id=group.member_id,
-            group_instance_id=group.group_instance_id,
-            offsets=offset_messages(with_metadata(offsets), {}),
-        )
-        coordinator = Coordinator(self._cluster, group.group_id)
-        try:
-            await coordinator.ask_until(
-                "TxnOffsetCommit", request, self._config.default_api_timeout_ms, service="transactions"
-            )
-        except KafkaError as error:
-            self.failed(error)
-            raise
-
-    async def commit(self) -> None:
-        """Commit the transaction, whose records are all acknowledged.
-
-        Raises TransactionAbortable if it has failed, ProducerFenced, or the KafkaError that `default_api_timeout_ms`
-        left: the outcome is unknown then, and may be asked for again by another commit.
-        """
-        if self._state is State.FAILED:
-            raise TransactionAbortable(f"the transaction can only be aborted: {self._error}")
-        await self._end(is_commit=True)
-
-    async def abort(self) -> None:
-        """Abort the transaction, of which nothing is sent any more. Raises as `commit` does."""
-        await self._end(is_commit=False)
-
-    async def _end(self, *, is_commit: bool) -> None:
-        if self._is_begun:
-            request = transactions_pb2.EndTxnRequest(
+        async with self._in_turn:
+            if self._state is not State.OPEN:
+                raise self._refusal()
+            if not offsets:
+                return
+            self.sent()
+            request = transactions_pb2.TxnOffsetCommitRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
-                commit=is_commit,
+                group_id=group.group_id,
+                generation=group.generation if group.generation >= 0 else None,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                offsets=offset_messages(offsets),
             )
-            given = await self._ask("EndTxn", request, "transactions")
-            self.identity = Identity(given.producer_id, given.producer_epoch, True)
-        self._state, self._is_begun = State.READY, False
-        self._on_new_identity()
+            coordinator = self._group_coordinators.get(group.group_id)
+            if coordinator is None:
+                coordinator = self._group_coordinators[group.group_id] = Coordinator(self._cluster, group.group_id)
+            try:
+                await coordinator.ask_until(
+                    "TxnOffsetCommit", request, self._config.default_api_timeout_ms, service="transactions"
+                )
+            except KafkaError as error:
+                self.failed(error)
+                raise
+            except asyncio.CancelledError:
+                self.failed(RequestTimedOut("the commit of offsets was cancelled"))
+                raise
 
-    async def _ask(self, method: str, request: Any, service: str) -> Any:
-        """Return the coordinator's answer; retry until `default_api_timeout_ms`. Raises KafkaError."""
+    async def commit(self, flush: Callable[[], Awaitable[None]]) -> None:
+        """Commit the transaction, once `flush` has waited for its records. May be repeated after a time-out.
+
+        Raises TransactionAbortable if it has failed, or has run out of time; ProducerFenced; InvalidTxnState without a
+        transaction; RequestTimedOut if the outcome is not known after `default_api_timeout_ms`.
+        """
+        async with self._in_turn:
+            if self._state is State.OPEN:
+                self._accumulator.refuse(lambda: InvalidTxnState(State.COMMITTING.value))
+                try:
+                    await flush()
+                except BaseException:
+                    self._move(self._state, self._error)
+                    raise
+            if self._state not in (State.OPEN, State.COMMITTING):
+                raise self._refusal()
+            self._move(State.COMMITTING)
+            await self._end(is_commit=True)
+
+    async def abort(self, drop: Callable[[], Awaitable[None]]) -> None:
+        """Abort the transaction, once `drop` has dropped its records. May be repeated after a time-out.
+
+        Raises as `commit` does, but not TransactionAbortable.
+        """
+        async with self._in_turn:
+            if self._state not in (State.OPEN, State.FAILED, State.ABORTING):
+                raise self._refusal()
+            self._move(State.ABORTING)
+            await drop()
+            await self._end(is_commit=False)
+
+    async def close(self, drop: Callable[[], Awaitable[None]], timeout_ms: int | None) -> None:
+        """Abort a transaction that is open or has failed, for at most `timeout_ms`; a failure is logged.
+
+        The coordinator then aborts it after transaction_timeout_ms.
+        """
+        if not (self.is_to_be_ended or self._state is State.ABORTING):
+            return
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self.abort(drop)
+        except (KafkaError, TimeoutError) as error:
+            why = error if isinstance(error, KafkaError) else f"{timeout_ms} ms passed"
+            logger.warning("the transaction of %r was not aborted: %s", self.transactional_id, why)
+
+    async def _end(self, *, is_commit: bool) -> None:
+        if self._is_begun:
+            try:
+                ended = await self._ask_for_end(is_commit=is_commit)
+            except RetriableError as error:
+                again = "commit" if is_commit else "abort"
+                raise RequestTimedOut(
+                    f"whether the transaction has ended is not known: call {again}() again, or close the producer. "
+                    f"({error})"
+                ) from error
+            self._identify(ended)
+        self._move(State.READY)
+
+    async def _ask_for_end(self, *, is_commit: bool) -> Any:
+        """Return the coordinator's answer, with the identity for the next transaction."""
+        request = transactions_pb2.EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            commit=is_commit,
+        )
+        if not is_commit:
+            return await self._ask("EndTxn", request, "transactions")
+        try:
+            return await self._ask("EndTxn", request, "transactions", bearable=ProducerFenced)
+        except ProducerFenced as error:
+            # The coordinator has aborted it for its age, or for another producer. It lets this one go on in the first
+            # case alone.
+            self._identify(await self._ask_for_end(is_commit=False))
+            text = f"it was open for longer than transaction_timeout_ms = {self._config.transaction_timeout_ms}"
+            self._move(State.FAILED, TransactionAbortable(f"{text}: {error}"))
+            raise self._refusal() from error
+
+    def _identify(self, given: Any) -> None:
+        """Continue with the producer id and epoch in an answer."""
+        self.identity = Identity(given.producer_id, given.producer_epoch, True)
+        self._is_begun = False
+
+    async def _ask(
+        self, method: str, request: Any, service: str, *, bearable: type[KafkaError] | tuple[()] = ()
+    ) -> Any:
+        """Return the coordinator's answer; retry until `default_api_timeout_ms`.
+
+        Raises KafkaError, and fences the producer after those of _FATAL that are not `bearable`.
+        """
 
         async def attempt() -> Any:
             answer = await self._coordinator.ask(method, request, self._config.request_timeout_ms, service=service)
             raise_error_of(answer)
             return answer
 
-        ask: Callable[[], Awaitable[Any]] = attempt
         try:
             return await retrying(
-                ask,
+                attempt,
                 timeout_ms=self._config.default_api_timeout_ms,
                 backoff=self._cluster.backoff,
                 clock=self._cluster.clock,
             )
-        except _FENCED as error:
-            self._state, self._error = State.FENCED, error
+        except tuple(_FATAL) as error:
+            if isinstance(error, bearable):
+                raise
+            self._move(State.FENCED, error)
             raise self._refusal() from error
+
+    def _move(self, state: State, error: SparklogError | None = None) -> None:
+        """Enter a state, with the error of FAILED and FENCED. Records are taken in OPEN alone."""
+        self._state, self._error = state, error
+        if state is State.OPEN:
+            self._accumulator.accept()
+        else:
+            self._accumulator.refuse(self._refusal)
 
     def _refusal(self) -> KafkaError:
         if self._state is State.FENCED:
-            return ProducerFenced(
-                f"the producer with transactional_id = {self.transactional_id!r} cannot go on: another one with this "
-                f"id has started, or its transaction has exceeded transaction_timeout_ms. Close it. ({self._error})"
+            assert isinstance(self._error, KafkaError)
+            cls = type(self._error)
+            text = (
+                f"the producer with transactional_id = {self.transactional_id!r} cannot go on: {_FATAL[cls]}. "
+                f"Close it. ({self._error})"
             )
+            return ProducerFenced(text) if cls is InvalidProducerEpoch else cls(text)
         if self._state is State.FAILED:
-            return TransactionAbortable(f"the transaction can only be aborted: {self._error}")
+            return TransactionAbortable(f"{self._state.value}: {self._error}")
         return InvalidTxnState(self._state.value)
