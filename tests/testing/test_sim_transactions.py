@@ -128,6 +128,7 @@ SHOWN = Shown(
         ("committed", COMMITTED, SHOWN._replace(records=((0, "other"),)), ["inconsistent offset", "poll skip"]),
         ("committed", COMMITTED, SHOWN._replace(last_stable_offset=1), ["unstable read"]),
         ("committed", COMMITTED, SHOWN._replace(high_watermark=1), ["unstable read"]),
+        ("committed", COMMITTED, SHOWN._replace(position=2, records=(), last_stable_offset=0), []),
     ],
 )
 def test_what_a_reader_was_shown(end: str, view: PartitionView, shown: Shown, found: list[str]) -> None:

@@ -10,7 +10,8 @@
     mixed transaction    Records that were sent in different transactions ended together.
     poll skip            A reader was not shown a record that it had to be shown.
     inconsistent offset  A reader was shown something else than the final log has.
-    unstable read        A reader of committed records was shown something at or above the last stable offset.
+    unstable read        A reader of committed records passed the last stable offset of the same answer. (It may begin
+                         above that of a new leader, which does not know yet how much is committed.)
     lost copy            A group's committed offset is behind a record that was not copied.
     doubled copy         A record was copied twice.
     unread copy          There is a copy of something that was not committed, or not behind the group's offset.
@@ -198,9 +199,8 @@ def _wrongly_shown(shown: Iterable[Shown], views: Views) -> Iterator[Anomaly]:
         view = views.get(each.partition)
         if view is None:
             continue
-        if each.last_stable_offset > each.high_watermark or (
-            each.is_committed_only and each.next_offset > each.last_stable_offset
-        ):
+        has_passed = each.position < each.next_offset > each.last_stable_offset
+        if each.last_stable_offset > each.high_watermark or (each.is_committed_only and has_passed):
             yield Anomaly("unstable read", f"{each}")
         right = view.committed if each.is_committed_only else view.all
         due = set(right[bisect_left(right, (each.position, "")) : bisect_left(right, (each.next_offset, ""))])
