@@ -52,6 +52,8 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 TIMEOUT_MS = 5_000
 """How long replicas may take to have a record."""
 MAX_ID_BYTES = (1 << 15) - 1
+FENCED_RETRY_S = 1.0
+"""How often a fenced coordinator looks whether it has been elected again."""
 PART = 1_000
 """Number of transactional ids that are looked at together: a few milliseconds of work."""
 Runtime = CoordinatorRuntime[Transactions]
@@ -134,7 +136,7 @@ class TransactionCoordinator:
 
         def carry_out(decision: Decision[TransactionRecord, Any]) -> None:
             for effect in decision.effects:
-                self._send(runtime, led_since, effect)
+                self._send(runtime, name, effect)
 
         runtime = CoordinatorRuntime(shard, log, self._clock, call_later, carry_out)
         return runtime
@@ -147,25 +149,42 @@ class TransactionCoordinator:
 
     # Markers
 
-    def _send(self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers) -> None:
-        task = asyncio.get_running_loop().create_task(self._send_markers(runtime, coordinator_epoch, effect))
+    def _send(self, runtime: Runtime, name: TopicPartition, effect: SendMarkers) -> None:
+        task = asyncio.get_running_loop().create_task(self._send_markers(runtime, name, effect))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send_markers(self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers) -> None:
-        marker = TransactionMarker(
-            producer_id=effect.producer_id,
-            producer_epoch=effect.producer_epoch,
-            is_commit=effect.is_commit,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=effect.transaction_version,
-            partitions=effect.partitions,
-        )
-        try:
-            are_written = await self._markers.send(marker, lambda: not runtime.is_closed)
-        except Fenced as reason:
-            logger.warning("transactional id %r is left to its newer coordinator: %s", effect.transactional_id, reason)
-            return
+    async def _send_markers(self, runtime: Runtime, name: TopicPartition, effect: SendMarkers) -> None:
+        """Send markers with the leader epoch of the partition of the topic, until all are written.
+
+        The epoch is not the one in which this broker began to lead. Another may have led since, for so short a time
+        that this broker was not told, and its markers have fenced the older epoch. Then this one goes on once it is
+        told of its newer epoch.
+        """
+        are_written, fenced_epoch = False, -1
+        while not are_written and not runtime.is_closed:
+            replica = self._replicas.find(name)
+            if replica is None:
+                return
+            epoch = replica.partition.leader_epoch
+            if epoch == fenced_epoch:
+                await asyncio.sleep(FENCED_RETRY_S)
+                continue
+            marker = TransactionMarker(
+                producer_id=effect.producer_id,
+                producer_epoch=effect.producer_epoch,
+                is_commit=effect.is_commit,
+                coordinator_epoch=epoch,
+                transaction_version=effect.transaction_version,
+                partitions=effect.partitions,
+            )
+            try:
+                are_written = await self._markers.send(marker, lambda: not runtime.is_closed)
+            except Fenced as reason:
+                fenced_epoch = epoch
+                logger.warning(
+                    "transactional id %r is left to its newer coordinator: %s", effect.transactional_id, reason
+                )
         if are_written:
             runtime.decide(
                 lambda now_ms: runtime.shard.markers_written(

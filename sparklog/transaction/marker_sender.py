@@ -5,7 +5,8 @@
     partition does not exist    done, if it has not existed for `MISSING_MS`: it was deleted, and nothing is left to
                                 end. (A broker may hear of a new topic a moment later than others do)
     error that passes           try again, with the leader as it is known by then
-    fenced                      stop: a newer coordinator or a newer epoch of the producer ends the transaction
+    fenced                      stop: a newer coordinator or a newer epoch of the producer ends the transaction, unless
+                                this broker is elected again (coordinator.py)
 
 As kafka.coordinator.transaction.TransactionMarkerChannelManager.
 """

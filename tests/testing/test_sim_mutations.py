@@ -10,8 +10,10 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from sparklog.base.ids import TopicPartition
 from sparklog.broker import node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
+from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
 from sparklog.cluster import partition_states, restored_topics
@@ -23,6 +25,7 @@ from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.coordinator.partition_log import PartitionLog
+from sparklog.coordinator.transaction_messages import TransactionProtocol
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
@@ -34,10 +37,13 @@ from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.log import TimestampOffset
+from sparklog.log.producers.producer_state import EndMarker, ProducerState
+from sparklog.log.producers.verifications import UNVERIFIED, Verification
 from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import segment
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import ReadSegment
+from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
@@ -81,6 +87,9 @@ HARM = {
     "late owner",
     "two of one instance",
     "taken while away",
+    "open transaction",
+    "torn transaction",
+    "mixed transaction",
 }
 
 
@@ -141,6 +150,12 @@ def with_slow_followers(*kinds: FaultKind) -> Scenarios:
     )
 
 
+def with_transactions(*kinds: FaultKind) -> Scenarios:
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds)), transacts=True, administers=False, producers=1
+    )
+
+
 def with_retention(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), retention_ms=3_000)
 
@@ -158,6 +173,7 @@ def plain(scenario: Scenario) -> Scenario:
         commit_timeout_ms=5_000,
         moves=False,
         has_sqlite=False,
+        transacts=False,
         trims=False,
         retention_bytes=-1,
         retention_ms=-1,
@@ -442,6 +458,45 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_topics, "_first_states", led)
 
 
+def batches_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with transaction.partition.verification.enable=false: a late batch begins a transaction that nobody ends."""
+    begin = TransactionVerifier._begin
+
+    def begin_unverified(
+        self: TransactionVerifier, name: TopicPartition, batch: FirstBatch, protocol: TransactionProtocol
+    ) -> Verification | None:
+        return begin(self, name, batch, protocol) if protocol.enrols else UNVERIFIED
+
+    monkeypatch.setattr(TransactionVerifier, "_begin", begin_unverified)
+
+
+def markers_of_replaced_coordinators_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that does not know that it was replaced ends a transaction of its successor."""
+    check = ProducerState.check_marker
+
+    def check_marker(self: ProducerState, marker: EndMarker, *, is_strict: bool) -> bool:
+        newest = max(marker.coordinator_epoch, self.coordinator_epoch)
+        return check(self, marker._replace(coordinator_epoch=newest), is_strict=is_strict)
+
+    monkeypatch.setattr(ProducerState, "check_marker", check_marker)
+
+
+def everything_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last stable offset is the high watermark."""
+    monkeypatch.setattr(Replica, "last_stable_offset", property(lambda self: self.partition.high_watermark))
+
+
+def closed_segments_have_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of aborted transactions is lost when the log rolls."""
+    abandon = SegmentWriter.abandon
+
+    def abandon_index(self: SegmentWriter) -> None:
+        abandon(self)
+        self.segment.has_aborted = False
+
+    monkeypatch.setattr(SegmentWriter, "abandon", abandon_index)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -473,6 +528,10 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
         (who_leaves_for_a_while_is_put_out, with_members(FaultKind.KILL), 16),
         (a_pattern_is_matched_once, with_patterns(FaultKind.KILL), 0),
         (commits_name_any_epoch, with_members(FaultKind.ISOLATE, FaultKind.PAUSE, FaultKind.LOSS), 34),
+        (batches_are_not_verified, with_transactions(FaultKind.RESTART), 0),
+        (markers_of_replaced_coordinators_count, with_transactions(FaultKind.RESTART, FaultKind.EXPIRE), 1),
+        (everything_is_stable, with_transactions(FaultKind.RESTART), 0),
+        (closed_segments_have_no_aborted_transactions, with_transactions(FaultKind.RESTART), 0),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

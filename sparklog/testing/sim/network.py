@@ -31,6 +31,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.cluster.model import BrokerInfo
+from sparklog.coordinator.transaction_messages import WriteTxnMarkers
 from sparklog.log.slice import LogSlice
 from sparklog.testing.sim.loop import SimLoop, SimProcess
 from sparklog.testing.sim.trace import Trace
@@ -278,6 +279,14 @@ class SimNetwork:
         self._loop.call_later(delay_ms / 1000, function, *args, context=self._context)
 
 
+def _must_be_single(request: Any) -> bool:
+    """Return whether a second copy, if it is late, does harm in Apache Kafka too.
+
+    In protocol 1, a marker that is repeated by the same coordinator ends the next transaction of the same epoch.
+    """
+    return isinstance(request, WriteTxnMarkers) and not all(marker.is_strict for marker in request.markers)
+
+
 class SimPeers:
     """An implementation of Peers for the process `name`. It knows brokers by their gRPC addresses."""
 
@@ -292,7 +301,7 @@ class SimPeers:
             PEER_APIS[type(request)],
             request,
             timeout_ms=timeout_ms,
-            may_double=True,
+            may_double=not _must_be_single(request),
         )
 
     async def close(self) -> None:

@@ -31,6 +31,7 @@ from sparklog.testing.sim.checks.history import FinalLog, History, Trim
 from sparklog.testing.sim.checks.owners import check_owners
 from sparklog.testing.sim.checks.retention import check_removals, is_overdue, watch_log_starts
 from sparklog.testing.sim.checks.watermarks import watch_high_watermarks
+from sparklog.testing.sim.clients import transactions
 from sparklog.testing.sim.clients.members import SESSION_TIMEOUT_MS, SimMember, is_together
 from sparklog.testing.sim.clients.merges import borders_of
 from sparklog.testing.sim.clients.tables import TABLE, TABLE_CONFIG, check_producers, check_table, entries_of
@@ -172,6 +173,8 @@ class _Run:
         self._look_at_beginnings()
         self._look_at_tables()
         self._look_at_the_store()
+        if self._workers.transactions:
+            self.anomalies += await self._workers.transactions.check()
         self.anomalies += [anomaly async for anomaly in self._workers.commits.check()]
         self.anomalies += self._workers.moved_topics.check()
         for task in watching:
@@ -182,13 +185,18 @@ class _Run:
         if made and self._scenario.compacts:
             minimum = {"min.insync.replicas": str(self._scenario.min_insync_replicas)}
             made = await self._make_topic(TABLE, {**TABLE_CONFIG, **minimum})
+        if self._scenario.transacts:
+            minimum = {"min.insync.replicas": str(self._scenario.min_insync_replicas)}
+            for topic in (*transactions.TOPICS, transactions.COPIES):
+                config = {**transactions.TOPIC_CONFIG, **minimum}
+                made = made and await self._make_topic(topic, config, partitions=transactions.PARTITIONS)
         return made
 
-    async def _make_topic(self, name: str, configs: Mapping[str, str]) -> bool:
+    async def _make_topic(self, name: str, configs: Mapping[str, str], *, partitions: int | None = None) -> bool:
         scenario = self._scenario
         topic = NewTopic(
             name=name,
-            partitions=scenario.partitions,
+            partitions=partitions or scenario.partitions,
             replication_factor=scenario.replication_factor,
             configs=configs,
         )

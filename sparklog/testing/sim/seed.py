@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.testing.sim.clients import members, users
+from sparklog.testing.sim.clients import members, transactions, users
 from sparklog.testing.sim.faults import FaultKind, Plan, make_plan
 
 BOUNCES = frozenset(
@@ -66,6 +66,8 @@ class Scenario:
     """Whether the run takes snapshots of the offsets topic."""
     guests: bool = False
     """Whether KIP-848 members join the groups of the real client, and leave them again."""
+    transacts: bool = False
+    """Whether the run has producers and readers of transactions (clients/transactions.py)."""
     has_sqlite: bool = False
     """Whether the cluster store keeps its nodes in SQLite tables, as the embedded store does."""
     plan: Plan = ()
@@ -90,7 +92,8 @@ class Scenario:
             "offsets.commit.timeout.ms": str(self.commit_timeout_ms),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(users.SETTINGS if self.users else {}),
-            **(members.SETTINGS if self.members or self.guests else {}),
+            **(members.SETTINGS if self.members or self.guests or self.transacts else {}),
+            **(self._transaction_settings if self.transacts else {}),
             **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
             **({"log.retention.check.interval.ms": "1500"} if self.trims or self.expires else {}),
             **(
@@ -98,6 +101,14 @@ class Scenario:
                 if self.expires_by_default
                 else {}
             ),
+        }
+
+    @property
+    def _transaction_settings(self) -> Mapping[str, str]:
+        return {
+            **transactions.SETTINGS,
+            "transaction.state.log.replication.factor": str(self.replication_factor),
+            "transaction.state.log.min.isr": str(self.min_insync_replicas),
         }
 
     @property
@@ -166,6 +177,7 @@ def scenario_of(
         commit_timeout_ms=random.Random(f"{seed}/commits").choice((5_000, 5_000, 1_000)),
         bursts=random.Random(f"{seed}/bursts").random() < 0.3,
         moves=random.Random(f"{seed}/moves").random() < 0.15,
+        transacts=random.Random(f"{seed}/transacts").random() < 0.35,
     )
     if random.Random(f"{seed}/retention").random() < 0.08:
         scenario = dataclasses.replace(scenario, retention_ms=4_000, retention_bytes=-1, trims=False)

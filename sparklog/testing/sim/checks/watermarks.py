@@ -1,6 +1,7 @@
-"""A check of the high watermarks while a simulated cluster runs. It reports two findings.
+"""A check of the high watermarks and last stable offsets while a simulated cluster runs. It reports two findings.
 
-moved back     A leader's high watermark fell, within one process and while that broker stayed the leader.
+moved back     A leader's high watermark or last stable offset fell, within one process and while that broker stayed the
+               leader.
 beyond a log   A leader's high watermark is above the log end of a broker in the stored ISR, which may be elected. A
                restarted broker does not count until the controller has published its new broker epoch: it may have
                lost what it had not flushed, and the controller does not elect it before it has caught up.
@@ -23,13 +24,13 @@ Life = tuple[TopicPartition, UUID | None, str, int, int]
 
 async def watch_high_watermarks(cluster: SimCluster) -> None:
     """Check all leaders every EVERY_S seconds, and report findings to the cluster. Never returns."""
-    shown: dict[Life, int] = {}
+    shown: dict[Life, tuple[int, int]] = {}
     while True:
         _check(cluster, shown)
         await asyncio.sleep(EVERY_S)
 
 
-def _check(cluster: SimCluster, shown: dict[Life, int]) -> None:
+def _check(cluster: SimCluster, shown: dict[Life, tuple[int, int]]) -> None:
     states, epochs = cluster.states(), _epochs(cluster)
     for leader in cluster.nodes.values():
         if not leader.is_running or leader.broker is None:
@@ -40,9 +41,13 @@ def _check(cluster: SimCluster, shown: dict[Life, int]) -> None:
                 continue
             name, committed = partition.name, partition.high_watermark
             life = name, replica.log.topic_id, leader.name, leader.starts, partition.led_since
-            if shown.get(life, 0) > committed:
-                cluster.report("high watermark", f"{name}: on {leader.name} it fell from {shown[life]} to {committed}")
-            shown[life] = committed
+            stable = replica.last_stable_offset
+            before = shown.get(life, (0, 0))
+            if before[0] > committed:
+                cluster.report("high watermark", f"{name}: on {leader.name} it fell from {before[0]} to {committed}")
+            if before[1] > stable:
+                cluster.report("last stable offset", f"{name}: on {leader.name} it fell from {before[1]} to {stable}")
+            shown[life] = committed, stable
             state = states.get(name, {})
             if (state.get("leader"), state.get("leader_epoch")) != (leader.broker_id, partition.leader_epoch):
                 continue

@@ -13,7 +13,7 @@ check_producers compares a replica's producer state with its log, from which a s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.client.producer.delivery import RecordMetadata
 from sparklog.client.producer.producer import AsyncProducer
 from sparklog.log.compaction import CompactionPlan, Segments, plan_compaction
-from sparklog.log.description import LogDescription
+from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.records.key_map import KeyMap
@@ -151,15 +151,18 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 class _Survey:
     """The contents of the segments of a plan, and which records stay."""
 
-    def __init__(self, plan: CompactionPlan, description: LogDescription, data: Mapping[int, bytes]) -> None:
+    def __init__(
+        self, plan: CompactionPlan, description: LogDescription, read: Callable[[SegmentDescription], bytes]
+    ) -> None:
+        """read: returns the whole batches of a segment."""
         self._config = description.config
-        self._data = data
+        self._data = data = {segment.base_offset: read(segment) for segment in plan.segments}
         strategy = Strategy.of(description.config)
         newest = KeyMap(MAP_BYTES, bytes(16))
         self._survey = Survey(description.producer_ids)
         for segment in plan.segments:
             self._survey.take(segment.base_offset, data[segment.base_offset])
-        behind = (data[each.base_offset] for each in description.segments if each.base_offset >= plan.end_offset)
+        behind = (read(each) for each in description.segments if each.base_offset >= plan.end_offset)
         self._survey.resolve(description.partition, behind, description.last_stable_offset)
         self._transactions = self._survey.transactions()
         for segment in plan.segments:
@@ -185,8 +188,7 @@ class _Survey:
 
 
 def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Survey:
-    data = {each.base_offset: log.open_file(each.base_offset, LOG, each.identity).read() for each in plan.segments}
-    return _Survey(plan, description, data)
+    return _Survey(plan, description, lambda each: log.open_file(each.base_offset, LOG, each.identity).read())
 
 
 class Compactor:

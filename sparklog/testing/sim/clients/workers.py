@@ -21,10 +21,12 @@ from sparklog.testing.sim.clients.merges import Merger
 from sparklog.testing.sim.clients.moves import MovedTopics
 from sparklog.testing.sim.clients.snapshots import Snapshotter
 from sparklog.testing.sim.clients.tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
+from sparklog.testing.sim.clients.transactions import TransactionWorkers
 from sparklog.testing.sim.clients.users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim.clients.wire import WireConsumer, WireProducer
 from sparklog.testing.sim.clients.workload import SimConsumer, SimGroup, SimProducer
 from sparklog.testing.sim.cluster import SimCluster
+from sparklog.testing.sim.faults import FaultKind
 from sparklog.testing.sim.kafka import SimKafka
 from sparklog.testing.sim.seed import Scenario
 
@@ -78,6 +80,7 @@ class Workers:
             replaces=scenario.commit_timeout_ms < 5_000,
         )
         self.moved_topics = MovedTopics(self._client("mover"), cluster, replication_factor=scenario.replication_factor)
+        self.transactions = self._transactions() if scenario.transacts else None
         self.members = list(self._groups_of_members())
         self.user_groups = list(self._groups_of_users())
 
@@ -126,8 +129,16 @@ class Workers:
             yield Snapshotter(self._client("snapshotter"), self._offsets)
         if scenario.guests and scenario.users:
             yield from (self._guest(group) for group, _ in self.user_groups)
+        if self.transactions:
+            yield from self.transactions
         if scenario.merges:
             yield Merger(self._client("merger"), self.partitions)
+
+    def _transactions(self) -> TransactionWorkers:
+        kinds = {fault.kind for fault in self._scenario.plan}
+        return TransactionWorkers(
+            self._cluster, self._history, may_leave_open=not kinds & {FaultKind.CLOCK, FaultKind.DRIFT}
+        )
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
         """Yield one group for each protocol, if the scenario has members.
