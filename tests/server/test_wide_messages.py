@@ -23,7 +23,7 @@ from sparklog.group.requests import (
 )
 from sparklog.runtime import slices
 from sparklog.server.grpc.protobuf import bytes_tag, varint
-from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, TRANSACTIONS
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, SINKS, TRANSACTIONS
 from sparklog.server.grpc.service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE, service_handler
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
@@ -34,7 +34,7 @@ from support.patience import wait_until
 from support.runs.seeds import SEED
 
 BYTES = 15_000 if SEED is None else 300_000
-SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, TRANSACTIONS]
+SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, SINKS, TRANSACTIONS]
 METHODS = {
     method.input_type.name.removesuffix("Request"): method
     for service in SERVICES
