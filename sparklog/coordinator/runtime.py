@@ -57,7 +57,7 @@ _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
     ((NotLeaderOrFollower, KafkaStorageError), NotCoordinator),
     ((MessageTooLarge, RecordListTooLarge), UnknownServerError),
 )
-"""The error that a client gets if an append fails with one of these errors; as in Apache Kafka."""
+"""The error that a client gets if an append, or what comes before it, fails with one of these; as in Apache Kafka."""
 
 
 class Shard(Protocol[Record]):
@@ -205,7 +205,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
             try:
                 await self._log.wait_committed(self._written)
             except KafkaError as error:
-                raise self._closed or _answer_for(error) from error
+                raise self._closed or answer_for(error) from error
         if self._closed is not None:
             raise self._closed
 
@@ -241,7 +241,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
                     decision.records, self._clock.time_ms(), decision.producer, decision.verification
                 )
             except KafkaError as refused:
-                error = _answer_for(refused)
+                error = answer_for(refused)
             else:
                 log_offset = None if self._is_committed() else self._written
                 for record in decision.records:
@@ -265,7 +265,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         try:
             await self._log.wait_committed(offset)
         except KafkaError as refused:
-            error = _answer_for(refused)
+            error = answer_for(refused)
         error = self._closed or error
         self.settle()
         self._finish(decision, error)
@@ -315,7 +315,7 @@ async def _finished(finishing: Finishing | None) -> None:
         raise error
 
 
-def _answer_for(error: KafkaError) -> KafkaError:
+def answer_for(error: KafkaError) -> KafkaError:
     for kinds, answer in _ANSWERS:
         if isinstance(error, kinds):
             return answer(str(error))

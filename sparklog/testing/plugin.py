@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    """Yield a running broker on an empty folder, and stop it after the test.
+    """Yield a running broker on an empty folder, and stop it after the test. It has groups and transactions.
 
     `sparklog_broker.bootstrap` is its address for sparklog's client, `sparklog_broker.kafka` the one for Kafka's.
     """

@@ -233,16 +233,17 @@ class TransactionCoordinator:
         return await self._answer(request.transactional_id, request, ask)
 
     async def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
-        found: list[DescribedTransaction] = []
-        for transactional_id in request.transactional_ids:
+        async def describe(transactional_id: str) -> DescribedTransaction:
             alone = DescribeTransactions(transactional_ids=[transactional_id])
 
-            async def ask(runtime: Runtime, alone: DescribeTransactions = alone) -> DescribeTransactionsResponse:
+            async def ask(runtime: Runtime) -> DescribeTransactionsResponse:
                 await runtime.committed()
                 return runtime.shard.describe(alone)
 
-            found += (await self._answer(transactional_id, alone, ask)).transactions
-        return DescribeTransactionsResponse(transactions=found)
+            [found] = (await self._answer(transactional_id, alone, ask)).transactions
+            return found
+
+        return DescribeTransactionsResponse(transactions=await self._slices.each(request.transactional_ids, describe))
 
     async def list(self, request: ListTransactions) -> ListTransactionsResponse:
         """Return the ids of all loaded partitions, and an error if others are not loaded yet."""

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
+from sparklog.base.ids import TopicPartition as PartitionName
 from sparklog.base.java_hash import partition_for
 from sparklog.client import Admin, Producer
 from support.patience import PATIENCE_S, wait_until
@@ -119,6 +120,17 @@ def feed(bootstrap: str) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
+def transactions_in(cluster: ClusterProcesses) -> str:
+    """The state of the pipeline's transaction, and where readers of its topics and of its offsets stand."""
+    names = [PartitionName(topic, number) for topic in (TARGET, "__consumer_offsets") for number in range(PARTITIONS)]
+    with Admin(bootstrap_servers=cluster.grpc) as admin:
+        ends = [
+            admin.list_offsets(dict.fromkeys(names, "latest"), isolation_level=level)
+            for level in ("read_committed", "read_uncommitted")
+        ]
+        return f"{admin.describe_transactions([TRANSACTIONAL_ID])}\n{ends}"
+
+
 @pytest.mark.parametrize("program", ["exactly_once", "exactly_once_python"])
 @pytest.mark.parametrize("seed", seeds(1, soak=20))
 def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
@@ -133,7 +145,11 @@ def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
 
         def wait_for_progress() -> None:
             before = pipeline.copied
-            wait_until(lambda: pipeline.copied > before + 1 or reader.read() == RECORDS, "the pipeline goes on")
+            wait_until(
+                lambda: pipeline.copied > before + 1 or reader.read() == RECORDS,
+                "the pipeline goes on",
+                tell=lambda: f"{len(reader.seen)} records were read. {transactions_in(cluster)}\n{cluster.logs}",
+            )
 
         for victim in victims:
             wait_for_progress()

@@ -40,6 +40,10 @@ WORST = [
     ("Produce", "v9 s1 topic_data*100alike topic_data/tags*1000alike"),
     ("Fetch", "v12 s1 header/tags*100000alike"),
     ("CreatePartitions", "v3 s1 topics*1known topics/count*500alike"),
+    ("AddPartitionsToTxn", "v5 s934882 transactions*4000numbered"),
+    ("WriteTxnMarkers", "v2 s81088 markers/topics/partition_indexes*4000numbered"),
+    ("DescribeTransactions", "v0 s374936 transactional_ids*8000numbered"),
+    ("Transactions.DescribeTransactions", "v0 s771157 transactional_ids*8000numbered"),
 ]
 """Of each kind, what a search found to cost most."""
 WORST_OF_FULL = [
@@ -48,6 +52,7 @@ WORST_OF_FULL = [
     ("DescribeProducers", "v0 s1 topics*10same topics/partition_indexes*50same"),
     ("Metadata", "v12 s3 topics*2000same"),
     ("DeleteTopics", "v5 s1 topic_names*1same"),
+    ("DescribeTransactions", "v0 s374936 transactional_ids*500same"),
 ]
 """The same of brokers that have been in use."""
 MOST_CALLS_PER_BYTE = 50

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sparklog.base.errors import ConfigError
 from sparklog.testing import RunningBroker, SimClock, start_broker
@@ -37,6 +38,24 @@ def test_kafkas_clients_can_connect_where_that_is_wanted(sparklog_broker: Runnin
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
         assert struct.unpack(">iih", connection.recv(10))[1:] == (7, 0)
+
+
+def test_kafka_s_clients_have_transactions(sparklog_broker: RunningBroker) -> None:
+    producer = Producer({"bootstrap.servers": sparklog_broker.kafka, "transactional.id": "totals"})
+    producer.init_transactions(PATIENCE_S)
+    for value, end in ((b"no", producer.abort_transaction), (b"yes", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("totals", value, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+        end(PATIENCE_S)
+
+    for isolation_level, values in (("read_uncommitted", [b"no", b"yes"]), ("read_committed", [b"yes"])):
+        consumer = Consumer(
+            {"bootstrap.servers": sparklog_broker.kafka, "group.id": "none", "isolation.level": isolation_level}
+        )
+        consumer.assign([TopicPartition("totals", 0, 0)])
+        assert [message.value() for message in consumer.consume(len(values), PATIENCE_S)] == values
+        consumer.close()
 
 
 def test_a_temporary_folder_goes_with_the_broker_and_a_given_one_stays(tmp_path: Path) -> None:

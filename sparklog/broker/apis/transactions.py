@@ -18,6 +18,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers, Operation
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from sparklog.runtime.slices import Slices
 from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.requests import (
     AddPartitions,
@@ -74,8 +75,15 @@ class AddPartitionsOfManyResponse:
     """In the order of the request."""
 
 
-async def add_partitions_of_many(request: AddPartitionsOfMany, *, handlers: Handlers) -> AddPartitionsOfManyResponse:
-    answers = await asyncio.gather(*map(handlers[ADD_PARTITIONS], request.transactions))
+async def add_partitions_of_many(
+    request: AddPartitionsOfMany, *, handlers: Handlers, slices: Slices
+) -> AddPartitionsOfManyResponse:
+    """Ask for all transactions at once: each waits until what it has added is committed."""
+
+    async def begin(asked: AddPartitions) -> asyncio.Future[AddPartitionsResponse]:
+        return asyncio.ensure_future(handlers[ADD_PARTITIONS](asked))
+
+    answers = await asyncio.gather(*await slices.each(request.transactions, begin))
     return AddPartitionsOfManyResponse(transactions=answers)
 
 

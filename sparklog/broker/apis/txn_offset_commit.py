@@ -3,6 +3,7 @@
 - The offsets are pending until the transaction's marker is written into the group's partition of `__consumer_offsets`.
 - Clients of protocol 1 enrol that partition first (AddOffsetsToTxn); from version 5 on, this request does it (KIP-890).
   In both cases the coordinator of the transaction is asked before the first offsets of a transaction are written.
+- A broker that does not coordinate the group answers NOT_COORDINATOR, as for any request to it.
 - A missing partition is refused (UNKNOWN_TOPIC_OR_PARTITION), and never reaches the coordinator.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from sparklog.base.errors import CoordinatorNotAvailable, KafkaError, NotEnoughReplicas, UnknownTopicOrPartition
+from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.coordinator.runtime import answer_for
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.group.requests import OffsetCommitResponse, TxnOffsetCommit
 from sparklog.runtime.state_machine import ProducerIdAndEpoch
@@ -35,15 +37,10 @@ async def handle(
         batch = FirstBatch(ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
         verified = (await verifier.verify(request.transactional_id, {name: batch}, request.protocol))[name]
         if isinstance(verified, KafkaError):
-            errors |= wanted.refused(_for_group_member(verified)).errors
+            errors |= wanted.refused(answer_for(verified)).errors
         else:
             errors |= (await groups.commit_in_transaction(wanted, verified)).errors
     return OffsetCommitResponse(errors=errors)
-
-
-def _for_group_member(error: KafkaError) -> KafkaError:
-    """Return the error as clients of a group coordinator know it."""
-    return CoordinatorNotAvailable(str(error)) if isinstance(error, NotEnoughReplicas) else error
 
 
 API = Api(name="TxnOffsetCommit", handle=handle, key=28, versions=(0, 5))

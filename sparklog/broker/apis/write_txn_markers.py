@@ -27,6 +27,7 @@ from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.records.markers import Marker
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices
 
 TIMEOUT_MS = 30_000
 """How long replicas may take to have a marker."""
@@ -38,15 +39,17 @@ class MarkerWriter:
 
     groups: GroupCoordinator
     replicas: ReplicaManager
+    slices: Slices
     waiting: Purgatory[TopicPartition]
 
     async def __call__(self, request: WriteTxnMarkers) -> WriteTxnMarkersResponse:
-        return WriteTxnMarkersResponse(markers=[await self._write(marker) for marker in request.markers])
+        return WriteTxnMarkersResponse(markers=await self.slices.each(request.markers, self._write))
 
     async def _write(self, marker: TransactionMarker) -> MarkerWritten:
         errors: dict[TopicPartition, KafkaError | None] = {}
-        pending: dict[TopicPartition, Awaitable[None]] = {}
-        for name in dict.fromkeys(marker.partitions):
+        pending: dict[TopicPartition, asyncio.Future[None]] = {}
+
+        async def append(name: TopicPartition) -> None:
             try:
                 settled = self._append(name, marker)
             except KafkaError as error:
@@ -54,7 +57,9 @@ class MarkerWriter:
             else:
                 errors[name] = None
                 if settled is not None:
-                    pending[name] = settled
+                    pending[name] = asyncio.ensure_future(settled)
+
+        await self.slices.each(dict.fromkeys(marker.partitions), append)
         outcomes = await asyncio.gather(*pending.values(), return_exceptions=True)
         for name, outcome in zip(pending, outcomes, strict=True):
             if isinstance(outcome, KafkaError):

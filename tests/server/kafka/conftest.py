@@ -17,7 +17,12 @@ from support.kafka.secured_broker import JAAS, PROTOCOLS, SCRAM_PASSWORD, SCRAM_
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
     """New groups do not wait for more members than the first."""
-    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=3) as broker:
+    with start_broker(
+        kafka=True,
+        group_initial_rebalance_delay_ms=0,
+        offsets_topic_num_partitions=3,
+        transaction_state_log_num_partitions=3,
+    ) as broker:
         yield broker
 
 

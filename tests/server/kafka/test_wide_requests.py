@@ -107,7 +107,7 @@ def test_what_is_named_again_is_answered_once(translation: Translation, wire: Wi
             names = list(named(without_duplicates(wide, again), wide.request_arrays))
             assert len(names) == len({*names})
             assert {*names} == {*named(request, wide.request_arrays)}
-            assert ask(wire, again) == ask(wire, without_duplicates(wide, request))
+            assert answer_to(wire, again) == answer_to(wire, without_duplicates(wide, request))
 
 
 def test_requests_for_the_offsets_of_one_group_are_merged() -> None:
@@ -187,6 +187,12 @@ async def _put(cache: MetadataCache, topic: Topic) -> None:
 
 async def _remove(cache: MetadataCache, name: str) -> None:
     cache.remove(name)
+
+
+def answer_to(wire: Wire, request: Any) -> bytes:
+    """The bytes of the answer: kio does not read every value that one may have."""
+    wire.write_frame(message_frame(request))
+    return wire.read_frame()
 
 
 def ask(wire: Wire, request: Any) -> Any:

@@ -3,16 +3,21 @@
     python -m support.clients.exactly_once BOOTSTRAP SOURCE TARGET GROUP TRANSACTIONAL_ID
 
 It prints a line for each transaction that it commits: the number of records that it has copied since its start. After
-an error from which a producer cannot recover it ends with status 1, and its caller starts another one.
+an error from which a producer cannot recover it ends with status 1, and its caller starts another one. So it does if a
+transaction hangs: librdkafka's send_offsets_to_transaction ignores its time-out while the group's coordinator is down
+(github.com/confluentinc/librdkafka/issues/5456).
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 TIMEOUT_S = 30
+HANGS_S = 20
+"""More than a transaction may take."""
 AT_ONCE = 20
 
 
@@ -35,6 +40,7 @@ def main(bootstrap: str, source: str, target: str, group: str, transactional_id:
     while True:
         messages = [each for each in consumer.consume(AT_ONCE, timeout=0.5) if each.error() is None]
         if messages:
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
             producer.begin_transaction()
             try:
                 for message in messages:
@@ -52,6 +58,7 @@ def main(bootstrap: str, source: str, target: str, group: str, transactional_id:
             else:
                 copied += len(messages)
                 print(copied, flush=True)
+            faulthandler.cancel_dump_traceback_later()
 
 
 def rewind(consumer: Consumer) -> None:

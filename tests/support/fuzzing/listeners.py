@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, TRANSACTIONS
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import (
@@ -24,7 +24,7 @@ from sparklog.v1 import (
 )
 from support.fuzzing import grpc_messages, kafka_requests
 from support.fuzzing.shapes import KNOWN_NAMES, LARGE, Path, Shape
-from support.fuzzing.state import fill_up
+from support.fuzzing.state import fill_up, open_transactions
 from support.kafka.connection import Wire, request_frame
 from support.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ LAST = 77
 """The correlation id of the request behind the one that is measured: once it is answered, that one is done with."""
 SUBSCRIBED_S = 0.5
 """How long a subscription is listened to, which has no end."""
-SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, replication_pb2.DESCRIPTOR.services_by_name["Replication"]]
+SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, TRANSACTIONS, replication_pb2.DESCRIPTOR.services_by_name["Replication"]]
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
@@ -61,9 +61,9 @@ class Subject:
 
 @contextmanager
 def fuzzed_broker(*, is_full: bool = False) -> Iterator[Fuzzed]:
-    """A broker with topics and groups, each named by a number, and with groups that have members.
+    """A broker with topics, groups and transactional ids, each named by a number, and with groups that have members.
 
-    is_full: also with thousands of groups, producers and offsets, and with fetches that wait.
+    is_full: also with thousands of groups, producers, transactions and offsets, and with fetches that wait.
     """
     with (
         start_broker(
@@ -72,12 +72,14 @@ def fuzzed_broker(*, is_full: bool = False) -> Iterator[Fuzzed]:
             group_initial_rebalance_delay_ms=0,
             group_min_session_timeout_ms=1,
             offsets_topic_num_partitions=3,
+            transaction_state_log_num_partitions=3,
             num_partitions=2,
         ) as broker,
         grpc.insecure_channel(broker.bootstrap, options=UNLIMITED) as channel,
         ExitStack() as stack,
     ):
         _fill(broker, channel)
+        open_transactions(_address(broker), map(str, range(KNOWN_NAMES)), "orders", 1)
         if is_full:
             fill_up(_address(broker), channel, stack)
         with Wire(_address(broker)) as wire:

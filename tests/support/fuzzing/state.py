@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,14 +11,18 @@ import grpc
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, groups_pb2_grpc, log_pb2, log_pb2_grpc
 from support.fuzzing.shapes import LARGE
 from support.kafka.connection import Wire
+from support.kafka.transactions import init
 from support.logs.builders import batch
 
-FETCH, OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = 1, 8, 11, 14
+FETCH, OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP, ADD_PARTITIONS = 1, 8, 11, 14, 24
 PARTITIONS = 1_000
 GROUPS = 3_000
 LARGE_MEMBERS = 20
 METADATA_BYTES = 200_000
 PRODUCERS = 3_000
+TRANSACTIONS = 3_000
+TRANSACTION_MS = 900_000
+"""The longest that is allowed: none ends while requests are measured."""
 WAITING = 20
 AT_ONCE = 100
 WAITS_MS = 3_600_000
@@ -25,7 +30,7 @@ NOTHING_MORE = 2_000_000_000
 
 
 def fill_up(address: tuple[str, int], channel: grpc.Channel, stack: ExitStack) -> None:
-    """Make the state; what waits ends with the stack. The topic and the group `LARGE` have most."""
+    """Make the state; what waits ends with the stack. The topic, the group and the transaction `LARGE` have most."""
     topic = {"name": LARGE, "partitions": PARTITIONS}
     created = admin_pb2_grpc.AdminStub(channel).CreateTopics(admin_pb2.CreateTopicsRequest(topics=[topic]))
     assert not created.topics[0].error.code, created
@@ -38,6 +43,8 @@ def fill_up(address: tuple[str, int], channel: grpc.Channel, stack: ExitStack) -
     groups_pb2_grpc.GroupsStub(channel).OffsetCommit(
         groups_pb2.OffsetCommitRequest(group_id=LARGE, member_id="", offsets=offsets)
     )
+    open_transactions(address, (f"transaction-{number}" for number in range(TRANSACTIONS)), LARGE, 1)
+    open_transactions(address, [LARGE], LARGE, PARTITIONS)
     with Wire(address) as wire:
         _commit(wire)
         _join(wire, LARGE)
@@ -45,6 +52,18 @@ def fill_up(address: tuple[str, int], channel: grpc.Channel, stack: ExitStack) -
             _join(wire, f"{LARGE}-{number}")
     for _ in range(WAITING):
         stack.enter_context(Wire(address)).write(FETCH, 11, **_fetch())
+
+
+def open_transactions(address: tuple[str, int], ids: Iterable[str], topic: str, partitions: int) -> None:
+    """Open a transaction of each id in the first partitions of a topic."""
+    topics = [{"name": topic, "partitions": list(range(partitions))}]
+    with Wire(address) as wire:
+        for each in ids:
+            made = init(wire, 5, each, transaction_timeout=TRANSACTION_MS)
+            wire.send(
+                ADD_PARTITIONS, 3, v3_and_below_transactional_id=each, v3_and_below_producer_id=made.producer_id,
+                v3_and_below_producer_epoch=made.producer_epoch, v3_and_below_topics=topics,
+            )  # fmt: skip
 
 
 def _commit(wire: Wire) -> None:

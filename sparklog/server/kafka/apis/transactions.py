@@ -15,7 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import transactions
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
-from sparklog.server.kafka.translation import KafkaCall, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 from sparklog.transaction.requests import AddPartitions, DescribeTransactions, EndTxn, ListTransactions
 
 FIRST_WITH_FENCED = 2
@@ -194,5 +194,10 @@ def refuse_list(call: KafkaCall, request: Message, error: KafkaError) -> Message
 ADD_PARTITIONS_TO_TXN = Translation(api=transactions.ADD_PARTITIONS, serve=add_partitions, refuse=refuse_add_partitions)
 ADD_OFFSETS_TO_TXN = Translation(api=transactions.ADD_OFFSETS, serve=add_offsets)
 END_TXN = Translation(api=transactions.END, serve=end, refuse=refuse_end)
-DESCRIBE_TRANSACTIONS = Translation(api=transactions.DESCRIBE, serve=describe, refuse=refuse_describe)
+DESCRIBE_TRANSACTIONS = Translation(
+    api=transactions.DESCRIBE,
+    serve=describe,
+    refuse=refuse_describe,
+    wide=Wide(("transactional_ids",), ("transaction_states",), once=True),
+)
 LIST_TRANSACTIONS = Translation(api=transactions.LIST, serve=list_transactions, refuse=refuse_list)
