@@ -25,19 +25,21 @@ from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.coordinator.partition_log import PartitionLog
-from sparklog.coordinator.transaction_messages import TransactionProtocol
+from sparklog.coordinator.transaction_messages import TransactionMarker, TransactionProtocol
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import JOIN_EPOCH, ConsumerMember
 from sparklog.group.group import Work
 from sparklog.group.offsets import Offsets
-from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit
+from sparklog.group.pending_offsets import Ended, PendingOffsets
+from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit, TxnOffsetCommit
 from sparklog.group.topic_pattern import Matches
 from sparklog.log import recovery
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.log import TimestampOffset
 from sparklog.log.producers.producer_state import EndMarker, ProducerState
+from sparklog.log.producers.transactions import OpenTransactions
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
 from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import segment
@@ -50,9 +52,18 @@ from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
+from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
 from sparklog.testing.sim.run import run
 from sparklog.testing.sim.seed import Scenario, scenario_of
+from sparklog.transaction import machine
+from sparklog.transaction.changes import prepared
+from sparklog.transaction.ending import Ending
+from sparklog.transaction.machine import Transactions
+from sparklog.transaction.marker_sender import MarkerSender
+from sparklog.transaction.requests import TV1, EndTxn, InitProducerId
+from sparklog.transaction.states import EMPTY
+from sparklog.transaction_topic.records import TransactionRecord, TransactionValue
 from support.runs.seeds import SEED, seeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -90,6 +101,15 @@ HARM = {
     "open transaction",
     "torn transaction",
     "mixed transaction",
+    "early read",
+    "reordered write",
+    "phantom",
+    "poll skip",
+    "unstable read",
+    "lost copy",
+    "doubled copy",
+    "unread copy",
+    "last stable offset",
 }
 
 
@@ -154,6 +174,11 @@ def with_transactions(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(
         plain(scenario_of(seed, kinds=kinds)), transacts=True, administers=False, producers=1
     )
+
+
+def with_copiers(seed: int) -> Scenario:
+    """Members that copy are killed, and pause, while all brokers are well."""
+    return dataclasses.replace(with_transactions(FaultKind.KILL)(seed), plan=(), lasts_s=20.0)
 
 
 def with_retention(*kinds: FaultKind) -> Scenarios:
@@ -497,6 +522,104 @@ def closed_segments_have_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(SegmentWriter, "abandon", abandon_index)
 
 
+def only_the_youngest_transaction_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last stable offset passes an older one that is open, and falls back to it once the younger one has ended."""
+
+    def last_stable_offset(self: OpenTransactions, high_watermark: int) -> int:
+        return min(high_watermark, next(reversed(self._open.values()), high_watermark))
+
+    monkeypatch.setattr(OpenTransactions, "last_stable_offset", last_stable_offset)
+
+
+def prepared_transactions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator sends no markers of what its predecessor had prepared."""
+    monkeypatch.setattr(Transactions, "loaded", lambda *_: Decision())
+
+
+def one_partition_with_its_marker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction is complete with the first report of a marker."""
+    written = Transactions.markers_written
+
+    def markers_written(
+        self: Transactions, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> Decision[TransactionRecord, None]:
+        value = self.find(name)
+        return written(self, name, producer_id, epoch, value.partitions or () if value else partitions, now_ms)
+
+    async def send(self: MarkerSender, marker: TransactionMarker, is_wanted: Callable[[], bool]) -> bool:
+        [first, *_] = self._by_leader(marker.partitions)
+        await self._ask(*first, marker)
+        return True
+
+    monkeypatch.setattr(Transactions, "markers_written", markers_written)
+    monkeypatch.setattr(MarkerSender, "send", send)
+
+
+def timeouts_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer whose transaction has timed out keeps its epoch, and goes on as if nothing had happened."""
+
+    def abort(value: TransactionValue, *, last_epoch: int, fresh_producer_id: int, now_ms: int) -> TransactionValue:
+        return prepared(value, is_commit=False, version=TV1, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
+
+    monkeypatch.setattr(machine, "fenced", abort)
+
+
+def zombies_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was replaced ends the transaction of its successor."""
+    end = machine.end
+
+    def end_of_any_epoch(value: TransactionValue, request: EndTxn) -> Ending:
+        return end(value, dataclasses.replace(request, producer_epoch=value.producer_epoch))
+
+    monkeypatch.setattr(machine, "end", end_of_any_epoch)
+
+
+def the_epoch_stays_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """InitProducerId raises no epoch if there is no open transaction."""
+    initialise = machine.initialise
+
+    def initialise_again(
+        value: TransactionValue | None, request: InitProducerId, fresh_producer_id: int, now_ms: int
+    ) -> TransactionValue:
+        following = initialise(value, request, fresh_producer_id, now_ms)
+        if value is None or following.status != EMPTY:
+            return following
+        return dataclasses.replace(following, producer_epoch=value.producer_epoch)
+
+    monkeypatch.setattr(machine, "initialise", initialise_again)
+
+
+def offsets_of_aborted_transactions_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group's offsets are committed by any marker."""
+    end = PendingOffsets.end
+
+    def commit(self: PendingOffsets, producer_id: int, *, is_commit: bool) -> list[Ended]:
+        return end(self, producer_id, is_commit=True)
+
+    def apply(self: Offsets, producer_id: int, *, is_commit: bool, log_offset: int | None) -> Any:
+        return end_transaction(self, producer_id, is_commit=True, log_offset=log_offset)
+
+    end_transaction = Offsets.end_transaction
+    monkeypatch.setattr(PendingOffsets, "end", commit)
+    monkeypatch.setattr(Offsets, "end_transaction", apply)
+
+
+def pending_offsets_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OffsetFetch answers with the offset that a transaction is about to replace."""
+    monkeypatch.setattr(Offsets, "_unstable_of", lambda *_: {})
+
+
+def zombies_may_commit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TxnOffsetCommit asks for no member of the group (before KIP-447)."""
+    check = ClassicGroup.check_commit
+
+    def check_commit(self: ClassicGroup, request: OffsetCommit) -> None:
+        if not isinstance(request, TxnOffsetCommit):
+            check(self, request)
+
+    monkeypatch.setattr(ClassicGroup, "check_commit", check_commit)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -532,6 +655,15 @@ def closed_segments_have_no_aborted_transactions(monkeypatch: pytest.MonkeyPatch
         (markers_of_replaced_coordinators_count, with_transactions(FaultKind.RESTART, FaultKind.EXPIRE), 1),
         (everything_is_stable, with_transactions(FaultKind.RESTART), 0),
         (closed_segments_have_no_aborted_transactions, with_transactions(FaultKind.RESTART), 0),
+        (only_the_youngest_transaction_is_waited_for, with_transactions(FaultKind.RESTART), 0),
+        (prepared_transactions_are_forgotten, with_transactions(FaultKind.KILL, FaultKind.ISOLATE), 0),
+        (one_partition_with_its_marker_is_enough, with_transactions(FaultKind.RESTART), 0),
+        (timeouts_do_not_fence, with_transactions(FaultKind.RESTART), 3),
+        (zombies_may_commit, with_transactions(FaultKind.RESTART), 0),
+        (the_epoch_stays_for_the_next_process, with_transactions(FaultKind.RESTART), 0),
+        (offsets_of_aborted_transactions_count, with_transactions(FaultKind.RESTART), 0),
+        (pending_offsets_are_not_waited_for, with_copiers, 4),
+        (zombies_may_commit_offsets, with_copiers, 3),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

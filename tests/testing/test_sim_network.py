@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.base.errors import InvalidRequest, NetworkException, RequestTimedOut
 from sparklog.broker.apis import group_apis, list_topics
+from sparklog.testing.sim import network as sim_network
 from sparklog.testing.sim.loop import SimLoop, SimProcess
 from sparklog.testing.sim.network import SimNetwork
 from sparklog.testing.sim.trace import Trace
@@ -117,3 +118,23 @@ def test_the_trace_of_a_seed_is_always_the_same(api: Any) -> None:
         return net.trace.digest
 
     assert digest(1) == digest(1) != digest(2)
+
+
+def test_a_request_that_is_held_up_reaches_its_own_process_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim_network, "CHANCE_TO_HOLD_UP", 1.0)
+    net = Network()
+
+    async def call() -> Any:
+        return await net.network.call("client", "server", API, "?", timeout_ms=5_000, may_be_held_up=True)
+
+    async def main() -> None:
+        assert await call() == "?"
+        assert net.loop.time() > 0.1
+        waiting = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        net.network.attach("server", SimProcess("server"), net.serve)
+        with pytest.raises(NetworkException):
+            await waiting
+        assert net.asked == ["?"]
+
+    net.run(main)

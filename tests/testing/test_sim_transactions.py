@@ -55,7 +55,7 @@ def one(end: str, *values: str) -> Ledger:
     for value in values:
         transaction.send(value, A)
     if end != "aborted":
-        transaction.ask_for_commit()
+        ledger.ask_for_commit(transaction)
     if end == "committed":
         transaction.be_committed()
     return ledger
@@ -104,6 +104,30 @@ def test_values_that_nobody_sent_or_that_are_there_twice() -> None:
     assert kinds(one("committed", "x"), {A: twice}) == ["duplicate"]
 
 
+def test_a_value_in_a_partition_that_it_was_not_sent_to() -> None:
+    assert kinds(one("committed", "x"), {A: COMMITTED, B: COMMITTED}) == ["phantom"]
+
+
+def test_committed_records_that_are_not_in_the_order_of_their_producer() -> None:
+    backwards = view_of(batch(0, "y") + batch(1, "x") + marker(2, is_commit=True))
+    assert kinds(one("committed", "x", "y"), {A: backwards}) == ["reordered write"]
+    of_another = one("committed", "x")
+    of_another.begin("q/0").send("y", A)
+    of_another.ask_for_commit(of_another.transactions[1])
+    apart = view_of(
+        batch(0, "y", 8) + marker(1, is_commit=True, producer_id=8) + batch(2, "x") + marker(3, is_commit=True)
+    )
+    assert kinds(of_another, {A: apart}) == []
+
+
+def test_a_record_that_a_reader_sees_before_its_producer_asks_for_the_commit() -> None:
+    ledger = one("aborted", "x")
+    ledger.shown += [SHOWN._replace(is_committed_only=False), SHOWN]
+    ledger.ask_for_commit(ledger.transactions[0])
+    ledger.shown.append(SHOWN)
+    assert kinds(ledger, {A: COMMITTED}) == ["early read"]
+
+
 def test_records_of_two_transactions_that_end_together() -> None:
     ledger = one("aborted", "x")
     ledger.begin("p/1").send("y", A)
@@ -128,6 +152,13 @@ SHOWN = Shown(
         ("committed", COMMITTED, SHOWN._replace(records=((0, "other"),)), ["inconsistent offset", "poll skip"]),
         ("committed", COMMITTED, SHOWN._replace(last_stable_offset=1), ["unstable read"]),
         ("committed", COMMITTED, SHOWN._replace(high_watermark=1), ["unstable read"]),
+        ("committed", COMMITTED, SHOWN._replace(is_committed_only=False, last_stable_offset=0), []),
+        (
+            "committed",
+            COMMITTED,
+            SHOWN._replace(is_committed_only=False, last_stable_offset=0, high_watermark=1),
+            ["unstable read"],
+        ),
         ("committed", COMMITTED, SHOWN._replace(position=2, records=(), last_stable_offset=0), []),
     ],
 )

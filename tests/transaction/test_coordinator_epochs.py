@@ -57,7 +57,7 @@ def test_a_coordinator_that_is_elected_again_sends_the_markers_that_an_epoch_in_
         addresses = [node.name for node in cluster.nodes.values()]
         client, late = (SimKafka(name, cluster.network, addresses, cluster.stream(name)) for name in ("client", "late"))
         await create_topic(client)
-        producer = TransactionalProducer(client, late, "payments", is_v2=False)
+        producer = TransactionalProducer(client, late, "payments", is_v2=False, timeout_ms=4_000)
         while not producer.is_ready:
             try:
                 await producer.initialise(is_new_process=True)

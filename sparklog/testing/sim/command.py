@@ -48,16 +48,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run only this seed, and print what happened")
     parser.add_argument("--brokers", type=int, help="number of brokers; by default, the seed decides")
     parser.add_argument("--lasts", type=float, default=12.0, help="seconds of virtual time with faults")
+    parser.add_argument("--transactions", action="store_true", help="let every seed have transactions")
     parser.add_argument("--shrink", action="store_true", help="with --seed: remove faults that do not matter")
     return parser.parse_args()
 
 
 def _scenario(options: argparse.Namespace, seed: int) -> Scenario:
-    return scenario_of(seed, brokers=options.brokers, lasts_s=options.lasts)
+    scenario = scenario_of(seed, brokers=options.brokers, lasts_s=options.lasts)
+    return dataclasses.replace(scenario, transacts=scenario.transacts or options.transactions)
 
 
 def _flags(options: argparse.Namespace) -> str:
-    return f" --brokers {options.brokers}" if options.brokers else ""
+    brokers = f" --brokers {options.brokers}" if options.brokers else ""
+    return f"{brokers} --transactions" if options.transactions else brokers
 
 
 def _run_many(options: argparse.Namespace) -> int:

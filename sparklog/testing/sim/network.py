@@ -3,6 +3,8 @@
     call        the request and the answer travel separately: each may be late, be overtaken, or be lost
     double      a request may arrive twice, at any two times, as when its sender tries again; the first answer counts.
                 Brokers and gRPC clients send such requests. Within a connection of Kafka's protocol there are none
+    hold up     some requests of a kind that its sender names arrive seconds later: the markers of transactions, so that
+                coordinators move between the decision and the markers. One that meets another process is dropped
     loss        the caller is told that the connection broke, or gets no answer until its timeout. The receiver may have
                 done what was asked, or may still do it later
     block       no message from one process reaches another until `unblock` or `heal`. Each direction is blocked alone
@@ -37,6 +39,8 @@ from sparklog.testing.sim.loop import SimLoop, SimProcess
 from sparklog.testing.sim.trace import Trace
 
 Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
+CHANCE_TO_HOLD_UP = 0.1
+HELD_UP_MS = 3_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,8 @@ class _Call:
     target: str
     api: Api[Any, Any]
     answer: asyncio.Future[Any]
+    only_for: _Endpoint | None = None
+    """The process that the request is meant for, if it must not reach a later one of the same name."""
 
 
 class SimNetwork:
@@ -188,21 +194,34 @@ class SimNetwork:
     # Calls
 
     async def call(
-        self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int, may_double: bool = False
+        self,
+        source: str,
+        target: str,
+        api: Api[Any, Any],
+        request: Any,
+        *,
+        timeout_ms: int,
+        may_double: bool = False,
+        may_be_held_up: bool = False,
     ) -> Any:
         """Return the answer of `target`.
 
         Raises the KafkaError that refuses the request, NetworkException if the connection breaks, or RequestTimedOut
-        after `timeout_ms`. `may_double` says that the network may send the request twice.
+        after `timeout_ms`. `may_double` says that the network may send the request twice, `may_be_held_up` that it may
+        take seconds.
         """
         call = _Call(source, target, api, self._loop.create_future())
         self._calls[call] = None
         timer = self._loop.call_later(timeout_ms / 1000, self._time_out, call, timeout_ms, context=self._context)
         self._trace.note(f"{source} > {target} {api.name}")
-        if self._arrives(source, target):
-            self._later(self._deliver, call, copied(request))
-        else:
+        if not self._arrives(source, target):
             self._maybe_break(call, timeout_ms)
+        elif may_be_held_up and self._chance.random() < CHANCE_TO_HOLD_UP:
+            call.only_for = self._endpoints.get(target)
+            delay_s = self._chance.uniform(0, HELD_UP_MS) / 1000
+            self._loop.call_later(delay_s, self._deliver, call, copied(request), context=self._context)
+        else:
+            self._later(self._deliver, call, copied(request))
         if may_double and self.weather.chance_of_double and self._chance.random() < self.weather.chance_of_double:
             self._later(self._deliver, call, copied(request))
         try:
@@ -216,7 +235,7 @@ class SimNetwork:
 
     def _deliver(self, call: _Call, request: Any) -> None:
         endpoint = self._endpoints.get(call.target)
-        if endpoint is None or endpoint.process.is_dead:
+        if endpoint is None or endpoint.process.is_dead or call.only_for not in (None, endpoint):
             self._reply(call, NetworkException(f"{call.target} cannot be reached"))
             return
         context = endpoint.process.context()
@@ -302,6 +321,7 @@ class SimPeers:
             request,
             timeout_ms=timeout_ms,
             may_double=not _must_be_single(request),
+            may_be_held_up=isinstance(request, WriteTxnMarkers),
         )
 
     async def close(self) -> None:

@@ -1,17 +1,20 @@
 """What producers did in transactions, what readers were shown, and what must be true of both.
 
     open transaction     A transaction has not ended in the final log.
-    phantom              A record is committed that nobody sent.
+    phantom              A record is committed that nobody sent to this partition.
     aborted read         A record is committed, or was shown to a reader of committed records, though its producer never
                          asked for a commit, or was refused.
+    early read           A record was shown to a reader of committed records before its producer asked for the commit.
     lost write           The commit of a transaction was acknowledged, and one of its records is not committed.
     torn transaction     Only some records of a transaction are committed.
     duplicate            A record is committed twice.
     mixed transaction    Records that were sent in different transactions ended together.
+    reordered write      Committed records of a producer are not in the order in which it sent them.
     poll skip            A reader was not shown a record that it had to be shown.
     inconsistent offset  A reader was shown something else than the final log has.
-    unstable read        A reader of committed records passed the last stable offset of the same answer. (It may begin
-                         above that of a new leader, which does not know yet how much is committed.)
+    unstable read        A reader passed the last stable offset of the same answer, or, if it reads everything, the high
+                         watermark. (It may begin above those of a new leader, which does not know yet how much is
+                         committed.)
     lost copy            A group's committed offset is behind a record that was not copied.
     doubled copy         A record was copied twice.
     unread copy          There is a copy of something that was not committed, or not behind the group's offset.
@@ -52,15 +55,19 @@ class Transaction:
     """One transaction of a producer."""
 
     name: str
+    """The producer, a slash, and the number of the transaction."""
     end: End = End.ABORTED
     values: dict[str, TopicPartition] = field(default_factory=dict)
+    shown_before: int | None = None
+    """How many answers readers had got when the producer asked for the commit; None if it never did."""
+
+    @property
+    def producer(self) -> str:
+        return self.name.partition("/")[0]
 
     def send(self, value: str, partition: TopicPartition) -> None:
         """Record that `value` is sent. No other transaction sends the same one."""
         self.values[value] = partition
-
-    def ask_for_commit(self) -> None:
-        self.end = End.DOUBTFUL
 
     def be_committed(self) -> None:
         self.end = End.COMMITTED
@@ -94,6 +101,11 @@ class Ledger:
         transaction = Transaction(name=name)
         self.transactions.append(transaction)
         return transaction
+
+    def ask_for_commit(self, transaction: Transaction) -> None:
+        """Record that its producer is about to ask for the commit."""
+        transaction.end = End.DOUBTFUL
+        transaction.shown_before = len(self.shown)
 
 
 class Ended(NamedTuple):
@@ -153,7 +165,9 @@ def check_transactions(ledger: Ledger, views: Views) -> list[Anomaly]:
         *_wrongly_committed(owners, views),
         *_incomplete(ledger.transactions, views),
         *_mixed(owners, views),
+        *_reordered(owners, views),
         *_wrongly_shown(ledger.shown, views),
+        *_shown_early(owners, ledger.shown),
     ]
 
 
@@ -167,8 +181,8 @@ def _wrongly_committed(owners: Mapping[str, Transaction], views: Views) -> Itera
     for partition, view in views.items():
         for offset, value in view.committed:
             owner = owners.get(value)
-            if owner is None:
-                yield Anomaly("phantom", f"{partition}@{offset} is {value!r}, and nobody sent it")
+            if owner is None or owner.values[value] != partition:
+                yield Anomaly("phantom", f"{partition}@{offset} is {value!r}, and nobody sent it there")
             elif owner.end is End.ABORTED:
                 yield Anomaly("aborted read", f"{partition}@{offset}: {value!r} of {owner.name} is committed")
 
@@ -194,13 +208,25 @@ def _mixed(owners: Mapping[str, Transaction], views: Views) -> Iterator[Anomaly]
                 yield Anomaly("mixed transaction", f"{partition}: {sorted(names)} ended together: {each}")
 
 
+def _reordered(owners: Mapping[str, Transaction], views: Views) -> Iterator[Anomaly]:
+    order = {value: number for number, value in enumerate(owners)}
+    for partition, view in views.items():
+        last: dict[str, str] = {}
+        for offset, value in view.committed:
+            if owner := owners.get(value):
+                before = last.get(owner.producer, value)
+                if order[before] > order[value]:
+                    yield Anomaly("reordered write", f"{partition}@{offset} is {value!r}, behind {before!r}")
+                last[owner.producer] = value
+
+
 def _wrongly_shown(shown: Iterable[Shown], views: Views) -> Iterator[Anomaly]:
     for each in shown:
         view = views.get(each.partition)
         if view is None:
             continue
-        has_passed = each.position < each.next_offset > each.last_stable_offset
-        if each.last_stable_offset > each.high_watermark or (each.is_committed_only and has_passed):
+        end = each.last_stable_offset if each.is_committed_only else each.high_watermark
+        if each.last_stable_offset > each.high_watermark or each.position < each.next_offset > end:
             yield Anomaly("unstable read", f"{each}")
         right = view.committed if each.is_committed_only else view.all
         due = set(right[bisect_left(right, (each.position, "")) : bisect_left(right, (each.next_offset, ""))])
@@ -211,6 +237,15 @@ def _wrongly_shown(shown: Iterable[Shown], views: Views) -> Iterator[Anomaly]:
         for record in sorted(due.difference(each.records)):
             text = f"{each.partition}: {each.reader} went from {each.position} to {each.next_offset} without {record}"
             yield Anomaly("poll skip", text)
+
+
+def _shown_early(owners: Mapping[str, Transaction], shown: Sequence[Shown]) -> Iterator[Anomaly]:
+    for number, each in enumerate(shown):
+        for offset, value in each.records if each.is_committed_only else ():
+            owner = owners.get(value)
+            if owner and owner.shown_before is not None and number < owner.shown_before:
+                text = f"{each.reader} was shown {value!r}, before {owner.name} was to be committed"
+                yield Anomaly("early read", f"{each.partition}@{offset}: {text}")
 
 
 def copy_of(source: TopicPartition, offset: int, value: str, by: str) -> str:

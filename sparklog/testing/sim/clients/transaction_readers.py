@@ -18,11 +18,15 @@ from sparklog.testing.sim.clients.workload import batches_of
 from sparklog.testing.sim.kafka import SimKafka, raise_for
 
 FETCH = 1
+CHANCE_OF_A_FOLLOWER = 0.3
 CHANCE_TO_BEGIN_AGAIN = 0.02
 
 
 class IsolatedReader:
-    """Fetches from leaders, at one isolation level, and records in the ledger what it shows."""
+    """Fetches at one isolation level, and records in the ledger what it shows.
+
+    Clients that speak version 11 or newer at times ask any broker: it may be a follower (KIP-392).
+    """
 
     def __init__(self, client: SimKafka, ledger: Ledger, *, is_committed_only: bool) -> None:
         self.client = client
@@ -33,8 +37,9 @@ class IsolatedReader:
     async def fetch(self, partition: TopicPartition, position: int) -> Shown:
         """Return what there is at `position`. Raises KafkaError."""
         chance = self.client.chance
+        from_anyone = self._version >= 11 and chance.random() < CHANCE_OF_A_FOLLOWER
         try:
-            address, epoch = await self.client.leader(partition)
+            address, epoch = (self.client.anyone(), -1) if from_anyone else await self.client.leader(partition)
             part = {
                 "partition": partition.partition, "fetch_offset": position, "current_leader_epoch": epoch,
                 "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": chance.choice((200, 5_000)),

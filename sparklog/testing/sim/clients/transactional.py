@@ -31,7 +31,6 @@ ADD_PARTITIONS, ADD_OFFSETS, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT, DESC
 GROUP, TRANSACTION = 0, 1
 ALL = -1
 GIVE_UP_S = 6.0
-TRANSACTION_TIMEOUT_MS = 4_000
 LONGEST_DELAY_S = 4.0
 _VERSIONS = {
     False: {PRODUCE: 11, INIT_PRODUCER_ID: 4, END_TXN: 3, TXN_OFFSET_COMMIT: 3},
@@ -61,10 +60,13 @@ async def find_coordinator(client: SimKafka, key: str, kind: int) -> str:
 class TransactionalProducer:
     """The producer. `late` is a second connection, for requests that the network holds up."""
 
-    def __init__(self, client: SimKafka, late: SimKafka, transactional_id: str, *, is_v2: bool) -> None:
+    def __init__(
+        self, client: SimKafka, late: SimKafka, transactional_id: str, *, is_v2: bool, timeout_ms: int
+    ) -> None:
         self.client = client
         self.transactional_id = transactional_id
         self.is_v2 = is_v2
+        self.timeout_ms = timeout_ms
         self._is_ready = False
         self._late = late
         self._versions = _VERSIONS[is_v2]
@@ -91,7 +93,7 @@ class TransactionalProducer:
 
         async def ask() -> Any:
             return await self._ask_coordinator(
-                INIT_PRODUCER_ID, self._versions[INIT_PRODUCER_ID], transaction_timeout=TRANSACTION_TIMEOUT_MS,
+                INIT_PRODUCER_ID, self._versions[INIT_PRODUCER_ID], transaction_timeout=self.timeout_ms,
                 producer_id=known[0], producer_epoch=known[1],
             )  # fmt: skip
 
@@ -195,12 +197,18 @@ class TransactionalProducer:
             return await self._ask_coordinator(END_TXN, self._versions[END_TXN], **fields)
 
         if is_doubled and self.is_v2:
-            address = self._coordinators.get((self.transactional_id, TRANSACTION), self._late.anyone())
-            self._delay(lambda: self._late.ask(address, END_TXN, 5, transactional_id=self.transactional_id, **fields))
+            self.end_late(is_commit=is_commit)
         answer = await self._retry(ask)
         if self.is_v2:
             self._begin_epoch(answer.producer_id, answer.producer_epoch)
             self._is_ready = True
+
+    def end_late(self, *, is_commit: bool) -> None:
+        """End the transaction with a request that the network holds up. Nobody waits for the answer."""
+        address = self._coordinators.get((self.transactional_id, TRANSACTION), self._late.anyone())
+        fields = {"producer_id": self._producer_id, "producer_epoch": self._epoch, "committed": is_commit}
+        version = self._versions[END_TXN]
+        self._delay(lambda: self._late.ask(address, END_TXN, version, transactional_id=self.transactional_id, **fields))
 
     async def delivered(self) -> None:
         """Wait for the requests that the network holds up."""

@@ -5,7 +5,8 @@ TransactionWriter   writes numbered values to several partitions of two topics, 
                     in the middle, it is so slow that the transaction times out, or a coordinator that was replaced
                     repeats a marker
 Copier              a member of a group that copies committed records to another topic, and commits the offsets in the
-                    same transaction (KIP-447)
+                    same transaction (KIP-447). At times it aborts, pauses until another member has its partitions, or
+                    is killed while its offsets are pending
 TransactionReader   reads all of that, at either isolation level (clients/transaction_readers.py)
 
 In the end some leave a transaction open, which its coordinator must abort. If clocks jump, its start may be an hour
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
@@ -33,11 +35,10 @@ from sparklog.testing.sim.checks.transactions import (
     view_of,
 )
 from sparklog.testing.sim.clients.group_clients import KafkaGroupClient
-from sparklog.testing.sim.clients.members import MemberGroup, SimClassicMember
+from sparklog.testing.sim.clients.members import SESSION_TIMEOUT_MS, MemberGroup, SimClassicMember
 from sparklog.testing.sim.clients.transaction_readers import IsolatedReader, TransactionReader
 from sparklog.testing.sim.clients.transactional import (
     GROUP,
-    TRANSACTION_TIMEOUT_MS,
     Doubtful,
     Refused,
     TransactionalProducer,
@@ -50,13 +51,20 @@ from sparklog.testing.sim.kafka import SimKafka, raise_for
 TOPICS = ("txn-a", "txn-b")
 COPIES = "txn-copies"
 COPIERS = "copiers"
+PAUSE_S = SESSION_TIMEOUT_MS / 1000 + 1
+"""A pause of a process after which another member of its group has its partitions."""
+COPIES_AT_ONCE = 3
+"""Transactions of a copier between two heartbeats."""
 PARTITIONS = 2
 SOURCES = [TopicPartition(TOPICS[0], number) for number in range(PARTITIONS)]
 WRITTEN = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
 TARGETS = [TopicPartition(COPIES, number) for number in range(PARTITIONS)]
 LIST_TRANSACTIONS, OFFSET_FETCH = 66, 9
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-ENDS_S = TRANSACTION_TIMEOUT_MS / 1000 + 20
+WRITER_TIMEOUT_MS = 2_000
+COPIER_TIMEOUT_MS = 6_000
+"""Longer than the session of a member: another one takes over what a dead one has left open."""
+ENDS_S = COPIER_TIMEOUT_MS / 1000 + 20
 """How long a transaction may stay open once nobody goes on with it: its timeout, and the time to deliver markers."""
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
@@ -99,9 +107,15 @@ class Application:
         self._is_killed = True
         self.producer.needs_epoch()
 
+    def be_killed_while_committing(self, transaction: Transaction) -> None:
+        """Let the next process begin, while the last request of the present one is still on its way."""
+        self.ledger.ask_for_commit(transaction)
+        self.producer.end_late(is_commit=True)
+        self.be_killed()
+
     async def commit(self, transaction: Transaction, *, is_doubled: bool = False) -> bool:
         """Commit. Return whether that is certain."""
-        transaction.ask_for_commit()
+        self.ledger.ask_for_commit(transaction)
         try:
             await self.producer.end(is_commit=True, is_doubled=is_doubled)
         except Refused:
@@ -162,7 +176,10 @@ class TransactionWriter:
         try:
             await self._write(transaction, is_late=not commits and self._chance.random() < 0.3)
         except Killed:
-            self._application.be_killed()
+            if self._chance.random() < 0.5:
+                self._application.be_killed_while_committing(transaction)
+            else:
+                self._application.be_killed()
         except (Refused, Doubtful):
             await self._application.abort()
         else:
@@ -179,10 +196,10 @@ class TransactionWriter:
             await self._producer.send(partition, self._value(transaction, partition))
             if self._chance.random() < 0.3:
                 await self._producer.repeat_marker(partition)
-            if self._chance.random() < 0.02:
+            if self._chance.random() < 0.04:
                 raise Killed
-            if self._chance.random() < 0.01:
-                await asyncio.sleep(1.5 * TRANSACTION_TIMEOUT_MS / 1000)
+            if self._chance.random() < 0.02:
+                await asyncio.sleep(1.5 * WRITER_TIMEOUT_MS / 1000)
         if is_late:
             partition = self._chance.choice(WRITTEN)
             self._producer.send_late(partition, self._value(transaction, partition))
@@ -222,8 +239,11 @@ class Copier(SimClassicMember):
     async def _commit_one(self) -> None:
         if self._generation != self.epoch:
             self._positions, self._generation = {}, self.epoch
-        if not self.owned or not await self._application.is_ready():
-            return
+        for _ in range(COPIES_AT_ONCE):
+            if self.owned and await self._application.is_ready():
+                await self._copy_some()
+
+    async def _copy_some(self) -> None:
         partition = self.client.chance.choice(self.owned)
         try:
             if partition not in self._positions:
@@ -246,11 +266,34 @@ class Copier(SimClassicMember):
                 copied = copy_of(source, offset, value, transaction.name)
                 transaction.send(copied, target)
                 await producer.send(target, copied)
+            if self.client.chance.random() < 0.03:
+                await asyncio.sleep(PAUSE_S * self.client.chance.uniform(0.8, 1.2))
             await producer.commit_offsets(self.group.name, self.member_id, self.epoch, {source: next_offset})
         except (Refused, Doubtful):
             await self._application.abort()
             return False
+        fate = self.client.chance.random()
+        if fate < 0.1:
+            await self._application.abort()
+            return False
+        if fate < 0.2:
+            await self._be_killed_with(transaction)
+            return False
         return await self._application.commit(transaction)
+
+    async def _be_killed_with(self, transaction: Transaction) -> None:
+        """Forget everything, while the offsets are pending, and come back before the session ends or after that.
+
+        At times the member leaves first, so that another one has its partitions at once.
+        """
+        if self.client.chance.random() < 0.7:
+            self._application.be_killed_while_committing(transaction)
+        else:
+            self._application.be_killed()
+        if self.client.chance.random() < 0.5:
+            with suppress(KafkaError):
+                await self._leave()
+        await self._be_killed()
 
 
 async def stable_offset(client: SimKafka, partition: TopicPartition) -> int:
@@ -290,7 +333,7 @@ class TransactionWorkers:
         ]
         self._writers = [
             TransactionWriter(
-                self._application(f"writer-{number}", is_v2=is_v2),
+                self._application(f"writer-{number}", is_v2=is_v2, timeout_ms=WRITER_TIMEOUT_MS),
                 leaves_open=may_leave_open and chance.random() < 0.5,
             )
             for number, is_v2 in enumerate((False, True, chance.random() < 0.5))
@@ -300,7 +343,7 @@ class TransactionWorkers:
             Copier(
                 KafkaGroupClient(self._wire(f"copier-{number}")),
                 group,
-                self._application(f"copies-{number}", is_v2=chance.random() < 0.5),
+                self._application(f"copies-{number}", is_v2=chance.random() < 0.5, timeout_ms=COPIER_TIMEOUT_MS),
                 self._reader(f"copy-reader-{number}", is_committed_only=True),
             )
             for number in range(2)
@@ -377,8 +420,10 @@ class TransactionWorkers:
     def _reader(self, name: str, *, is_committed_only: bool) -> IsolatedReader:
         return IsolatedReader(self._wire(name), self._ledger, is_committed_only=is_committed_only)
 
-    def _application(self, name: str, *, is_v2: bool) -> Application:
-        producer = TransactionalProducer(self._wire(name), self._wire(f"{name}-late"), name, is_v2=is_v2)
+    def _application(self, name: str, *, is_v2: bool, timeout_ms: int) -> Application:
+        producer = TransactionalProducer(
+            self._wire(name), self._wire(f"{name}-late"), name, is_v2=is_v2, timeout_ms=timeout_ms
+        )
         return Application(producer, self._ledger)
 
     def _wire(self, name: str) -> SimKafka:
