@@ -29,8 +29,8 @@ from sparklog.transaction.states import (
     TransactionState,
     check_transition,
 )
-from sparklog.transaction_topic.records import TransactionValue
-from sparklog.transaction_topic.sinks import Role, SinkProducer, SinkValue, bitmap_size
+from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, TransactionValue
+from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer, SinkValue, bitmap_size
 
 MOST_FORMER_RUNS = 16
 
@@ -94,8 +94,13 @@ def run_by(sink: SinkValue, run_id: str) -> SinkValue:
     """Let a run write; the run that it replaces may not write any more."""
     if run_id == sink.run_id:
         return sink
-    former = (*sink.former_run_ids, sink.run_id)[-MOST_FORMER_RUNS:]
-    return replace(sink, run_id=run_id, former_run_ids=former)
+    former = sink.former_run_ids if sink.run_id == NO_RUN else (*sink.former_run_ids, sink.run_id)
+    return replace(sink, run_id=run_id, former_run_ids=former[-MOST_FORMER_RUNS:])
+
+
+def given_up(value: TransactionValue) -> TransactionValue:
+    """Keep the present run from writing, while no batch is open."""
+    return replace(value, sink=run_by(sink_of(value), NO_RUN))
 
 
 def enrolled(value: TransactionValue, added: Iterable[TopicPartition], now_ms: int) -> TransactionValue:
@@ -124,14 +129,22 @@ def committing(
         return SinkProducer(producer.producer_id, producer.producer_epoch + 1, Role.CHOSEN, bitmap)
 
     sink = sink_of(value)
-    ending = replace(sink, producers=tuple(map(end, sink.producers)))
+    named = min(
+        ((each.producer_id, each.producer_epoch) for each in sink.producers if each.producer_id in winners),
+        default=None,
+    )
+    winner_id, winner_epoch = named or (NO_PRODUCER_ID, NO_EPOCH)
+    ending = replace(sink, producers=tuple(map(end, sink.producers)), winner_id=winner_id, winner_epoch=winner_epoch)
     return _changed(value, PREPARE_COMMIT, now_ms, sink=ending)
 
 
 def aborting(
     value: TransactionValue, taken: Container[int] | None, now_ms: int, run_id: str | None = None
 ) -> TransactionValue:
-    """Decide that the open batch is aborted. run_id: the run that replaces the one that has begun it."""
+    """Decide that the open batch is aborted.
+
+    run_id: what replaces the run that has begun it, another run or NO_RUN; None: nothing does.
+    """
     sink = sink_of(value) if run_id is None else run_by(sink_of(value), run_id)
     producers = tuple(_left(each, taken) for each in sink.producers)
     return _changed(value, PREPARE_ABORT, now_ms, sink=replace(sink, producers=producers))

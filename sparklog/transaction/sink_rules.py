@@ -16,8 +16,8 @@ from sparklog.transaction.changes import state_of
 from sparklog.transaction.sink_changes import sink_of
 from sparklog.transaction.sink_requests import AbortBatch, CommitBatch, JoinBatch, JoinBatchResponse, Winner
 from sparklog.transaction.states import ONGOING, PREPARE_COMMIT
-from sparklog.transaction_topic.records import TransactionValue
-from sparklog.transaction_topic.sinks import Role, SinkProducer, bitmap_size
+from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, TransactionValue
+from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer, bitmap_size
 
 MOST_PRODUCERS = 5_000
 """Task attempts of one batch; each record of it has all of them."""
@@ -37,7 +37,8 @@ def check_run(value: TransactionValue, request: OfRun) -> None:
     sink = sink_of(value)
     is_present = request.run_id == sink.run_id
     if request.run_id in sink.former_run_ids or not (is_present or isinstance(request, JoinBatch)):
-        raise ProducerFenced(f"run {request.run_id} of {request.sink_id!r} was replaced by run {sink.run_id}")
+        why = f"was replaced by run {sink.run_id}" if sink.run_id != NO_RUN else "has given up its batch, or is older"
+        raise ProducerFenced(f"run {request.run_id} of {request.sink_id!r} {why}")
 
 
 def reserved_at_once(present: int) -> int:
@@ -88,6 +89,17 @@ def already_committed(value: TransactionValue, request: JoinBatch) -> JoinBatchR
             "twice in one batch needs a sink of its own for each write"
         )
     return JoinBatchResponse(is_committed=True)
+
+
+def check_repetition(value: TransactionValue, request: CommitBatch) -> None:
+    """Raise InvalidTxnState for a commit of the last committed batch that names other producers than the first did."""
+    sink = sink_of(value)
+    named = [(each.producer_id, each.producer_epoch) for each in request.winners]
+    if (sink.winner_id, sink.winner_epoch) != min(named, default=(NO_PRODUCER_ID, NO_EPOCH)):
+        raise InvalidTxnState(
+            f"batch {request.batch_id} of {request.sink_id!r} was committed without these task attempts: a query that "
+            "writes twice in one batch needs a sink of its own for each write"
+        )
 
 
 def check_producer(value: TransactionValue, producer_id: int, epoch: int) -> SinkProducer:

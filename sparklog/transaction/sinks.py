@@ -7,7 +7,8 @@ A sink is a transactional id whose batch has many producers, one for each attemp
     CommitBatch       the driver names the attempts that count. The Prepare record is the commit point: it has their
                       partitions and the id of the batch. Then the chosen ones get COMMIT markers and all others ABORT
                       markers (effect SendSinkMarkers); `markers_written` ends the batch
-    AbortBatch        the driver gives the batch up
+    AbortBatch        the driver gives the batch up, and its run with it: a task that is still about to join, as Spark
+                      does not wait for its end, must not open the batch again
 
 Spark writes a batch again, with the same id, if its driver stopped between the commit here and Spark's own commit log:
 
@@ -23,7 +24,8 @@ too; one with a higher id aborts the present one. While a batch ends, requests g
 clients repeat.
 
 A join of the run that has committed the batch already comes from a second write of the same query: it must have a sink
-of its own. To answer it with is_committed would drop its rows.
+of its own. To answer it with is_committed would drop its rows. So would an answer without an error to a second commit
+that names other attempts.
 
 The log gets three records of a batch, however many tasks it has: it begins with the producers and the partitions of
 the former batch, and only what is beyond them is written when it comes.
@@ -61,6 +63,7 @@ from sparklog.transaction.sink_changes import (
     committing,
     ended,
     enrolled,
+    given_up,
     joined,
     markers_of_batch,
     sink_of,
@@ -79,6 +82,7 @@ from sparklog.transaction.sink_requests import (
 from sparklog.transaction.sink_rules import (
     already_committed,
     check_producer,
+    check_repetition,
     check_request,
     check_run,
     check_size,
@@ -89,7 +93,7 @@ from sparklog.transaction.sink_rules import (
 )
 from sparklog.transaction.states import ONGOING, OPEN, PREPARED
 from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionKey, TransactionRecord, TransactionValue
-from sparklog.transaction_topic.sinks import Role, SinkProducer
+from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer
 
 RETRY_MS = 500
 MOST_SINKS = 10_000
@@ -205,6 +209,7 @@ class Sinks:
         value = self._get(name)
         check_run(value, request)
         if request.batch_id == last_committed(value):
+            check_repetition(value, request)
             return Decision(response=CommitBatchResponse())
         if request.batch_id < last_committed(value):
             raise ProducerFenced(f"batch {request.batch_id} is older than the last one, {last_committed(value)}")
@@ -225,14 +230,18 @@ class Sinks:
         value = self.find(name)
         if value is None:
             return Decision(response=AbortBatchResponse())
-        check_run(value, request)
         if request.batch_id <= last_committed(value):
             raise InvalidTxnState(f"batch {request.batch_id} is committed")
         work = Work()
+        if request.run_id in sink_of(value).former_run_ids:
+            return work.decide(AbortBatchResponse())
+        check_run(value, request)
+        if state_of(value) in PREPARED or self._pending.is_extending(name):
+            raise ConcurrentTransactions("task attempts or partitions are joining the batch, or a batch is ending")
         if is_open(value, request):
-            if self._pending.is_extending(name):
-                raise ConcurrentTransactions("task attempts or partitions are joining the batch")
-            self._end(name, aborting(value, self._taken.get(name), now_ms), work)
+            self._end(name, aborting(value, self._taken.get(name), now_ms, NO_RUN), work)
+        elif state_of(value) is not ONGOING:
+            self._change(name, given_up(value), work)
         return work.decide(AbortBatchResponse())
 
     def reset(self, request: ResetSink, now_ms: int) -> Decision[TransactionRecord, ResetSinkResponse]:

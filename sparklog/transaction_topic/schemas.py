@@ -27,6 +27,8 @@ _SINK = (
     FieldSchema("batchId", "int64"),
     FieldSchema("committedRunId", "string"),
     FieldSchema("committedBatchId", "int64"),
+    FieldSchema("winnerId", "int64"),
+    FieldSchema("winnerEpoch", "int16"),
     FieldSchema("isOneOff", "int8"),
     FieldSchema("producerCount", "int32"),
     FieldSchema("producers", "bytes"),

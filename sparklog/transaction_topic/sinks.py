@@ -14,12 +14,15 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 NO_BATCH = -1
+NO_RUN = ""
 _PRODUCER = struct.Struct(">qhb")
 _NAMES = {
     "run_id": "runId",
     "batch_id": "batchId",
     "committed_run_id": "committedRunId",
     "committed_batch_id": "committedBatchId",
+    "winner_id": "winnerId",
+    "winner_epoch": "winnerEpoch",
 }
 
 
@@ -49,14 +52,17 @@ class SinkValue:
     """A sink: its batches, and the producers of the present one."""
 
     run_id: str
-    """The run of the query that has written last."""
+    """The run of the query that has written last; NO_RUN if it has given up its batch."""
     former_run_ids: Sequence[str] = ()
-    """Earlier runs, the newest last: each was replaced, and may not write any more."""
+    """Earlier runs, the newest last: each was replaced or has given up, and may not write any more."""
     batch_id: int = NO_BATCH
     """The batch that is open or about to end; otherwise the last one."""
     committed_batch_id: int = NO_BATCH
     committed_run_id: str = ""
     """The last batch that was committed, and the run that did it."""
+    winner_id: int = -1
+    winner_epoch: int = -1
+    """One of the producers that the last commit named, -1 for none: tells its repetition from another commit."""
     is_one_off: bool = False
     """The sink has only one batch, and expires as other transactional ids do."""
     producers: Sequence[SinkProducer] = ()

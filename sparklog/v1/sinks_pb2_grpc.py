@@ -116,7 +116,8 @@ class SinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AbortBatch(self, request, context):
-        """Give a batch up. INVALID_TXN_STATE: it is committed.
+        """Give a batch up: the run cannot write any more, so that no task of it opens the batch again. May be repeated.
+        INVALID_TXN_STATE: the batch is committed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -5,22 +5,18 @@ Readers of committed records see that throughout; a pipeline that dies is starte
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka import Producer as KafkaProducer
 
 from sparklog.base.ids import TopicPartition as PartitionName
 from sparklog.base.java_hash import partition_for
 from sparklog.client import Admin, Producer
-from support.patience import PATIENCE_S, wait_until
+from support.clients.pipelines import TESTS, CommittedReader, Pipeline, feed, python_program
+from support.patience import wait_until
 from support.processes.cluster import ClusterProcesses
 from support.processes.java import kafka_command
 from support.runs.seeds import seeds
@@ -28,73 +24,6 @@ from support.runs.seeds import seeds
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 SOURCE, TARGET, GROUP, TRANSACTIONAL_ID = "source", "target", "pipeline", "pipeline-1"
 PARTITIONS, RECORDS, STATE_PARTITIONS = 3, 3_000, 3
-TESTS = Path(__file__).parents[1]
-
-
-class Pipeline:
-    """The program, started again whenever it ends."""
-
-    def __init__(self, command: list[str], bootstrap: str) -> None:
-        self.copied = 0
-        """Lines printed: transactions that were committed, by all its lives."""
-        self._command = [*command, bootstrap, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID]
-        self._is_over = threading.Event()
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Pipeline:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self.kill()
-        self._thread.join(PATIENCE_S)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-    def _run(self) -> None:
-        while not self._is_over.is_set():
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=TESTS)
-            if self._is_over.is_set():
-                self._process.kill()
-            assert self._process.stdout is not None
-            for _ in self._process.stdout:
-                self.copied += 1
-            self._process.wait()
-
-
-class CommittedReader:
-    """Reads the target from its beginning, as a reader of committed records, and counts each value."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.seen: Counter[int] = Counter()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "reconnect.backoff.max.ms": 200,
-                "error_cb": lambda _: None,
-            }
-        )
-        self._consumer.assign([TopicPartition(TARGET, number, 0) for number in range(PARTITIONS)])
-
-    def read(self) -> int:
-        """Read what there is, and return how many values it has seen."""
-        for message in self._consumer.consume(500, timeout=0.5):
-            if message.error() is None:
-                self.seen[int(message.value())] += 1
-        twice = [value for value, count in self.seen.items() if count > 1]
-        assert not twice, f"seen twice: {twice[:10]}"
-        return len(self.seen)
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 @pytest.fixture
@@ -109,13 +38,6 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
             admin.create_topic(TARGET, partitions=PARTITIONS)
         running.wait_for_isr(3, SOURCE, TARGET)
         yield running
-
-
-def feed(bootstrap: str) -> None:
-    producer = KafkaProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(RECORDS):
-        producer.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(PATIENCE_S) == 0
 
 
 def transactions_in(cluster: ClusterProcesses) -> str:
@@ -133,8 +55,7 @@ def command_of(client: str) -> list[str]:
     """How the program starts that is made with this client. Java speaks protocol 2 of transactions, librdkafka 1."""
     if client == "java":
         return kafka_command(str(TESTS / "support/clients/ExactlyOnce.java"))
-    program = {"librdkafka": "exactly_once", "sparklog": "exactly_once_python"}[client]
-    return [sys.executable, "-m", f"support.clients.{program}"]
+    return python_program({"librdkafka": "exactly_once", "sparklog": "exactly_once_python"}[client])
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "sparklog", pytest.param("java", marks=pytest.mark.jvm)])
@@ -143,11 +64,12 @@ def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
     cluster: ClusterProcesses, seed: int, client: str
 ) -> None:
     chance = Random(seed)
-    feed(cluster.kafka)
-    reader = CommittedReader(cluster.kafka)
+    feed(cluster.kafka, SOURCE, PARTITIONS, RECORDS)
+    reader = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
     victims = ["leader", "transaction coordinator", "group coordinator", "pipeline"]
     chance.shuffle(victims)
-    with Pipeline(command_of(client), cluster.grpc if client == "sparklog" else cluster.kafka) as pipeline:
+    bootstrap = cluster.grpc if client == "sparklog" else cluster.kafka
+    with Pipeline([*command_of(client), bootstrap, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID]) as pipeline:
 
         def wait_for_progress() -> None:
             before = pipeline.copied
@@ -170,7 +92,7 @@ def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
         wait_until(lambda: reader.read() == RECORDS, "everything is copied")
     reader.close()
 
-    again = CommittedReader(cluster.kafka)
+    again = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
     wait_until(lambda: again.read() == RECORDS, "everything is read again")
     assert again.seen == Counter(range(RECORDS))
     again.close()
@@ -193,7 +115,7 @@ def test_a_transaction_ends_though_its_coordinator_is_killed_before_that(
         with ours.transaction():
             ours.send(TARGET, b"%d" % PARTITIONS, partition=0)
 
-    reader = CommittedReader(cluster.kafka)
+    reader = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
     expected = set(range(0 if is_commit else PARTITIONS, PARTITIONS + 1))
     wait_until(lambda: reader.read() == len(expected), "the transactions are read")
     assert set(reader.seen) == expected

@@ -134,7 +134,31 @@ def test_an_abort_ends_every_attempt(it: SimSinks) -> None:
     it.write_markers()
     assert (it.states(SINK)[-1], it.sink().committed_batch_id) == (COMPLETE_ABORT, NO_BATCH)
     it.abort_batch(0)
-    assert producer(it.join(0)), "the batch may be written again"
+    assert it.states(SINK)[-1] is COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("end", ["abort", "timeout", "another batch"])
+def test_no_task_of_a_run_that_has_given_up_opens_a_batch_again(it: SimSinks, end: str) -> None:
+    """Spark calls abort() while other tasks of the batch are still running."""
+    if end == "another batch":
+        commit(it, 0)
+    else:
+        write(it, 1)
+    if end == "timeout":
+        it.now_ms += TIMEOUT_MS + 1
+        it.abort_timed_out()
+        it.write_markers()
+    it.abort_batch(1)
+    it.write_markers()
+    for _ in range(2):
+        it.abort_batch(1)
+        for batch in (1, 2):
+            with pytest.raises(ProducerFenced, match="has given up"):
+                it.join(batch)
+        it.fail_over()
+    commit(it, 1, "restarted")
+    assert it.sink().committed_batch_id == 1
+    assert it.sink().former_run_ids == ("run",)
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -223,6 +247,22 @@ def test_a_second_write_of_the_same_batch_is_refused_rather_than_dropped(it: Sim
         it.join(5)
 
 
+def test_a_second_commit_of_the_same_batch_with_other_attempts_is_refused_rather_than_taken_for_done(
+    it: SimSinks,
+) -> None:
+    """Two writes at the same time in one batch of a query."""
+    first, second, third = write(it, 5), write(it, 5), write(it, 5)
+    it.commit_batch(5, {third: "t-0", second: "t-0"})
+    for _ in range(2):
+        with pytest.raises(InvalidTxnState, match="a sink of its own"):
+            it.commit_batch(5, {first: "t-0"})
+        with pytest.raises(InvalidTxnState, match="a sink of its own"):
+            it.commit_batch(5, {})
+        assert it.commit_batch(5, {second: "t-0", third: "t-0"}).error is None
+        it.write_markers()
+        it.fail_over()
+
+
 def test_a_new_run_aborts_what_the_former_has_left_open_and_fences_it(it: SimSinks) -> None:
     old = write(it, 3, run="old")
 
@@ -234,10 +274,10 @@ def test_a_new_run_aborts_what_the_former_has_left_open_and_fences_it(it: SimSin
         lambda: it.join(3, "old"),
         lambda: it.join(4, "old"),
         lambda: it.commit_batch(3, {old: "t-0"}, "old"),
-        lambda: it.abort_batch(3, "old"),
     ):
         with pytest.raises(ProducerFenced):
             refused()
+    it.abort_batch(3, "old")
     commit(it, 3, "new")
     assert (it.sink().committed_run_id, it.sink().former_run_ids) == ("new", ("old",))
 
@@ -490,8 +530,8 @@ def test_a_report_of_other_markers_changes_nothing(it: SimSinks) -> None:
     it.abort_batch(0)
     [first] = it.markers
     it.write_markers()
-    write(it, 0)
-    it.abort_batch(0)
+    write(it, 0, run="restarted")
+    it.abort_batch(0, "restarted")
 
     it.report(first)
 

@@ -123,7 +123,10 @@ class AsyncSinks(AsyncClient):
         await self._ask(batch.sink_id, "CommitBatch", sinks_pb2.CommitBatchRequest(**batch._asdict(), winners=named))
 
     async def abort(self, batch: Batch) -> None:
-        """Give a batch up. Raises InvalidTxnState if it is committed, ProducerFenced if a newer run is there."""
+        """Give a batch up: this run cannot write any more. May be repeated.
+
+        Raises InvalidTxnState if the batch is committed.
+        """
         await self._ask(batch.sink_id, "AbortBatch", sinks_pb2.AbortBatchRequest(**batch._asdict()))
 
     async def list(self) -> list[SinkListing]:

@@ -73,6 +73,21 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "kafka.ssl.keystore.location": OptionDoc("Key and certificate of this client."),
     "kafka.ssl.keystore.type": OptionDoc("The form of that file.", "PEM"),
     "topic": OptionDoc("Where to write all rows; overrides the column `topic`."),
+    "deliveryGuarantee": OptionDoc(
+        "exactly_once: readers of committed records see each batch of a stream, or a whole batch job, once or not at "
+        "all. at_least_once: a task or a batch that Spark runs again writes its rows again; the default if kafka.acks "
+        "or kafka.enable.idempotence rule out the other.",
+        "exactly_once",
+    ),
+    "sparkSinkId": OptionDoc(
+        "With exactly_once: distinguishes writes of one query; needed if `foreachBatch` writes more than once to one "
+        "topic in a batch. Keep it as long as the checkpoint."
+    ),
+    "kafka.transaction.timeout.ms": OptionDoc(
+        "With exactly_once: the batch is aborted if no task gives a sign of life for this long. Readers of committed "
+        "records wait that long for a query that was killed and does not come back.",
+        "300000",
+    ),
     "checkpointLocation": OptionDoc("Where Spark keeps the checkpoint of a stream."),
     "queryName": OptionDoc("The name of a stream in Spark."),
     "kafka.acks": OptionDoc("When a record counts as written."),

@@ -35,6 +35,7 @@ from sparklog.spark.source.options import (
     AtOffsets,
     AtTimestamps,
     BrokerOptions,
+    DeliveryGuarantee,
     Edge,
     IsolationLevel,
     NoMatch,
@@ -58,6 +59,9 @@ class Use(StrEnum):
 
 READS = frozenset({Use.BATCH, Use.STREAM})
 ALL_USES = frozenset(Use)
+OF_ALL_CLIENTS = ("request_timeout_ms", "retry_backoff_ms")
+TRANSACTION_TIMEOUT_MS = 300_000
+"""Longer than Kafka's minute: no task gives a sign of life while Spark runs an earlier stage again."""
 
 
 def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
@@ -93,11 +97,36 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         for name, option in OPTIONS.items()
         if option.producer_argument and name in given
     }
+    connection = {"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given)}
+    guarantee = _guarantee(given)
+    if guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
+        for name in ("sparksinkid", "kafka.transaction.timeout.ms"):
+            if name in given:
+                raise ConfigError(f"{OPTIONS[name].name} has a meaning only with deliveryGuarantee = exactly_once")
     return WriteOptions(
         topic=given.get("topic"),
         include_headers=given.get("includeheaders", True),
-        producer={"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given), **producer},
+        producer={**connection, **producer},
+        connection={**connection, **{name: producer[name] for name in OF_ALL_CLIENTS if name in producer}},
+        guarantee=guarantee,
+        sink_id=given.get("sparksinkid"),
+        timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
     )
+
+
+def _guarantee(given: Mapping[str, Any]) -> DeliveryGuarantee:
+    """Return the guarantee that is asked for; without one, EXACTLY_ONCE unless other options rule it out."""
+    wanted: DeliveryGuarantee | None = given.get("deliveryguarantee")
+    against = [
+        OPTIONS[name].name
+        for name, needed in (("kafka.acks", "all"), ("kafka.enable.idempotence", True))
+        if given.get(name, needed) != needed
+    ]
+    if wanted is DeliveryGuarantee.EXACTLY_ONCE and against:
+        raise ConfigError(
+            f"deliveryGuarantee = exactly_once needs kafka.acks = all and idempotence: leave {against[0]}"
+        )
+    return wanted or (DeliveryGuarantee.AT_LEAST_ONCE if against else DeliveryGuarantee.EXACTLY_ONCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +337,12 @@ def _group_id(raw: str) -> str:
     return raw
 
 
+def _sink_id(raw: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", raw):
+        raise ValueError(raw)
+    return raw
+
+
 def _timestamps(raw: str) -> dict[TopicPartition, int]:
     return _per_partition(raw, low=0)
 
@@ -395,6 +430,14 @@ OPTIONS: Mapping[str, Option] = {
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),
         *(_security_option(key, allowed) for key, allowed in SECURITY_KEYS.items()),
         _option("topic", _topic, "a topic's name", Use.WRITE),
+        _option(
+            "deliveryGuarantee",
+            lambda raw: DeliveryGuarantee(raw.strip().lower()),
+            "exactly_once or at_least_once",
+            Use.WRITE,
+        ),
+        _option("sparkSinkId", _sink_id, "a text of 1 to 100 letters, digits, dots, dashes and underscores", Use.WRITE),
+        _option("kafka.transaction.timeout.ms", _whole_number(1_000), _NUMBER.format(1_000), Use.WRITE),
         _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
         _option("queryName", str, "any text; Spark's own", Use.WRITE),
         _producer_option("acks", _acks, "all, 1 or 0"),

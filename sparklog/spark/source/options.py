@@ -44,6 +44,17 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class DeliveryGuarantee(StrEnum):
+    """How often a row is in its topic, for readers of committed records, if Spark runs a task or a batch again.
+
+    EXACTLY_ONCE: a batch or a job is there once and as a whole, or not at all. AT_LEAST_ONCE: what was written before
+    stays.
+    """
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
 class NoMatch(StrEnum):
     """What to do if a partition has no record at or after a starting timestamp."""
 
@@ -154,3 +165,10 @@ class WriteOptions:
     include_headers: bool
     producer: Mapping[str, Any]
     """Keyword arguments of `sparklog.client.Producer`."""
+    connection: Mapping[str, Any]
+    """Those among them that every client has."""
+    guarantee: DeliveryGuarantee
+    sink_id: str | None
+    """Distinguishes the writes of one query, each of which has batches of its own."""
+    timeout_ms: int
+    """How long a batch stays open without a sign of life from a task."""

@@ -1,4 +1,4 @@
-"""Writing a DataFrame to topics, in batch and from a stream: at least once, as Spark's Kafka sink.
+"""Writing a DataFrame to topics, in batch and from a stream.
 
     key          string or binary      null: any partition
     value        string or binary      required; null: a tombstone
@@ -8,13 +8,16 @@
     timestamp    timestamp             null: now. Kafka's sink does not have this column
 
 Other columns are left out. Every task sends its rows in Arrow, with a producer of its own, and ends once all rows are
-acknowledged. A retried task sends all its rows again; no transaction removes the first copies.
+acknowledged. A retried task sends all its rows again. With `deliveryGuarantee` = exactly_once, readers of committed
+records see those of one attempt (sink.py); with at_least_once, all copies, as with Spark's Kafka sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +26,10 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.client import Producer
+from sparklog.client.sinks.sinks import BatchWinner
 from sparklog.spark.columns import HEADERS
-from sparklog.spark.source.options import WriteOptions
+from sparklog.spark.source.options import DeliveryGuarantee, WriteOptions
+from sparklog.spark.source.sink import Part, SinkBatch, abort, commit, job_batch, present_batch, taking_part
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
 WRITTEN: dict[str, tuple[DataType, ...]] = {
@@ -40,9 +45,11 @@ OF_RECORD = ("key", "value", "headers", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """How many records a task wrote."""
+    """What a task wrote."""
 
     records: int
+    part: Part | None = None
+    """Its part in a batch of a sink; None with AT_LEAST_ONCE, and if it has no rows."""
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -53,20 +60,40 @@ class TopicWriter(DataSourceArrowWriter):
             raise ConfigError("a topic cannot be overwritten: use mode append")
         check_written(schema, options)
         self._options = options
+        self._job = job_batch(uuid4(), options)
+        """Made once for a job: Spark sends copies of this writer to the tasks, and one to the commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        return send(iterator, self._options)
+        return write_task(iterator, self._options, self._job)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit(parts_of(messages), self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            abort(parts_of(messages), self._options, self._job)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of each trigger."""
+    """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_written(schema, options)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        return send(iterator, self._options)
+        return write_task(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        commit(parts_of(messages), self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        abort(parts_of(messages), self._options)
+
+
+def parts_of(messages: Iterable[WriterCommitMessage | None]) -> list[Part]:
+    """Return the parts of the tasks that were done; the messages of others are None."""
+    return [each.part for each in messages if isinstance(each, TaskCommitMessage) and each.part is not None]
 
 
 def check_written(schema: StructType, options: WriteOptions) -> None:
@@ -82,18 +109,58 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
         raise ConfigError("where to write? Give the option topic, or a column topic")
 
 
-def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> TaskCommitMessage:
-    """Send all rows, and return once they are acknowledged. Raises the errors of the producer."""
+def write_task(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, job: SinkBatch | None = None
+) -> TaskCommitMessage:
+    """Write the rows of a task. job: the batch that they belong to in a job that is no batch of a stream."""
+    if options.guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
+        with Producer(**options.producer) as producer:
+            return TaskCommitMessage(send(batches, options, producer).records)
+    filled = (batch for batch in batches if batch.num_rows)
+    if (first := next(filled, None)) is None:
+        return TaskCommitMessage(0)  # most tasks of a shuffle have no rows: they need not join
+    rows = chain([first], filled)
+    of = present_batch(options, job)
+    with taking_part(of, options) as attempt:
+        if attempt is None:
+            for _ in rows:  # rows of a query may be counted, and its state kept, as they pass by
+                pass
+            return TaskCommitMessage(0, Part(of, None))
+        written = send(rows, options, attempt.producer, attempt.check)
+        return TaskCommitMessage(written.records, Part(of, BatchWinner(attempt.identity, written.topics)))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was sent and acknowledged: the number of records, and the partitions by topic."""
+
+    records: int
+    topics: Mapping[str, Sequence[int]]
+
+
+def send(
+    batches: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    producer: Producer,
+    check: Callable[[], None] = lambda: None,
+) -> Written:
+    """Send all rows, and return once they are acknowledged.
+
+    check: called between batches; raises if there is no use in going on. Raises that, and the errors of the producer.
+    """
     records = 0
-    with Producer(**options.producer) as producer:
-        deliveries = []
-        for batch in batches:
-            for topic, partition, rows in routed(batch, options):
-                deliveries.append(producer.send_table(topic, rows, partition=partition))
-                records += rows.num_rows
-        for delivery in deliveries:
-            delivery.result()
-    return TaskCommitMessage(records)
+    deliveries = []
+    for batch in batches:
+        check()
+        for topic, partition, rows in routed(batch, options):
+            deliveries.append(producer.send_table(topic, rows, partition=partition))
+            records += rows.num_rows
+    topics: dict[str, set[int]] = {}
+    for delivery in deliveries:
+        metadata = delivery.result()
+        topics.setdefault(metadata.topic, set()).update(each.partition for each in metadata.ranges)
+    check()
+    return Written(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
 
 
 def routed(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:

@@ -137,6 +137,29 @@ def test_a_write_names_its_topic_and_the_producers_settings():
         parse_write_options({**BROKER, "subscribe": "a"})
 
 
+def test_writes_are_exactly_once_unless_options_say_or_rule_out_something_else():
+    def guarantee(**options: str) -> str:
+        return parse_write_options(
+            {**BROKER, **{name.replace("_", "."): text for name, text in options.items()}}
+        ).guarantee
+
+    assert guarantee() == guarantee(deliveryGuarantee="Exactly_Once", kafka_acks="all") == "exactly_once"
+    for options in ({"deliveryGuarantee": "at_least_once"}, {"kafka_acks": "1"}, {"kafka_enable_idempotence": "false"}):
+        assert guarantee(**options) == "at_least_once"
+        with pytest.raises(ConfigError, match="sparkSinkId has a meaning only with deliveryGuarantee = exactly_once"):
+            guarantee(**options, sparkSinkId="a")
+    with pytest.raises(ConfigError, match=r"exactly_once needs kafka\.acks = all"):
+        guarantee(deliveryGuarantee="exactly_once", kafka_acks="1")
+    for wrong in ({"deliveryGuarantee": "twice"}, {"sparkSinkId": "a b"}, {"kafka_transaction_timeout_ms": "999"}):
+        with pytest.raises(ConfigError):
+            guarantee(**wrong)
+
+
+def test_the_client_of_sinks_has_the_connection_of_the_producer():
+    options = parse_write_options({**BROKER, "kafka.request.timeout.ms": "5000", "kafka.linger.ms": "3"})
+    assert options.connection == {"bootstrap_servers": "127.0.0.1:9094", "request_timeout_ms": 5000}
+
+
 def test_tls_is_for_reads_and_writes_alike():
     tls = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/ca.pem"}
     expected = {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem"}

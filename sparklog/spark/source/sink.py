@@ -1,0 +1,201 @@
+"""Writes of Spark that readers of committed records see once, and as a whole or not at all.
+
+    task      first row ─▶ join ─▶ write in a transaction of its own ─▶ message: the producer id, and its partitions
+    driver    commit: names the task attempts whose messages Spark passes on, in one request
+    abort     gives the batch up; the coordinator refuses that for a batch that is committed
+
+The rows of one trigger of a stream, or of one batch job, are a batch of a sink (transaction/sinks.py). The sink
+remembers the last batch that was committed. So when Spark writes a batch again, since its driver stopped before it
+could note the end of the batch in its checkpoint, the tasks are told so: they read their rows, as other parts of the
+query may count on that, and send nothing.
+
+    query             sink                       run                 batch
+    stream            spark-<query id>           the run's id        the batch's id
+    foreachBatch      spark-<query id>-<topic>   the run's id        the batch's id
+    batch job         spark-job-<a new id>       the same id         0
+
+The option `sparkSinkId` takes the place of the topic in `foreachBatch`, and is added to the id of a stream. Without it,
+and without the option `topic`, nothing is added.
+
+The ids of a query are in the properties of its tasks; the query id stays in the checkpoint. A checkpoint that is
+deleted gives the query a new id, and a new sink. An id that the user chose would not: the batches of the new query,
+from 0 on, would all be taken for old ones. So the option `sparkSinkId` is added to the id, and does not replace it.
+
+The batch stays open while a task renews it, which a thread does from the time the task has joined.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark import TaskContext
+
+from sparklog.base.errors import InvalidTxnState, KafkaError, ProducerFenced, RetriableError
+from sparklog.client import Producer
+from sparklog.client.sinks.sinks import Batch, BatchProducer, BatchWinner
+from sparklog.client.sinks.sync import Sinks
+from sparklog.spark.source.options import WriteOptions
+
+RENEWALS = 3
+"""Renewals of a batch in its timeout."""
+QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+"""The properties of the tasks of a stream."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """A batch of a sink."""
+
+    batch: Batch
+    is_one_off: bool
+    """It is a batch job: the sink has no other batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A task attempt that has joined a batch."""
+
+    producer: Producer
+    identity: BatchProducer
+    check: Callable[[], None]
+    """Raises an error if the batch is not open any more: there is no use in going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a task attempt in a batch."""
+
+    of: SinkBatch
+    winner: BatchWinner | None
+    """None: an earlier run has committed the batch, and the task has sent nothing."""
+
+
+def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
+    """Return the batch of a job that is no part of a stream."""
+    return SinkBatch(Batch(f"spark-job-{job_id}", str(job_id), 0), True)
+
+
+def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
+    """Return the batch that the running task writes: of its query, or else of its job.
+
+    job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`.
+
+    Raises InvalidTxnState if the task belongs to neither.
+    """
+    context = TaskContext.get()
+    query_id, batch_id, run_id = (
+        context.getLocalProperty(name) if context else None for name in (QUERY_ID, BATCH_ID, RUN_ID)
+    )
+    if not (query_id and batch_id and run_id):
+        if job is None:
+            raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
+        return job
+    of_write = options.sink_id or (options.topic if job is not None else None)
+    suffix = f"-{of_write}" if of_write else ""
+    return SinkBatch(Batch(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
+
+
+@contextmanager
+def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None]:
+    """Let the running task attempt write in a batch; None if the batch is committed already.
+
+    Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
+    or was written by this run already.
+    """
+    with Sinks(**options.connection) as sinks:
+        identity = sinks.join(of.batch, timeout_ms=options.timeout_ms, is_one_off=of.is_one_off)
+        if identity is None:
+            logger.warning("batch %d of %s is committed: its rows are skipped", of.batch.batch_id, of.batch.sink_id)
+            yield None
+            return
+        producer_options = {**options.producer, "transactional_id": of.batch.sink_id}
+        with (
+            _renewals(sinks, of.batch, identity, options.timeout_ms) as check,
+            Producer(**producer_options) as producer,
+        ):
+            producer.enlist(*identity)
+            yield Attempt(producer, identity, check)
+
+
+@contextmanager
+def _renewals(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: int) -> Iterator[Callable[[], None]]:
+    """Renew the batch inside the block. Yield a function that raises the error for which the batch is not open."""
+    is_over = threading.Event()
+    failed: list[KafkaError] = []
+
+    def renew() -> None:
+        while not failed and not is_over.wait(timeout_ms / RENEWALS / 1000):
+            try:
+                sinks.renew(batch, identity, timeout_ms=timeout_ms)
+            except RetriableError as error:
+                logger.warning("batch %d of %s could not be renewed: %s", batch.batch_id, batch.sink_id, error)
+            except KafkaError as error:
+                failed.append(error)
+
+    def check() -> None:
+        if failed:
+            raise failed[0]
+
+    thread = threading.Thread(target=renew, name="sparklog renewals", daemon=True)
+    thread.start()
+    try:
+        yield check
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def commit(parts: Sequence[Part], options: WriteOptions) -> None:
+    """Commit the batch of these parts. Without parts there is nothing to commit.
+
+    Raises InvalidTxnState if the batch was aborted, or was committed for some of its tasks only, and ProducerFenced if
+    another run of the query has taken over. After any other error the outcome is not known; Spark writes the batch
+    again, and finds out.
+    """
+    if not parts:
+        return
+    batch = _batch_of(parts)
+    winners = [part.winner for part in parts if part.winner is not None]
+    if not winners:
+        logger.warning(
+            "batch %d of %s was committed by an earlier run of the query: nothing was written", batch[2], batch[0]
+        )
+        return
+    if len(winners) < len(parts):
+        raise InvalidTxnState(f"batch {batch.batch_id} of {batch.sink_id} was committed while its tasks were running")
+    with Sinks(**options.connection) as sinks:
+        sinks.commit(batch, winners)
+
+
+def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = None) -> None:
+    """Give the batch up, unless it is committed. Never raises a KafkaError: Spark has an error to report already.
+
+    job: the batch if there are no parts. A stream whose tasks have all failed leaves its batch to the next run, or to
+    the batch's timeout.
+    """
+    if any(part.winner is None for part in parts) or not (parts or job):
+        return
+    batch = _batch_of(parts) if parts else job.batch if job else None
+    assert batch
+    try:
+        with Sinks(**options.connection) as sinks:
+            sinks.abort(batch)
+    except (InvalidTxnState, ProducerFenced) as error:
+        logger.warning("batch %d of %s is not aborted: %s", batch.batch_id, batch.sink_id, error)
+    except KafkaError as error:
+        logger.warning(
+            "batch %d of %s could not be aborted, and will be after its timeout: %s", batch[2], batch[0], error
+        )
+
+
+def _batch_of(parts: Sequence[Part]) -> Batch:
+    batches = {part.of.batch for part in parts}
+    if len(batches) > 1:
+        raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")
+    return batches.pop()
