@@ -275,6 +275,12 @@ class BrokerConfig:
         integer(1, MAX_INT),
         "The coordinator forgets a transactional id that has had no transaction for this long.",
     )
+    sink_id_expiration_ms: int = key(
+        -1,
+        integer(-1, MAX_LONG),
+        "The coordinator forgets a sink, and which batch of its Spark query was committed last, once it has had no "
+        "batch for this long. -1: never. A query that is restarted later writes its last batch again.",
+    )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
         10_000, integer(1, MAX_INT), "How often the coordinator looks for transactions past their timeout."
     )

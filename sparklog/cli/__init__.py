@@ -36,6 +36,7 @@ TOOLS = {
     "consume": "Read a topic, from any offset or time.",
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
     "transactions": "List transactions, find those that hang, abort them.",
+    "sinks": "List and describe the sinks of Spark queries, reset them.",
     "cluster": "Show unhealthy partitions; move, elect, drain.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",

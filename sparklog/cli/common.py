@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -109,6 +110,25 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def seconds(time_ms: int | None) -> str:
+    """Return a time as a cell of a table."""
+    return NOTHING if time_ms is None else f"{time_ms / 1000:,.1f} s"
+
+
+def wall_clock_ms() -> int:
+    """Return the time since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def confirmed(question: str) -> bool:
+    """Ask on standard error; no answer is a no."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
 
 
 def parse_configs(settings: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ or broker is named; `abort` asks before it ends anything, and shows what the coo
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,17 @@ import click
 
 from sparklog.base.errors import ClientError
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import NOTHING, admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import (
+    NOTHING,
+    admin_client,
+    bootstrap_option,
+    confirmed,
+    json_option,
+    print_json,
+    print_table,
+    seconds,
+    wall_clock_ms,
+)
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
@@ -117,7 +126,7 @@ def describe(ids: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     )  # fmt: skip
     rows = []
     for each in described:
-        times = {name: _seconds(each[name]) for name in ("timeout_ms", "duration_ms")}
+        times = {name: seconds(each[name]) for name in ("timeout_ms", "duration_ms")}
         cells = {**each, **times, "partitions": ", ".join(each["partitions"]) or NOTHING}
         del cells["start_ms"]
         rows.append(list(cells.values()))
@@ -141,13 +150,13 @@ def describe_producers(topic: str, partition: int, bootstrap: str, as_json: bool
             print_json(_producer(name, each))
     elif producers:
         titles = ("PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "LAST SEQUENCE", "LAST WROTE", "START OFFSET")
-        now_ms = _now_ms()
+        now_ms = wall_clock_ms()
         print_table(
             titles,
             [
                 [
                     each.producer_id, each.producer_epoch, *map(_known, (each.coordinator_epoch, each.last_sequence)),
-                    _seconds(now_ms - each.last_timestamp_ms), _known(each.transaction_first_offset),
+                    seconds(now_ms - each.last_timestamp_ms), _known(each.transaction_first_offset),
                 ]
                 for each in producers
             ],
@@ -229,21 +238,12 @@ def abort(
             raise click.UsageError("give --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch")
         if not yes:
             click.echo(_what_is_known(admin, name, producer_id), err=True)
-            if not _confirmed(f"abort the transaction of producer {producer_id} in {name}?"):
+            if not confirmed(f"abort the transaction of producer {producer_id} in {name}?"):
                 click.echo("nothing was aborted: answer y, or give --yes", err=True)
                 return REFUSED
         admin.abort_transaction(name, producer_id, producer_epoch, coordinator_epoch)
     click.echo(f"aborted the transaction of producer {producer_id} in {name}")
     return 0
-
-
-def _confirmed(question: str) -> bool:
-    """Ask on standard error; no answer is a no."""
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        click.echo(err=True)
-        return False
 
 
 def _described(found: TransactionDescription) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _described(found: TransactionDescription) -> dict[str, Any]:
         "state": found.state,
         "timeout_ms": found.timeout_ms,
         "start_ms": found.start_ms if is_open else None,
-        "duration_ms": max(_now_ms() - found.start_ms, 0) if is_open else None,
+        "duration_ms": max(wall_clock_ms() - found.start_ms, 0) if is_open else None,
         "partitions": [str(item) for item in found.partitions],
     }
 
@@ -275,7 +275,7 @@ def _producer(name: TopicPartition, found: ProducerDescription) -> dict[str, Any
 
 
 def _print_hanging(found: Iterable[OpenTransaction]) -> None:
-    now_ms = _now_ms()
+    now_ms = wall_clock_ms()
     titles = (
         "TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "START OFFSET", "LAST WROTE",
     )  # fmt: skip
@@ -283,7 +283,7 @@ def _print_hanging(found: Iterable[OpenTransaction]) -> None:
         [
             each.partition.topic, each.partition.partition, each.producer.producer_id, each.producer.producer_epoch,
             _known(each.producer.coordinator_epoch), each.producer.transaction_first_offset,
-            _seconds(each.silent_ms(now_ms)),
+            seconds(each.silent_ms(now_ms)),
         ]
         for each in found
     ]  # fmt: skip
@@ -312,7 +312,7 @@ def _what_is_known(admin: Admin, name: TopicPartition, producer_id: int) -> str:
             return (
                 f"not hanging: transactional id {found.transactional_id!r} is {found.state}, and its coordinator "
                 f"{found.coordinator} will end the transaction, at the latest after its timeout of "
-                f"{_seconds(found.timeout_ms)}. To abort it here tears it"
+                f"{seconds(found.timeout_ms)}. To abort it here tears it"
             )
     known = f"transactional id {ids[0]!r} has no transaction there" if ids else "no transactional id has this producer"
     return f"hanging: {known}"
@@ -337,11 +337,3 @@ def _progress(what: str) -> Iterator[Any]:
 
 def _known(number: int) -> object:
     return NOTHING if number < 0 else number
-
-
-def _seconds(time_ms: int | None) -> str:
-    return NOTHING if time_ms is None else f"{time_ms / 1000:,.1f} s"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

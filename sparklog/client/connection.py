@@ -31,6 +31,7 @@ from sparklog.v1.admin_pb2_grpc import AdminStub
 from sparklog.v1.groups_pb2_grpc import GroupsStub
 from sparklog.v1.log_pb2_grpc import LogStub
 from sparklog.v1.maintenance_pb2_grpc import MaintenanceStub
+from sparklog.v1.sinks_pb2_grpc import SinksStub
 from sparklog.v1.transactions_pb2_grpc import TransactionsStub
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class Connection:
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
         self.groups: Any = GroupsStub(self._channel)  # type: ignore[no-untyped-call]
         self.maintenance: Any = MaintenanceStub(self._channel)  # type: ignore[no-untyped-call]
+        self.sinks: Any = SinksStub(self._channel)  # type: ignore[no-untyped-call]
         self.transactions: Any = TransactionsStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:

@@ -13,7 +13,7 @@ from grpc_tools import protoc
 from sparklog.docs.markdown import code, line, page, paragraphs, table
 
 PROTO = Path(__file__).parents[2] / "proto"
-FILES = ("log", "groups", "admin", "maintenance", "records")
+FILES = ("log", "groups", "admin", "maintenance", "transactions", "sinks", "records")
 MESSAGE, ENUM, SERVICE, FIELD, VALUE, METHOD = 4, 5, 6, 2, 2, 2
 """Field numbers of the parts of a file, message, enum and service in descriptor.proto; they make a comment's path."""
 _INTRODUCTION = """\

@@ -82,7 +82,7 @@ def extended(
         value,
         ONGOING,
         now_ms,
-        partitions=_together(dict.fromkeys((*present, *partitions))),
+        partitions=together((*present, *partitions)),
         start_ms=value.start_ms if is_open else now_ms,
         client_transaction_version=version,
     )
@@ -139,9 +139,9 @@ def _changed(value: TransactionValue, target: TransactionState, now_ms: int, **f
     return replace(value, status=target, last_update_ms=now_ms, **fields)
 
 
-def _together(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return the partitions with those of a topic together, as records keep them."""
+def together(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Return the partitions, each once, with those of a topic together, as records keep them."""
     by_topic: dict[str, list[TopicPartition]] = {}
-    for partition in partitions:
+    for partition in dict.fromkeys(partitions):
         by_topic.setdefault(partition.topic, []).append(partition)
     return tuple(partition for found in by_topic.values() for partition in found)

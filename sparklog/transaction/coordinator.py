@@ -30,7 +30,6 @@ from sparklog.runtime.slices import Slices, of_many
 from sparklog.runtime.state_machine import Decision
 from sparklog.transaction.events import SendMarkers
 from sparklog.transaction.loader import load
-from sparklog.transaction.machine import Transactions
 from sparklog.transaction.marker_sender import Fenced, MarkerSender
 from sparklog.transaction.requests import (
     AddPartitions,
@@ -46,6 +45,9 @@ from sparklog.transaction.requests import (
     ListTransactions,
     ListTransactionsResponse,
 )
+from sparklog.transaction.shard import TransactionShard
+from sparklog.transaction.sink_coordinator import SinkCoordinator
+from sparklog.transaction.sink_events import SendSinkMarkers
 from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionRecord, encode
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -56,7 +58,7 @@ FENCED_RETRY_S = 1.0
 """How often a fenced coordinator looks whether it has been elected again."""
 PART = 1_000
 """Number of transactional ids that are looked at together: a few milliseconds of work."""
-Runtime = CoordinatorRuntime[Transactions]
+Runtime = CoordinatorRuntime[TransactionShard]
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 logger = logging.getLogger(__name__)
@@ -109,6 +111,13 @@ class TransactionCoordinator:
             create_topic=create_topic,
             default_partitions=config.transaction_state_log_num_partitions,
         )
+        self.sinks = SinkCoordinator(
+            answer=self.answer,
+            partitions=self.partitions,
+            markers=markers,
+            new_producer_id=new_producer_id,
+            slices=slices,
+        )
 
     def stop(self) -> None:
         """Answer all waiting requests, send no more markers, and refuse further requests: the broker is stopping."""
@@ -122,13 +131,13 @@ class TransactionCoordinator:
             raise InvalidRequest(f"a transactional id of more than {MAX_ID_BYTES} bytes")
         return self.partitions.partition_for(transactional_id)
 
-    def _new_shard(self) -> Transactions:
-        return Transactions(self._config)
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(self._config)
 
-    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[Transactions, object]:
+    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[TransactionShard, object]:
         return load(log, end_offset, self._new_shard, is_wanted)
 
-    def _serve(self, name: TopicPartition, led_since: int, shard: Transactions) -> Runtime:
+    def _serve(self, name: TopicPartition, led_since: int, shard: TransactionShard) -> Runtime:
         log: PartitionLog[TransactionRecord] = PartitionLog(
             name, led_since, self._replicas, self._waiting, timeout_ms=TIMEOUT_MS, encode=encode
         )
@@ -149,12 +158,14 @@ class TransactionCoordinator:
 
     # Markers
 
-    def _send(self, runtime: Runtime, name: TopicPartition, effect: SendMarkers) -> None:
+    def _send(self, runtime: Runtime, name: TopicPartition, effect: SendMarkers | SendSinkMarkers) -> None:
         task = asyncio.get_running_loop().create_task(self._send_markers(runtime, name, effect))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send_markers(self, runtime: Runtime, name: TopicPartition, effect: SendMarkers) -> None:
+    async def _send_markers(
+        self, runtime: Runtime, name: TopicPartition, effect: SendMarkers | SendSinkMarkers
+    ) -> None:
         """Send markers with the leader epoch of the partition of the topic, until all are written.
 
         The epoch is not the one in which this broker began to lead. Another may have led since, for so short a time
@@ -170,36 +181,39 @@ class TransactionCoordinator:
             if epoch == fenced_epoch:
                 await asyncio.sleep(FENCED_RETRY_S)
                 continue
-            marker = TransactionMarker(
-                producer_id=effect.producer_id,
-                producer_epoch=effect.producer_epoch,
-                is_commit=effect.is_commit,
-                coordinator_epoch=epoch,
-                transaction_version=effect.transaction_version,
-                partitions=effect.partitions,
-            )
             try:
-                are_written = await self._markers.send(marker, lambda: not runtime.is_closed)
+                are_written = await self._write_markers(runtime, epoch, effect)
             except Fenced as reason:
                 fenced_epoch = epoch
-                logger.warning(
-                    "transactional id %r is left to its newer coordinator: %s", effect.transactional_id, reason
-                )
+                logger.warning("%r is left to its newer coordinator: %s", effect.transactional_id, reason)
         if are_written:
-            runtime.decide(
-                lambda now_ms: runtime.shard.markers_written(
-                    effect.transactional_id, effect.producer_id, effect.producer_epoch, effect.partitions, now_ms
-                )
-            )
+            runtime.decide(lambda now_ms: runtime.shard.markers_written(effect, now_ms))
+
+    async def _write_markers(
+        self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers | SendSinkMarkers
+    ) -> bool:
+        """Return whether all markers are written; not if the coordinator is closed. Raises Fenced."""
+        if isinstance(effect, SendSinkMarkers):
+            return await self.sinks.write_markers(runtime, coordinator_epoch, effect)
+        marker = TransactionMarker(
+            producer_id=effect.producer_id,
+            producer_epoch=effect.producer_epoch,
+            is_commit=effect.is_commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=effect.transaction_version,
+            partitions=effect.partitions,
+        )
+        return await self._markers.send(marker, lambda: not runtime.is_closed)
 
     # Requests
 
-    async def _answer(
+    async def answer(
         self,
         transactional_id: str,
         request: TransactionRequest[Response],
         ask: Callable[[Runtime], Awaitable[Response]],
     ) -> Response:
+        """Return what `ask` answers with the runtime of an id, or the refusal if that raises a KafkaError."""
         try:
             self.partition_for(transactional_id)
             return await ask(await self.partitions.runtime_for(transactional_id))
@@ -208,7 +222,7 @@ class TransactionCoordinator:
 
     async def _fresh_producer_id(self, runtime: Runtime, transactional_id: str) -> int:
         """Return a fresh id if a decision about the transactional id may need one."""
-        if runtime.shard.needs_producer_id(transactional_id):
+        if runtime.shard.transactions.needs_producer_id(transactional_id):
             return await self._new_producer_id()
         return NO_PRODUCER_ID
 
@@ -217,20 +231,20 @@ class TransactionCoordinator:
             fresh = await self._fresh_producer_id(runtime, request.transactional_id)
             return await runtime.ask(lambda _, now_ms: runtime.shard.init_producer_id(request, fresh, now_ms))
 
-        return await self._answer(request.transactional_id, request, ask)
+        return await self.answer(request.transactional_id, request, ask)
 
     async def add_partitions(self, request: AddPartitions) -> AddPartitionsResponse:
         async def ask(runtime: Runtime) -> AddPartitionsResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.add_partitions(request, now_ms))
 
-        return await self._answer(request.transactional_id, request, ask)
+        return await self.answer(request.transactional_id, request, ask)
 
     async def end(self, request: EndTxn) -> EndTxnResponse:
         async def ask(runtime: Runtime) -> EndTxnResponse:
             fresh = await self._fresh_producer_id(runtime, request.transactional_id)
             return await runtime.ask(lambda _, now_ms: runtime.shard.end_txn(request, fresh, now_ms))
 
-        return await self._answer(request.transactional_id, request, ask)
+        return await self.answer(request.transactional_id, request, ask)
 
     async def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
         async def describe(transactional_id: str) -> DescribedTransaction:
@@ -240,7 +254,7 @@ class TransactionCoordinator:
                 await runtime.committed()
                 return runtime.shard.describe(alone)
 
-            [found] = (await self._answer(transactional_id, alone, ask)).transactions
+            [found] = (await self.answer(transactional_id, alone, ask)).transactions
             return found
 
         return DescribeTransactionsResponse(transactions=await self._slices.each(request.transactional_ids, describe))
@@ -255,7 +269,7 @@ class TransactionCoordinator:
         listed: list[ListedTransaction] = []
         runtimes, failed = await self.partitions.committed()
 
-        async def list_some(part: tuple[Transactions, Sequence[str]]) -> None:
+        async def list_some(part: tuple[TransactionShard, Sequence[str]]) -> None:
             shard, ids = part
             listed.extend(shard.list(request, now_ms, ids).transactions)
 
@@ -268,16 +282,17 @@ class TransactionCoordinator:
     # The clock
 
     async def abort_timed_out(self) -> None:
-        """Abort the transactions that are open for longer than their timeout."""
+        """Abort the transactions and the batches of sinks that are open for longer than their timeout."""
         for runtime in self.partitions.runtimes:
             await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._aborting(runtime))
 
     def _aborting(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
         async def abort_some(ids: Sequence[str]) -> None:
-            for name in runtime.shard.timed_out(self._clock.time_ms(), ids):
+            await self.sinks.abort_timed_out(runtime, self._clock.time_ms(), ids)
+            for name in runtime.shard.transactions.timed_out(self._clock.time_ms(), ids):
                 try:
                     fresh = await self._fresh_producer_id(runtime, name)
-                    await runtime.do(runtime.shard.abort_timed_out(name, fresh, self._clock.time_ms()))
+                    await runtime.do(runtime.shard.transactions.abort_timed_out(name, fresh, self._clock.time_ms()))
                 except KafkaError as error:
                     logger.warning(
                         "the transaction of %r is past its timeout, and could not be aborted: %s", name, error
@@ -288,14 +303,15 @@ class TransactionCoordinator:
         return abort_some
 
     async def expire(self) -> None:
-        """Delete the transactional ids that have been unused for transactional.id.expiration.ms."""
+        """Delete the transactional ids and sinks that have been unused for too long."""
         for runtime in self.partitions.runtimes:
             await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._expiring(runtime))
 
     def _expiring(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
         async def expire_some(ids: Sequence[str]) -> None:
             try:
-                await runtime.do(runtime.shard.expire(self._clock.time_ms(), ids))
+                await runtime.do(runtime.shard.transactions.expire(self._clock.time_ms(), ids))
+                await runtime.do(runtime.shard.sinks.expire(self._clock.time_ms(), ids))
             except KafkaError as error:
                 logger.error("transactional ids could not be deleted, and will be next time: %s", error)
 

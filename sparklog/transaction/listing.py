@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what the coordinator knows, for people and tools."""
+"""Transactional ids and sinks, described and listed: what the coordinator knows, for people and tools."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from sparklog.transaction.requests import (
     ListTransactions,
     ListTransactionsResponse,
 )
+from sparklog.transaction.sink_changes import sink_of
+from sparklog.transaction.sink_requests import DescribedSink, ListedSink
 from sparklog.transaction.states import BY_NAME
 from sparklog.transaction_topic.records import TransactionValue
 
@@ -74,4 +76,33 @@ def list_transactions(
             for name, value in values
             if passes(name, value)
         ],
+    )
+
+
+def describe_sink(sink_id: str, value: TransactionValue | None, writers: int) -> DescribedSink:
+    """Describe a sink with so many writers; one that does not exist has TransactionalIdNotFound."""
+    if value is None:
+        return DescribedSink(sink_id=sink_id, error=TransactionalIdNotFound(f"there is no sink {sink_id!r}"))
+    sink = sink_of(value)
+    return DescribedSink(
+        sink_id=sink_id,
+        state=state_of(value).text,
+        run_id=sink.run_id,
+        batch_id=sink.batch_id,
+        committed_run_id=sink.committed_run_id,
+        committed_batch_id=sink.committed_batch_id,
+        last_update_ms=value.last_update_ms,
+        timeout_ms=value.timeout_ms,
+        producers=writers,
+        partitions=value.partitions or (),
+    )
+
+
+def list_sink(sink_id: str, value: TransactionValue) -> ListedSink:
+    """Return what a list shows of a sink."""
+    return ListedSink(
+        sink_id=sink_id,
+        state=state_of(value).text,
+        committed_batch_id=sink_of(value).committed_batch_id,
+        last_update_ms=value.last_update_ms,
     )

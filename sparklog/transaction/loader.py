@@ -12,7 +12,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.log.log import Log
 from sparklog.records.batch import read_header
 from sparklog.records.records import iterate_records
-from sparklog.transaction.machine import Transactions
+from sparklog.transaction.shard import TransactionShard
 from sparklog.transaction_topic.records import decode
 
 CHUNK_BYTES = 1 << 20
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    log: Log, end_offset: int, make: Callable[[], Transactions], is_wanted: Callable[[], bool]
-) -> tuple[Transactions, str]:
+    log: Log, end_offset: int, make: Callable[[], TransactionShard], is_wanted: Callable[[], bool]
+) -> tuple[TransactionShard, str]:
     """Return a new object from `make` with all records below `end_offset` replayed into it, and what was read. Blocks.
 
     Ends early if `is_wanted()` returns false. Raises KafkaStorageError, or CorruptRecord for a damaged batch.
@@ -37,7 +37,7 @@ def load(
     return shard, f"{records} records"
 
 
-def _replay(data: bytes, offset: int, shard: Transactions) -> int:
+def _replay(data: bytes, offset: int, shard: TransactionShard) -> int:
     """Replay the records from `offset` on, and return their number."""
     position = records = 0
     while position < len(data):

@@ -22,8 +22,7 @@ A refused request raises a KafkaError before anything has changed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from sparklog.base.config import BrokerConfig
@@ -38,24 +37,20 @@ from sparklog.base.errors import (
     ProducerFenced,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.runtime.state_machine import Decision, Draft, ProducerIdAndEpoch
+from sparklog.runtime.state_machine import Decision, Draft
 from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
 from sparklog.transaction.ending import Ending, end
 from sparklog.transaction.events import Changed, PreparedTimer, markers_of
 from sparklog.transaction.initialization import initialise
-from sparklog.transaction.listing import describe, list_transactions
+from sparklog.transaction.pending import PendingChanges
 from sparklog.transaction.requests import (
     TV2,
     AddPartitions,
     AddPartitionsResponse,
-    DescribeTransactions,
-    DescribeTransactionsResponse,
     EndTxn,
     EndTxnResponse,
     InitProducerId,
     InitProducerIdResponse,
-    ListTransactions,
-    ListTransactionsResponse,
 )
 from sparklog.transaction.states import ONGOING, OPEN, PREPARED
 from sparklog.transaction_topic.records import (
@@ -97,9 +92,7 @@ class Transactions:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._found: dict[str, _Transaction] = {}
-        self._changing: Counter[str] = Counter()
-        self._extending: Counter[str] = Counter()
-        """Changes that are not committed yet, by transactional id; extensions apart."""
+        self._pending = PendingChanges()
         self._open_partitions = 0
 
     @property
@@ -133,7 +126,7 @@ class Transactions:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise InvalidRequest("a producer id without an epoch, or an epoch without an id")
         name = request.transactional_id
-        self._check_idle(name)
+        self._pending.check_idle(name)
         value = self.find(name)
         if value is None and len(self._found) >= MOST_IDS:
             raise PolicyViolation(f"more than {MOST_IDS} transactional ids in one partition of __transaction_state")
@@ -173,10 +166,10 @@ class Transactions:
         """Commit or abort the producer's transaction. The fresh id is not used if `needs_producer_id` is False."""
         name = request.transactional_id
         _check_id(name)
-        self._check_idle(name)
+        self._pending.check_idle(name)
         value = self._get(name).value
         ending = end(value, request)
-        if self._extending[name]:
+        if self._pending.is_extending(name):
             raise ConcurrentTransactions("partitions are joining the transaction")
         work = Work()
         if ending is not Ending.DONE:
@@ -191,15 +184,9 @@ class Transactions:
             self._end(name, value, work)
         return work.decide(_ended(value, request))
 
-    def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
-        return describe(request, self.find, lambda name: self._found[name].partitions)
-
-    def list(
-        self, request: ListTransactions, now_ms: int, among: Iterable[str] | None = None
-    ) -> ListTransactionsResponse:
-        """List the ids, or those of `among`, that pass the filters. Raises InvalidRegularExpression."""
-        names = self._found if among is None else among
-        return list_transactions(request, ((name, value) for name in names if (value := self.find(name))), now_ms)
+    def open_partitions(self, transactional_id: str) -> Collection[TopicPartition]:
+        """Return the partitions of an id's transaction; while it ends, those whose marker is not reported yet."""
+        return self._found[transactional_id].partitions
 
     # Markers
 
@@ -250,32 +237,33 @@ class Transactions:
         expired: list[str] = []
         for name in self._found if among is None else among:
             value = self.find(name)
-            if value is None or state_of(value) in OPEN or self._is_pending(name) or value.last_update_ms > oldest_ms:
+            if (
+                value is None
+                or state_of(value) in OPEN
+                or self._pending.is_pending(name)
+                or value.last_update_ms > oldest_ms
+            ):
                 continue
             expired.append(name)
             if len(expired) == MOST_EXPIRED:
                 break
         if expired:
             work.write(*(TransactionRecord(TransactionKey(transactional_id=name)) for name in expired))
-            self._changing.update(expired)
+            for name in expired:
+                self._pending.begin(name)
             work.once_written(Changed(transactional_ids=expired))
         return work.decide()
 
     # The log and the shell
 
-    def replay(
-        self, record: TransactionRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
-    ) -> None:
-        """Apply a record of the log. Its offset does not matter: answers wait for all records before them."""
+    def replay(self, record: TransactionRecord) -> None:
+        """Apply a record of the log."""
         name = record.key.transactional_id
         if former := self._found.pop(name, None):
             self._open_partitions -= _open_partitions(former.value)
         if record.value is not None:
             self._found[name] = _Transaction(record.value)
             self._open_partitions += _open_partitions(record.value)
-
-    def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Nothing is kept of records apart from the state."""
 
     def loaded(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
         """Send the markers of prepared transactions, of all or some ids, after the whole log is replayed."""
@@ -292,7 +280,7 @@ class Transactions:
         if isinstance(key, PreparedTimer):
             name = key.transactional_id
             found = self._found.get(name)
-            if found is not None and state_of(found.value) in PREPARED and not self._is_pending(name):
+            if found is not None and state_of(found.value) in PREPARED and not self._pending.is_pending(name):
                 if found.partitions:
                     self._end(name, found.value, work)
                 else:
@@ -302,11 +290,8 @@ class Transactions:
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[TransactionRecord, None]:
         work = Work()
         if isinstance(event, Changed):
-            pending = self._extending if event.is_extension else self._changing
             for name in event.transactional_ids:
-                pending[name] -= 1
-                if not pending[name]:
-                    del pending[name]
+                self._pending.ended(name, is_extension=event.is_extension)
                 value = self.find(name)
                 if error is not None and value is not None and state_of(value) in PREPARED:
                     work.set_timer(PreparedTimer(transactional_id=name), RETRY_MS)
@@ -316,7 +301,7 @@ class Transactions:
 
     def _change(self, name: str, value: TransactionValue, work: Work, *, is_extension: bool = False) -> None:
         work.write(TransactionRecord(TransactionKey(transactional_id=name), value))
-        (self._extending if is_extension else self._changing)[name] += 1
+        self._pending.begin(name, is_extension=is_extension)
         work.once_written(Changed(transactional_ids=[name], is_extension=is_extension))
 
     def _end(self, name: str, value: TransactionValue, work: Work) -> None:
@@ -331,7 +316,7 @@ class Transactions:
     def _of_producer(self, request: AddPartitions) -> _Transaction:
         """Return the id of a request of its producer."""
         _check_id(request.transactional_id)
-        self._check_idle(request.transactional_id)
+        self._pending.check_idle(request.transactional_id)
         found = self._get(request.transactional_id)
         if found.value.producer_id != request.producer_id:
             raise InvalidProducerIdMapping(
@@ -345,13 +330,6 @@ class Transactions:
         if found := self._found.get(name):
             return found
         raise InvalidProducerIdMapping(f"there is no producer with the transactional id {name!r}")
-
-    def _check_idle(self, name: str) -> None:
-        if name in self._changing:
-            raise ConcurrentTransactions(f"{name!r} has a change that is not committed yet")
-
-    def _is_pending(self, name: str) -> bool:
-        return name in self._changing or name in self._extending
 
     def _check_size(self, found: _Transaction, added: Sequence[TopicPartition]) -> None:
         partitions = [*found.partitions, *added] if state_of(found.value) is ONGOING else added
@@ -371,7 +349,7 @@ class Transactions:
 
     def _is_timed_out(self, name: str, now_ms: int) -> bool:
         value = self.find(name)
-        if value is None or state_of(value) is not ONGOING or self._is_pending(name):
+        if value is None or state_of(value) is not ONGOING or self._pending.is_pending(name):
             return False
         return value.start_ms + value.timeout_ms < now_ms
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID
 
 TV1, TV2 = 0, 2
 """Transaction protocols of clients, numbered as in the records. TV2 (KIP-890): each end of a transaction raises the
@@ -98,13 +98,18 @@ class DescribeTransactions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedTransaction:
+    """A transactional id as its coordinator knows it. With an error, numbers are 0, as in Kafka's answer.
+
+    start_ms: -1 without an open transaction.
+    """
+
     transactional_id: str
     error: KafkaError | None = None
     state: str = ""
     timeout_ms: int = 0
-    start_ms: int = NO_TIMESTAMP
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
+    start_ms: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
     partitions: Sequence[TopicPartition] = ()
     """Partitions of the open transaction; while it ends, those whose marker is not written yet."""
 

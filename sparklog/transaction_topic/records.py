@@ -16,6 +16,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import read_key, read_value, write_key, write_value
 from sparklog.transaction_topic.schemas import TRANSACTION_LOG, TRANSACTION_TOPIC
+from sparklog.transaction_topic.sinks import SinkValue, sink_fields, sink_value
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -66,6 +67,8 @@ class TransactionValue:
     """2 if the change came from a client that has a new epoch for each transaction (KIP-890), otherwise 0."""
     last_producer_epoch: int = NO_EPOCH
     """The epoch by which the producer may ask for the present one again; -1: nobody may. Not in Kafka's records."""
+    sink: SinkValue | None = None
+    """Set for a sink, whose batches have many producers; `producer_id` is the first of them. Not in Kafka's records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
         return key, None
     fields: dict[str, Any] = {name: getattr(record.value, ours) for ours, name in _NAMES.items()}
     fields["transactionPartitions"] = _by_topic(record.value.partitions)
+    fields["sink"] = sink_fields(record.value.sink)
     return key, write_value(_VERSION, fields, TRANSACTION_TOPIC[TRANSACTION_LOG][1])
 
 
@@ -118,7 +122,8 @@ def _value(fields: dict[str, Any]) -> TransactionValue:
             TopicPartition(item["topic"], number) for item in topics for number in item["partitionIds"] or ()
         )
     known = {ours: fields[name] for ours, name in _NAMES.items() if name in fields}
-    return TransactionValue(partitions=partitions, **known)
+    sink = sink_value(fields.get("sink"), len(partitions or ()))
+    return TransactionValue(partitions=partitions, sink=sink, **known)
 
 
 def _by_topic(partitions: Sequence[TopicPartition] | None) -> list[dict[str, Any]] | None:

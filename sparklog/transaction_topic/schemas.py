@@ -21,7 +21,21 @@ _VALUE = (
     FieldSchema("transactionStartTimestampMs", "int64"),
     FieldSchema("clientTransactionVersion", "int16", since=1, tag=2, default=0),
 )
-_OWN = (FieldSchema("lastProducerEpoch", "int16", since=1, tag=10_000, default=-1),)
+_SINK = (
+    FieldSchema("runId", "string"),
+    array_of("formerRunIds", "string"),
+    FieldSchema("batchId", "int64"),
+    FieldSchema("committedRunId", "string"),
+    FieldSchema("committedBatchId", "int64"),
+    FieldSchema("isOneOff", "int8"),
+    FieldSchema("producerCount", "int32"),
+    FieldSchema("producers", "bytes"),
+)
+"""The transactional id is a sink (sinks.py)."""
+_OWN = (
+    FieldSchema("lastProducerEpoch", "int16", since=1, tag=10_000, default=-1),
+    FieldSchema("sink", _SINK, since=1, tag=10_001),
+)
 """Fields that Kafka does not have. Their tags are far from those that Kafka may still give away."""
 
 TRANSACTION_LOG = 0

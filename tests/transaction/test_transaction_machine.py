@@ -698,7 +698,7 @@ def test_describes_open_transactions(it: SimCoordinator) -> None:
     it.end(me, commit=True)
     it.write_markers("b-0")
 
-    one, unknown, empty = it.machine.describe(DescribeTransactions(transactional_ids=[ID, "x", ""])).transactions
+    one, unknown, empty = it.shard.describe(DescribeTransactions(transactional_ids=[ID, "x", ""])).transactions
 
     assert (one.state, one.timeout_ms, one.start_ms, one.partitions) == (
         "PrepareCommit",
@@ -719,7 +719,7 @@ def test_lists_ids_by_state_producer_duration_and_pattern(it: SimCoordinator) ->
         it.now_ms += 1_000
 
     def listed(**filters: Any) -> list[str]:
-        found = it.machine.list(ListTransactions(**filters), it.now_ms)
+        found = it.shard.list(ListTransactions(**filters), it.now_ms)
         return [each.transactional_id for each in found.transactions]
 
     assert listed() == ["app-1", "app-2", "other"]
@@ -730,9 +730,9 @@ def test_lists_ids_by_state_producer_duration_and_pattern(it: SimCoordinator) ->
     assert listed(id_pattern="app") == []
     assert listed(id_pattern="app-.*") == ["app-1", "app-2"]
     assert listed(states=["ongoing"]) == []
-    assert it.machine.list(ListTransactions(states=["No", "Empty"]), 0).unknown_states == ["No"]
-    assert [
-        each.transactional_id for each in it.machine.list(ListTransactions(), 0, ["other", "gone"]).transactions
-    ] == ["other"]
+    assert it.shard.list(ListTransactions(states=["No", "Empty"]), 0).unknown_states == ["No"]
+    assert [each.transactional_id for each in it.shard.list(ListTransactions(), 0, ["other", "gone"]).transactions] == [
+        "other"
+    ]
     with pytest.raises(InvalidRegularExpression):
         listed(id_pattern="(")

@@ -105,10 +105,7 @@ class AsyncAdmin(AsyncClient):
     async def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
         """Return partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition."""
         wanted = list(names)
-        if not wanted:
-            return []
-        answer = await self._ask("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=wanted))
-        return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
+        return await self._describe(wanted) if wanted else []
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Increase a topic to `total` partitions; raises InvalidPartitions if it has that many or more."""
@@ -343,8 +340,9 @@ class AsyncAdmin(AsyncClient):
         Raises UnknownTopicOrPartition, or BrokerNotAvailable for a broker that the cluster does not have.
         """
         if topics is None and partitions is None:
-            topics = [topic.name for topic in await self.list_topics(include_internal=True)]
-        leaders = await leaders_of(partitions, topics or (), self.describe_topics)
+            leaders = await leaders_of(None, (), self._describe)
+        else:
+            leaders = await leaders_of(partitions, topics or (), self.describe_topics)
         if broker is not None:
             await self._cluster.broker(broker)
             leaders = {item: leader for item, leader in leaders.items() if leader == broker}
@@ -364,6 +362,11 @@ class AsyncAdmin(AsyncClient):
     async def close(self) -> None:
         """Close the connections."""
         await self._cluster.close()
+
+    async def _describe(self, names: Iterable[str]) -> list[TopicDescription]:
+        """Describe these topics, or all, with the internal ones, if no name is given."""
+        answer = await self._ask("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=names))
+        return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
 
     async def _ask(self, method: str, request: Any) -> Any:
         """Return the answer of any broker; raises the first error of a topic or resource in it."""

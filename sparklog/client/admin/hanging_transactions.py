@@ -4,8 +4,9 @@ Readers of committed records wait before such a transaction for ever. The search
 (TransactionsCommand, KIP-664): of the transactions that are open in partitions, take those whose producer has been
 silent for longer than any timeout of a transaction, and ask the coordinators what they know of the producers.
 
-Two things differ. The partitions are looked at once more at the end, as a transaction that ended between two answers
-looks as if no coordinator had known it. And only leaders are asked, so a broker's partitions are those that it leads.
+Three things differ. The partitions are looked at once more at the end, as a transaction that ended between two answers
+looks as if no coordinator had known it. Only leaders are asked, so a broker's partitions are those that it leads. And
+topics that are deleted during the search are left out.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ async def search(
     """Search the partitions, whose leaders are given by broker id; partitions without one are skipped."""
     led = [name for name, leader in leaders.items() if leader != NOBODY]
     now_ms = clock.time_ms()
-    candidates = long_open(await transactions.describe_producers(led, progress), max_timeout_ms, now_ms)
+    producers = await transactions.describe_producers(led, progress, omits_missing=True)
+    candidates = long_open(producers, max_timeout_ms, now_ms)
     known = await transactions.of_producers(each.producer.producer_id for each in candidates)
     suspects = without_coordinator(candidates, known)
-    seen_again = long_open(
-        await transactions.describe_producers(each.partition for each in suspects), max_timeout_ms, now_ms
-    )
+    again = await transactions.describe_producers((each.partition for each in suspects), omits_missing=True)
+    seen_again = long_open(again, max_timeout_ms, now_ms)
     return HangingTransactions(
         found=tuple(each for each in suspects if each in seen_again),
-        searched=tuple(led),
+        searched=tuple(name for name in led if name in producers),
         without_leader=tuple(name for name, leader in leaders.items() if leader == NOBODY),
     )
 
@@ -91,7 +92,10 @@ async def leaders_of(
     topics: Iterable[str],
     describe: Callable[[Iterable[str]], Awaitable[list[TopicDescription]]],
 ) -> dict[TopicPartition, int]:
-    """Return the leaders of `partitions`, or of all partitions of `topics`. Raises UnknownTopicOrPartition."""
+    """Return the leaders of `partitions`, or of all partitions of `topics`. Raises UnknownTopicOrPartition.
+
+    describe: describes these topics, or all if no name is given.
+    """
     wanted = None if partitions is None else sorted(set(partitions))
     names = topics if wanted is None else dict.fromkeys(item.topic for item in wanted)
     leaders = {

@@ -38,6 +38,7 @@ TOGETHER = 500
 FIRST_COORDINATOR_EPOCH = 0
 """Sent if a partition knows none: it is as old as any coordinator's, so it fences no later one."""
 T = TypeVar("T")
+Producers = dict[TopicPartition, tuple[ProducerDescription, ...]]
 Progress = Callable[[int], None]
 """Called with a number of partitions that have been searched, as the search goes on."""
 
@@ -79,11 +80,21 @@ class TransactionAdmin:
         return [described for described in found.values() if described is not None]
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition], progress: Progress | None = None
-    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-        found: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
+        self,
+        partitions: Iterable[TopicPartition],
+        progress: Progress | None = None,
+        *,
+        omits_missing: bool = False,
+    ) -> Producers:
+        """omits_missing: leave out topics that do not exist, or that lack one of the partitions, without an error."""
+        found: Producers = {}
         for part in _parts(partitions):
-            found |= await self._until_answered(partial(self._producers, part), UnknownTopicOrPartition)
+            try:
+                found |= await self._until_answered(partial(self._producers, part), UnknownTopicOrPartition)
+            except UnknownTopicOrPartition:
+                if not omits_missing:
+                    raise
+                found |= await self._producers_of_existing(part)
             if progress:
                 progress(len(part))
         return found
@@ -156,10 +167,23 @@ class TransactionAdmin:
             raise
         return described
 
-    async def _producers(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-        found: dict[TopicPartition, tuple[ProducerDescription, ...]] = {}
+    async def _producers_of_existing(self, partitions: Iterable[TopicPartition]) -> Producers:
+        """Ask for each topic by itself, all at once, since the look-up of a missing one takes a second."""
+        topics: dict[str, list[TopicPartition]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(partition)
+
+        async def ask(of_topic: Sequence[TopicPartition]) -> Producers:
+            try:
+                return await self._until_answered(partial(self._producers, of_topic), UnknownTopicOrPartition)
+            except UnknownTopicOrPartition:
+                return {}
+
+        answers = await asyncio.gather(*map(ask, topics.values()))
+        return {name: producers for answer in answers for name, producers in answer.items()}
+
+    async def _producers(self, partitions: Sequence[TopicPartition]) -> Producers:
+        found: Producers = {}
 
         async def ask(leader: Connection, led: Sequence[TopicPartition]) -> None:
             wanted = [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in led]

@@ -39,7 +39,7 @@ from sparklog.client.interceptors import Interceptors, ProducerRecord
 from sparklog.client.loop_thread import background
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.accumulator import Accumulator, TopicQueues
-from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, headers_size
+from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, Identity, headers_size
 from sparklog.client.producer.delivery import (
     BatchDelivery,
     Delivery,
@@ -204,6 +204,14 @@ class AsyncProducer(AsyncClient):
         """
         await self.start()
         await self._checked_transactions().begin()
+
+    async def enlist(self, producer_id: int, producer_epoch: int) -> None:
+        """Send what follows in a transaction that someone else has begun, and ends: a batch of a sink.
+
+        `transactional_id` is the sink's id. Raises InvalidTxnState without one, or with a transaction open.
+        """
+        await self.start()
+        self._checked_transactions().enlist(Identity(producer_id, producer_epoch, True))
 
     async def send_offsets(self, offsets: Offsets, group: str | GroupMetadata) -> None:
         """Commit offsets of a consumer group with the open transaction: they count if it is committed.

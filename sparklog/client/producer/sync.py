@@ -68,6 +68,7 @@ class Producer(Blocking[AsyncProducer]):
     unacknowledged = direct(AsyncProducer.unacknowledged)
     partitions_for = blocking(AsyncProducer.partitions_for)
     begin = blocking(AsyncProducer.begin)
+    enlist = blocking(AsyncProducer.enlist)
     send_offsets = blocking(AsyncProducer.send_offsets)
     commit = blocking(AsyncProducer.commit)
     abort = blocking(AsyncProducer.abort)

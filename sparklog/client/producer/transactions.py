@@ -83,6 +83,8 @@ class TransactionManager:
         """Why the transaction has failed, or the producer is fenced."""
         self._is_begun = False
         """Whether the brokers may know of the open transaction."""
+        self._is_enlisted = False
+        """Whether the transaction is someone else's, who ends it."""
         self._move(State.READY)
 
     @property
@@ -119,6 +121,16 @@ class TransactionManager:
                 )
                 self._identify(await self._ask("InitProducerId", request, "log"))
             self._move(State.OPEN)
+
+    def enlist(self, identity: Identity) -> None:
+        """Send in a transaction that someone else has begun, and ends, as the producer of this identity.
+
+        Raises InvalidTxnState if a transaction is open.
+        """
+        if self._state is not State.READY:
+            raise self._refusal()
+        self.identity, self._is_enlisted = identity, True
+        self._move(State.OPEN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit offsets in the open transaction.
@@ -162,6 +174,7 @@ class TransactionManager:
         transaction; RequestTimedOut if the outcome is not known after `default_api_timeout_ms`.
         """
         async with self._in_turn:
+            self._check_own()
             if self._state is State.OPEN:
                 self._accumulator.refuse(lambda: InvalidTxnState(State.COMMITTING.value))
                 try:
@@ -180,6 +193,7 @@ class TransactionManager:
         Raises as `commit` does, but not TransactionAbortable.
         """
         async with self._in_turn:
+            self._check_own()
             if self._state not in (State.OPEN, State.FAILED, State.ABORTING):
                 raise self._refusal()
             self._move(State.ABORTING)
@@ -191,7 +205,7 @@ class TransactionManager:
 
         The coordinator then aborts it after transaction_timeout_ms.
         """
-        if not (self.is_to_be_ended or self._state is State.ABORTING):
+        if self._is_enlisted or not (self.is_to_be_ended or self._state is State.ABORTING):
             return
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -199,6 +213,10 @@ class TransactionManager:
         except (KafkaError, TimeoutError) as error:
             why = error if isinstance(error, KafkaError) else f"{timeout_ms} ms passed"
             logger.warning("the transaction of %r was not aborted: %s", self.transactional_id, why)
+
+    def _check_own(self) -> None:
+        if self._is_enlisted:
+            raise InvalidTxnState("the transaction is ended by whoever has begun it")
 
     async def _end(self, *, is_commit: bool) -> None:
         if self._is_begun:

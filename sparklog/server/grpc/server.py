@@ -1,5 +1,5 @@
-"""The gRPC listener: the services `Log`, `Groups`, `Admin`, `Maintenance`, `Transactions` and `Replication` on one
-address, with health and reflection.
+"""The gRPC listener: the services `Log`, `Groups`, `Admin`, `Maintenance`, `Transactions`, `Sinks` and `Replication` on
+one address, with health and reflection.
 
 The address is bound before the broker starts. So a port in use is detected at once, and a port of 0 is resolved before
 the broker registers its address in the cluster. Calls are accepted once the broker has started. On stop, new calls get
@@ -30,19 +30,22 @@ from sparklog.server.grpc.replication import SERVICE as REPLICATION
 from sparklog.server.grpc.replication import ReplicationServicer
 from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.server.grpc.service import service_handler
+from sparklog.server.grpc.sinks import SinksServicer
 from sparklog.server.grpc.transactions import TransactionsServicer
 from sparklog.server.kafka.quotas import RequestQueue
-from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2, transactions_pb2
+from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2, sinks_pb2, transactions_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
 MAINTENANCE = maintenance_pb2.DESCRIPTOR.services_by_name["Maintenance"]
 TRANSACTIONS = transactions_pb2.DESCRIPTOR.services_by_name["Transactions"]
+SINKS = sinks_pb2.DESCRIPTOR.services_by_name["Sinks"]
 HEALTH_S = 1
 GRPC_LOGGER = logging.getLogger("grpc._cython.cygrpc")
 SERVICES = (
-    LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name, TRANSACTIONS.full_name, REPLICATION,
+    LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name, TRANSACTIONS.full_name, SINKS.full_name,
+    REPLICATION,
 )  # fmt: skip
 
 
@@ -80,6 +83,7 @@ class GrpcServer:
                 service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, memory),
                 service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, memory),
                 service_handler(TRANSACTIONS, TransactionsServicer(broker), broker.slices, queue, memory),
+                service_handler(SINKS, SinksServicer(broker), broker.slices, queue, memory),
                 self._replication.handler(),
             )
         )

@@ -63,12 +63,14 @@ WIDE = {
     "ListPartitionReassignments": "partitions", "ListOffsets": "partitions", "FindCoordinator": "group_ids",
     "LeaveGroup": "members", "OffsetCommit": "offsets", "OffsetFetch": "partitions", "OffsetDelete": "partitions",
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids", "FindTransactionCoordinator": "transactional_ids",
-    "DescribeTransactions": "transactional_ids", "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets",
+    "DescribeTransactions": "transactional_ids", "DescribeSinks": "sink_ids",
+    "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets",
 }  # fmt: skip
 """Request, without that word → the field whose elements can be served independently of each other."""
 ONCE = {
     "DescribeTopics", "DescribeConfigs", "ListPartitionReassignments", "FindCoordinator", "OffsetFetch",
     "DescribeGroups", "FindTransactionCoordinator", "DescribeTransactions", "DescribeProducers",
+    "DescribeSinks",
 }  # fmt: skip
 """Requests that only read. An element that is named again is answered once, however few elements the request has."""
 MAX_TOGETHER = 10_000

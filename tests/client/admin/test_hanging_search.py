@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from sparklog.base.clock import Clock
+from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin
 from sparklog.client.admin.hanging_transactions import HangingTransactions, search
 from sparklog.client.admin.transaction_descriptions import ProducerDescription, TransactionDescription
 from sparklog.client.admin.transactions import Progress, TransactionAdmin
+from sparklog.client.connection import Connection
+from sparklog.testing import start_broker
 from sparklog.testing.sim.clock import SimClock
+from sparklog.v1 import admin_pb2
 
 NOW_MS = 10_000_000
 LIMIT_MS = 900_000
@@ -53,7 +59,7 @@ class Answers(TransactionAdmin):
         self.known = list(known)
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition], progress: Progress | None = None
+        self, partitions: Iterable[TopicPartition], progress: Progress | None = None, *, omits_missing: bool = False
     ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
         answer = next(self.leaders)
         return {name: tuple(answer.get(name, ())) for name in partitions}
@@ -96,3 +102,36 @@ def test_a_transaction_that_ended_during_the_search_does_not_hang(clock: Clock) 
 def test_partitions_without_leader_are_named(clock: Clock) -> None:
     hanging = searched(Answers({}, {}, known=[]), clock, {A: 0, B: -1})
     assert (hanging.searched, hanging.without_leader) == ((A,), (B,))
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3, 4])
+def test_a_topic_that_is_deleted_during_the_search_is_left_out(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    with start_broker(tmp_path) as broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
+        for topic in ("doomed", "kept"):
+            admin.create_topic(topic, partitions=2)
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "call", deleting(admin_pb2.DeleteTopicsRequest(names=["doomed"]), answers))
+            hanging = admin.find_hanging_transactions()
+        assert [topic.name for topic in admin.list_topics()] == ["kept"]
+        searched = {name.topic for name in hanging.searched}
+        assert searched in ([{"kept"}] if answers == 1 else [{"kept"}, {"kept", "doomed"}])
+        with pytest.raises(UnknownTopicOrPartition):
+            admin.find_hanging_transactions(topics=["doomed"])
+
+
+def deleting(request: Any, answers: int) -> Callable[..., Awaitable[Any]]:
+    """Return a `Connection.call` that deletes topics once it has got this many answers."""
+    call, left = Connection.call, answers
+
+    async def call_and_delete(connection: Connection, *arguments: Any) -> Any:
+        nonlocal left
+        answer = await call(connection, *arguments)
+        left -= 1
+        if left == 0:
+            [deleted] = (await call(connection, connection.admin.DeleteTopics, request, 10_000)).topics
+            assert not deleted.HasField("error")
+        return answer
+
+    return call_and_delete

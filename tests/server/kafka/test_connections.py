@@ -386,7 +386,7 @@ def test_requests_that_arrive_and_do_not_end_fill_no_memory_and_keep_nobody_out(
         with suppress(ConnectionError):
             wire.socket.sendall(struct.pack(">i", 90 * MEBIBYTE) + bytes(60 * MEBIBYTE))
         assert queue.arriving_bytes <= most
-        assert resident_bytes() - before < most + 20 * MEBIBYTE
+        assert resident_bytes() - before < 2 * most  # without a bound, there are 600 MiB in the end
         with Wire(address) as another:
             api_versions(another)
     until(lambda: open_connections(kafka_broker) < connections + 10)

@@ -373,7 +373,7 @@ def test_transactional_ids_are_described(wire: Wire, topic: Topic, producer: Tra
     assert (idle.error_code, idle.transaction_state, idle.topics) == (0, "Empty", [])
     assert (idle.transaction_timeout_ms, idle.transaction_start_time_ms) == (TIMEOUT_MS, -1)
     assert (idle.producer_id, idle.producer_epoch) == producer[1:]
-    assert (unknown.error_code, unknown.producer_id) == (ErrorCode.transactional_id_not_found.value, -1)
+    assert (unknown.error_code, unknown.producer_id) == (ErrorCode.transactional_id_not_found.value, 0)
     assert empty.error_code == ErrorCode.invalid_request.value
     add(wire, 3, producer, TopicPartition(topic.name, 0))
     (busy,) = describe(wire, producer.transactional_id)

@@ -16,8 +16,8 @@ from sparklog.base.errors import KafkaError, NotEnoughReplicas, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.runtime.state_machine import Decision, SetTimer
 from sparklog.transaction.events import SendMarkers
-from sparklog.transaction.machine import Transactions
 from sparklog.transaction.requests import TV1, AddPartitions, EndTxn, InitProducerId
+from sparklog.transaction.shard import TransactionShard
 from sparklog.transaction.states import TransactionState
 from sparklog.transaction_topic.records import (
     NO_PRODUCER_ID,
@@ -54,17 +54,22 @@ class SimCoordinator:
 
     def __init__(self, config: BrokerConfig | None = None, now_ms: int = 1_000) -> None:
         self.config = config or BrokerConfig()
-        self.machine = Transactions(self.config)
+        self._begin()
         self.log: list[tuple[bytes, bytes | None]] = []
         self._records: list[TransactionRecord] = []
         self.committed = 0
         self.now_ms = now_ms
-        self.markers: list[SendMarkers] = []
+        self.markers: list[Any] = []
         """Effects that have begun, and are not reported as done."""
         self.timers: dict[Any, int] = {}
         self.is_holding = self.is_broken = False
         self._waiting: list[_Waiting] = []
         self._ids = count(100)
+
+    def _begin(self) -> None:
+        self.shard = TransactionShard(self.config)
+        self.machine = self.shard.transactions
+        self.sinks = self.shard.sinks
 
     # Requests; what they return is the response, or None if it waits
 
@@ -105,7 +110,11 @@ class SimCoordinator:
         self.carry_out(self.machine.expire(self.now_ms))
 
     def fresh(self, name: str) -> int:
-        return next(self._ids) if self.machine.needs_producer_id(name) else NO_PRODUCER_ID
+        return self.new_id() if self.machine.needs_producer_id(name) else NO_PRODUCER_ID
+
+    def new_id(self) -> int:
+        """A producer id that nobody else gets."""
+        return next(self._ids)
 
     # Markers
 
@@ -146,13 +155,13 @@ class SimCoordinator:
         """Another broker has the log up to `end`, at least all that is committed, and all that wait get no answer."""
         end = max(self.committed, len(self.log) if end is None else end)
         del self.log[end:], self._records[end:]
-        self.machine = Transactions(self.config)
+        self._begin()
         self._waiting, self.markers, self.timers = [], [], {}
         self.is_holding = self.is_broken = False
         self.committed = len(self.log)
         for record in self.records():
-            self.machine.replay(record)
-        self.carry_out(self.machine.loaded(self.now_ms))
+            self.shard.replay(record)
+        self.carry_out(self.shard.loaded(self.now_ms, tuple(self.shard.transactional_ids)))
 
     def records(self) -> Sequence[TransactionRecord]:
         return self._records
@@ -163,7 +172,7 @@ class SimCoordinator:
         return [TransactionState(record.value.status) for record in mine if record.value is not None]
 
     def value(self, name: str = ID) -> TransactionValue:
-        found = self.machine.find(name)
+        found = self.shard.find(name)
         assert found is not None
         return found
 
@@ -176,7 +185,7 @@ class SimCoordinator:
         due, self.timers = self.timers, {}
         for key in due:
             try:
-                self.carry_out(self.machine.timer_fired(key, self.now_ms))
+                self.carry_out(self.shard.timer_fired(key, self.now_ms))
             except KafkaError:
                 self.timers.setdefault(key, self.now_ms)
 
@@ -208,7 +217,7 @@ class SimCoordinator:
             read = decode(key, value)
             assert read == record
             self._records.append(read)
-            self.machine.replay(read)
+            self.shard.replay(read)
 
     def _set(self, decision: Decision[TransactionRecord, Any]) -> None:
         for timer in decision.timers:
@@ -226,4 +235,4 @@ class SimCoordinator:
 
     def _then(self, decision: Decision[TransactionRecord, Any], error: KafkaError | None) -> None:
         if decision.then is not None:
-            self._set(self.machine.written(decision.then, error, self.now_ms))
+            self._set(self.shard.written(decision.then, error, self.now_ms))

@@ -157,7 +157,7 @@ def refuse_describe(call: KafkaCall, request: Message, error: KafkaError) -> Mes
         transaction_states=[
             {
                 "error_code": error, "transactional_id": each, "transaction_state": "", "transaction_timeout": 0,
-                "transaction_start_time": -1, "producer_id": -1, "producer_epoch": -1, "topics": [],
+                "transaction_start_time": 0, "producer_id": 0, "producer_epoch": 0, "topics": [],
             }
             for each in request.transactional_ids
         ]

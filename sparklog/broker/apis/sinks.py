@@ -1,0 +1,58 @@
+"""The APIs of sinks, which the transaction coordinator serves (transaction/sinks.py). Kafka has none of them.
+
+- The writers of a batch produce as any transactional producer does: the leaders ask the coordinator whether a producer
+  id belongs to the sink (AddPartitionsToTxn).
+- CommitBatch is answered once the outcome is decided for good; markers are written after that.
+- Kafka's clients see sinks among the transactional ids. InitProducerId and EndTxn for a sink get INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.transaction.coordinator import TransactionCoordinator
+from sparklog.transaction.sink_requests import (
+    AbortBatch,
+    AbortBatchResponse,
+    CommitBatch,
+    CommitBatchResponse,
+    DescribeSinks,
+    DescribeSinksResponse,
+    JoinBatch,
+    JoinBatchResponse,
+    ListSinks,
+    ListSinksResponse,
+    ResetSink,
+    ResetSinkResponse,
+)
+
+
+async def join_batch(request: JoinBatch, *, transactions: TransactionCoordinator) -> JoinBatchResponse:
+    return await transactions.sinks.join_batch(request)
+
+
+async def commit_batch(request: CommitBatch, *, transactions: TransactionCoordinator) -> CommitBatchResponse:
+    return await transactions.sinks.commit_batch(request)
+
+
+async def abort_batch(request: AbortBatch, *, transactions: TransactionCoordinator) -> AbortBatchResponse:
+    return await transactions.sinks.abort_batch(request)
+
+
+async def describe_sinks(request: DescribeSinks, *, transactions: TransactionCoordinator) -> DescribeSinksResponse:
+    return await transactions.sinks.describe(request)
+
+
+async def list_sinks(request: ListSinks, *, transactions: TransactionCoordinator) -> ListSinksResponse:
+    return await transactions.sinks.list(request)
+
+
+async def reset_sink(request: ResetSink, *, transactions: TransactionCoordinator) -> ResetSinkResponse:
+    return await transactions.sinks.reset(request)
+
+
+JOIN_BATCH = Api(name="JoinBatch", summary="take part in a batch of a sink", handle=join_batch)
+COMMIT_BATCH = Api(name="CommitBatch", summary="commit a batch of a sink", handle=commit_batch)
+ABORT_BATCH = Api(name="AbortBatch", summary="abort a batch of a sink", handle=abort_batch)
+DESCRIBE_SINKS = Api(name="DescribeSinks", summary="show the batches of sinks", handle=describe_sinks)
+LIST_SINKS = Api(name="ListSinks", summary="list the sinks that this broker coordinates", handle=list_sinks)
+RESET_SINK = Api(name="ResetSink", summary="forget a sink and its batches", handle=reset_sink)

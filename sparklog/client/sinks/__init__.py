@@ -1,0 +1,1 @@
+"""The client for batches that many writers write together, each batch once."""

@@ -1,0 +1,174 @@
+"""The client of sinks: takes part in a batch, commits or aborts it, shows sinks and resets them.
+
+`AsyncSinks` is the implementation, `Sinks` (sync.py) the same for use without an event loop. A sink is a transactional
+id, so its coordinator is that of the id. Calls are repeated for `default_api_timeout_ms` while they meet a retriable
+error, such as the end of the former batch: each of them may be sent again after a lost answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple, Unpack
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.ids import TopicPartition
+from sparklog.base.message_mapping import to_value
+from sparklog.client.base import AsyncClient
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import AdminConfig
+from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.options import AdminOptions
+from sparklog.client.retry import retrying
+from sparklog.v1 import sinks_pb2
+
+
+class Batch(NamedTuple):
+    """A batch of a sink."""
+
+    sink_id: str
+    run_id: str
+    batch_id: int
+
+
+class BatchProducer(NamedTuple):
+    """The producer id and epoch of a writer."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class BatchWinner(NamedTuple):
+    """A writer whose records count, with all partitions that it has written to, by topic."""
+
+    producer: BatchProducer
+    topics: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkListing:
+    """A sink; `state` as Kafka prints it (Ongoing, CompleteCommit, …), `coordinator` is a broker's id."""
+
+    sink_id: str
+    coordinator: int
+    state: str
+    committed_batch_id: int
+    """-1: none yet."""
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkDescription:
+    """A sink and its batches; -1 stands for no batch."""
+
+    sink_id: str
+    state: str
+    run_id: str
+    """The run that has written last."""
+    batch_id: int
+    """The batch that is open or about to end; otherwise the last one."""
+    committed_batch_id: int
+    committed_run_id: str
+    last_update_ms: int
+    timeout_ms: int
+    producers: int
+    """Writers of the batch that is open or about to end."""
+    partitions: tuple[TopicPartition, ...]
+    """Partitions of that batch."""
+
+
+class AsyncSinks(AsyncClient):
+    """Client of sinks, for use on an event loop. Options are those of AdminConfig."""
+
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
+        self.config = AdminConfig.parse(options)
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._coordinators: dict[str, Coordinator] = {}
+
+    async def join(self, batch: Batch, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:
+        """Take part in a batch; return the writer's producer, or None if another run has committed the batch.
+
+        timeout_ms: how long the batch stays open without a sign of life. is_one_off: the sink has this batch only.
+        Raises ProducerFenced if a newer run has replaced this one, InvalidTxnState if this run has committed the batch.
+        """
+        request = sinks_pb2.JoinBatchRequest(**batch._asdict(), timeout_ms=timeout_ms, one_off=is_one_off)
+        answer = await self._ask(batch.sink_id, "JoinBatch", request)
+        return None if answer.committed else BatchProducer(answer.producer_id, answer.producer_epoch)
+
+    async def renew(self, batch: Batch, producer: BatchProducer, *, timeout_ms: int) -> None:
+        """Keep the batch open. Raises ProducerFenced or InvalidTxnState if it is not open any more."""
+        request = sinks_pb2.JoinBatchRequest(**batch._asdict(), **producer._asdict(), timeout_ms=timeout_ms)
+        await self._ask(batch.sink_id, "JoinBatch", request)
+
+    async def commit(self, batch: Batch, winners: Iterable[BatchWinner]) -> None:
+        """Commit a batch. May be repeated.
+
+        Raises InvalidTxnState if the batch was aborted or its time was up, ProducerFenced if a newer run has replaced
+        this one. After any other error the outcome is not known.
+        """
+        named = [
+            sinks_pb2.BatchWinner(
+                **each.producer._asdict(),
+                topics=[
+                    sinks_pb2.PartitionsOfTopic(topic=topic, partitions=each.topics[topic]) for topic in each.topics
+                ],
+            )
+            for each in winners
+        ]
+        await self._ask(batch.sink_id, "CommitBatch", sinks_pb2.CommitBatchRequest(**batch._asdict(), winners=named))
+
+    async def abort(self, batch: Batch) -> None:
+        """Give a batch up. Raises InvalidTxnState if it is committed, ProducerFenced if a newer run is there."""
+        await self._ask(batch.sink_id, "AbortBatch", sinks_pb2.AbortBatchRequest(**batch._asdict()))
+
+    async def list(self) -> list[SinkListing]:
+        """Return the sinks of all brokers, sorted."""
+
+        async def ask(broker_id: int, broker: Connection) -> list[SinkListing]:
+            answer = await broker.call(
+                broker.sinks.ListSinks, sinks_pb2.ListSinksRequest(), self.config.request_timeout_ms
+            )
+            raise_error_of(answer)
+            return [to_value(found, SinkListing, coordinator=broker_id) for found in answer.sinks]
+
+        async def attempt() -> list[SinkListing]:
+            brokers = await self._cluster.brokers()
+            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
+            return [found for answer in answers for found in answer]
+
+        listed = await retrying(
+            attempt,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+        return sorted(listed, key=lambda found: found.sink_id)
+
+    async def describe(self, sink_id: str) -> SinkDescription:
+        """Describe a sink. Raises TransactionalIdNotFound."""
+        [found] = (await self._ask(sink_id, "DescribeSinks", sinks_pb2.DescribeSinksRequest(sink_ids=[sink_id]))).sinks
+        partitions = tuple(sorted(TopicPartition(item.topic, item.partition) for item in found.partitions))
+        described: SinkDescription = to_value(found, SinkDescription, partitions=partitions)
+        return described
+
+    async def reset(self, sink_id: str) -> None:
+        """Forget a sink; an open batch is aborted. Batches that were committed are written again if they come again.
+
+        Raises TransactionalIdNotFound.
+        """
+        await self._ask(sink_id, "ResetSink", sinks_pb2.ResetSinkRequest(sink_id=sink_id))
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    async def _ask(self, sink_id: str, method: str, request: Any) -> Any:
+        """Return the coordinator's answer. Raises its error, or that of the sink in it."""
+        coordinator = self._coordinators.get(sink_id)
+        if coordinator is None:
+            coordinator = self._coordinators[sink_id] = Coordinator(self._cluster, sink_id, is_transactional=True)
+        return await coordinator.ask_until(method, request, self.config.default_api_timeout_ms, service="sinks")

@@ -1,0 +1,39 @@
+"""Changes of transactional ids whose records are not committed yet.
+
+One change of an id at a time, but extensions may follow one another, since they cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sparklog.base.errors import ConcurrentTransactions
+
+
+class PendingChanges:
+    """The number of such changes of each id, extensions apart."""
+
+    def __init__(self) -> None:
+        self._changing: Counter[str] = Counter()
+        self._extending: Counter[str] = Counter()
+
+    def begin(self, name: str, *, is_extension: bool = False) -> None:
+        (self._extending if is_extension else self._changing)[name] += 1
+
+    def ended(self, name: str, *, is_extension: bool = False) -> None:
+        """Note that the record of a change is committed, or has failed."""
+        pending = self._extending if is_extension else self._changing
+        pending[name] -= 1
+        if not pending[name]:
+            del pending[name]
+
+    def check_idle(self, name: str) -> None:
+        """Raise ConcurrentTransactions if a change other than an extension is pending."""
+        if name in self._changing:
+            raise ConcurrentTransactions(f"{name!r} has a change that is not committed yet")
+
+    def is_extending(self, name: str) -> bool:
+        return name in self._extending
+
+    def is_pending(self, name: str) -> bool:
+        return name in self._changing or name in self._extending

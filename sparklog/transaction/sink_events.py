@@ -1,0 +1,36 @@
+"""What sinks ask of the shell, and what they are told later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.transaction.sink_changes import SinkMarkers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSinkMarkers:
+    """Effect: write all markers, and report them to `markers_written`."""
+
+    sink_id: str
+    markers: Sequence[SinkMarkers]
+
+    @property
+    def transactional_id(self) -> str:
+        return self.sink_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkChanged:
+    """Event: the record of a change is committed, or has failed."""
+
+    sink_ids: Sequence[str]
+    is_extension: bool = False
+    """A task attempt or a partition joined the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTimer:
+    """Timer: look whether a prepared batch has to be written again."""
+
+    sink_id: str

@@ -1,0 +1,153 @@
+"""Requests about sinks to a transaction coordinator, and its responses, as plain values (sinks.py).
+
+They are no APIs of Kafka. `refused` returns the response to a request that is refused as a whole. Times are in
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from sparklog.transaction_topic.sinks import NO_BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinBatch:
+    """A task attempt, before its first record; or, with its producer id, while it writes: the batch is not over."""
+
+    sink_id: str
+    run_id: str
+    batch_id: int
+    timeout_ms: int
+    """How long the batch stays open after the last join, renewal or new partition."""
+    is_one_off: bool = False
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+    def refused(self, error: KafkaError) -> JoinBatchResponse:
+        return JoinBatchResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinBatchResponse:
+    error: KafkaError | None = None
+    is_committed: bool = False
+    """An earlier run has committed the batch: there is nothing to write, and no producer id."""
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """A task attempt whose records belong to the batch."""
+
+    producer_id: int
+    producer_epoch: int
+    topics: Mapping[str, Sequence[int]]
+    """All partitions that it wrote to, by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBatch:
+    """Answered when the decision is in the log; markers are written after that."""
+
+    sink_id: str
+    run_id: str
+    batch_id: int
+    winners: Sequence[Winner]
+
+    def refused(self, error: KafkaError) -> CommitBatchResponse:
+        return CommitBatchResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBatchResponse:
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortBatch:
+    """Refused once the batch is committed. A batch that is not open stays as it is."""
+
+    sink_id: str
+    run_id: str
+    batch_id: int
+
+    def refused(self, error: KafkaError) -> AbortBatchResponse:
+        return AbortBatchResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortBatchResponse:
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeSinks:
+    sink_ids: Sequence[str]
+
+    def refused(self, error: KafkaError) -> DescribeSinksResponse:
+        return DescribeSinksResponse(sinks=[DescribedSink(sink_id=name, error=error) for name in self.sink_ids])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedSink:
+    sink_id: str
+    error: KafkaError | None = None
+    state: str = ""
+    run_id: str = ""
+    batch_id: int = NO_BATCH
+    """The batch that is open or about to end; otherwise the last one."""
+    committed_run_id: str = ""
+    committed_batch_id: int = NO_BATCH
+    last_update_ms: int = NO_TIMESTAMP
+    timeout_ms: int = 0
+    producers: int = 0
+    """Task attempts of the batch that is open or about to end."""
+    partitions: Sequence[TopicPartition] = ()
+    """The partitions of that batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeSinksResponse:
+    sinks: Sequence[DescribedSink]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSinks:
+    def refused(self, error: KafkaError) -> ListSinksResponse:
+        return ListSinksResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSink:
+    sink_id: str
+    state: str
+    committed_batch_id: int
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSinksResponse:
+    error: KafkaError | None = None
+    """Set if not all sinks are known yet; those that are known are listed."""
+    sinks: Sequence[ListedSink] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetSink:
+    """Forget a sink: a query that uses its id begins anew, and writes batches again that were committed before."""
+
+    sink_id: str
+
+    def refused(self, error: KafkaError) -> ResetSinkResponse:
+        return ResetSinkResponse(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetSinkResponse:
+    error: KafkaError | None = None
