@@ -50,6 +50,7 @@ class IsrChanges:
         self._on_high_watermark = on_high_watermark
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._on_change = on_change
+        self._is_stopped = False
         self.shrinks = 0
         self.expands = 0
         self.failures = 0
@@ -63,13 +64,14 @@ class IsrChanges:
             self._on_high_watermark(partition.name)
 
     def resume(self, partition: Partition) -> None:
-        """Write the partition's pending change, unless that is under way."""
-        if partition.pending and partition.name not in self._running:
+        """Write the partition's pending change, unless that is under way. After `stop`, it stays pending."""
+        if partition.pending and partition.name not in self._running and not self._is_stopped:
             task = asyncio.get_running_loop().create_task(self._run(partition))
             self._running[partition.name] = task
 
     async def stop(self) -> None:
-        """Stop writing; pending changes stay pending."""
+        """Stop writing; pending changes stay pending, and later ones too: requests of followers may still be served."""
+        self._is_stopped = True
         running = tuple(self._running.values())
         for task in running:
             task.cancel()

@@ -239,6 +239,18 @@ def test_who_lags_leaves_the_isr_in_the_store_and_the_controller_can_see_it() ->
     run(test)
 
 
+def test_a_broker_that_stops_changes_no_isr_whoever_still_fetches() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1, 2))
+        await host.replicas.close()
+        host.fetched(3, 0)
+        await asyncio.sleep(SOON_S)
+        assert host.replica.partition.pending
+        assert host.in_store().isr == (1, 2)
+
+    run(test)
+
+
 def test_a_lost_answer_of_the_store_is_found_out() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, (1, 2))

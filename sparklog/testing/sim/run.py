@@ -45,7 +45,7 @@ from sparklog.testing.sim.seed import Scenario
 
 SETTLES_S = 90.0
 LOOKUPS = 20
-"""How many offsets of each log are looked up at the end."""
+"""How many offsets and times of each log are looked up at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +170,7 @@ class _Run:
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
+        self._look_up_times()
         self._look_at_beginnings()
         self._look_at_tables()
         self._look_at_the_store()
@@ -371,6 +372,21 @@ class _Run:
                         self.anomalies.append(
                             Anomaly("wrong lookup", f"{name}: broker {broker} reads {found} from offset {offset} on")
                         )
+
+    def _look_up_times(self) -> None:
+        """Check, for random timestamps, that a lookup finds the first record of that time or later."""
+        chance = self._cluster.stream("times")
+        for name in self._partitions:
+            for broker, log in self._logs_in_sync(name).items():
+                start = log.log_start_offset
+                data = bytes_of(log, start, log.log_end_offset)
+                times = {offset: time for offset, time in times_of(data).items() if offset >= start}
+                for time in chance.sample(list(times.values()), min(LOOKUPS, len(times))):
+                    found = log.offset_for_timestamp(time)
+                    first = next(offset for offset, each in times.items() if each >= time)
+                    if found is None or found.offset != first:
+                        text = f"{name}: broker {broker} finds {found} for {time}, not {first}"
+                        self.anomalies.append(Anomaly("wrong lookup", text))
 
     def _look_at_beginnings(self) -> None:
         """Check that no log starts above the highest offset that a DeleteRecords request has named.

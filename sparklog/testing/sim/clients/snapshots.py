@@ -15,6 +15,7 @@ from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import install_snapshot
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.log.log import Log
+from sparklog.records.markers import read_marker
 from sparklog.records.records import Record, write_records
 from sparklog.replica.manager import ReplicaManager
 from sparklog.testing.sim.clients.client import SimClient
@@ -31,8 +32,8 @@ class TakeSnapshot:
 
 async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
-    epoch, end_offset = replica.partition.leader_epoch, replica.partition.high_watermark
-    data = await asyncio.to_thread(_newest, replica.log, end_offset)
+    epoch = replica.partition.leader_epoch
+    end_offset, data = await asyncio.to_thread(_newest, replica.log, replica.last_stable_offset)
     await asyncio.sleep(request.takes_s)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -46,13 +47,27 @@ async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaM
 TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take)
 
 
-def _newest(log: Log, end_offset: int) -> bytes:
-    """Return the newest record of each key below `end_offset`, without tombstones, as record batches."""
-    newest: dict[bytes, Record] = {}
-    for _, records in batches_of(bytes_of(log, log.log_start_offset, end_offset)):
-        newest.update((record.key or b"", record) for record in records)
+def _newest(log: Log, end_offset: int) -> tuple[int, bytes]:
+    """Return where the snapshot ends, and the newest committed record of each key, without tombstones, as batches.
+
+    It ends at `end_offset`, or before the first transaction that is open there.
+    """
+    committed: list[Record] = []
+    open_of: dict[int, list[Record]] = {}
+    for header, records in batches_of(bytes_of(log, log.log_start_offset, end_offset)):
+        if header.is_control:
+            ended = open_of.pop(header.producer_id, [])
+            marker = read_marker(records[0]) if records else None
+            committed += ended if marker and marker.is_commit else ()
+        elif header.is_transactional and records:
+            open_of.setdefault(header.producer_id, []).extend(records)
+        else:
+            committed += records
+    end = min((end_offset, *(records[0].offset for records in open_of.values())))
+    by_offset = sorted(committed, key=lambda record: record.offset)
+    newest = {record.key or b"": record for record in by_offset if record.offset < end}
     rows = sorted((each for each in newest.values() if each.value is not None), key=lambda each: each.offset)
-    return b"".join(bytes(write_records([row])) for row in rows)
+    return end, b"".join(bytes(write_records([row])) for row in rows)
 
 
 class Snapshotter:

@@ -31,7 +31,7 @@ ADD_PARTITIONS, ADD_OFFSETS, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT, DESC
 GROUP, TRANSACTION = 0, 1
 ALL = -1
 GIVE_UP_S = 6.0
-LONGEST_DELAY_S = 4.0
+SHORT_DELAY_S, LONGEST_DELAY_S = 0.3, 4.0
 _VERSIONS = {
     False: {PRODUCE: 11, INIT_PRODUCER_ID: 4, END_TXN: 3, TXN_OFFSET_COMMIT: 3},
     True: {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5},
@@ -280,7 +280,7 @@ class TransactionalProducer:
                 return result
 
     def _delay(self, ask: Callable[[], Awaitable[Any]]) -> None:
-        delay_s = self.client.chance.uniform(0, LONGEST_DELAY_S)
+        delay_s = self.client.chance.uniform(0, self.client.chance.choice((SHORT_DELAY_S, LONGEST_DELAY_S)))
 
         async def ask_late() -> None:
             await asyncio.sleep(delay_s)
