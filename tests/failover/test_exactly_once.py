@@ -64,7 +64,7 @@ def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
     cluster: ClusterProcesses, seed: int, client: str
 ) -> None:
     chance = Random(seed)
-    feed(cluster.kafka, SOURCE, PARTITIONS, RECORDS)
+    feed(cluster.kafka, SOURCE, PARTITIONS, range(RECORDS))
     reader = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
     victims = ["leader", "transaction coordinator", "group coordinator", "pipeline"]
     chance.shuffle(victims)

@@ -23,7 +23,7 @@ from support.runs.seeds import seeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.jvm, pytest.mark.timeout(1_200)]
 SOURCE, TARGET = "source", "target"
-PARTITIONS, RECORDS, STATE_PARTITIONS = 3, 3_000, 3
+PARTITIONS, PORTION, STATE_PARTITIONS = 3, 300, 3
 MOST_STARTS = 8
 
 
@@ -45,7 +45,7 @@ def test_spark_copies_each_record_once_though_drivers_and_brokers_are_killed(
     cluster: ClusterProcesses, tmp_path: Path, seed: int
 ) -> None:
     chance = Random(seed)
-    feed(cluster.kafka, SOURCE, PARTITIONS, RECORDS)
+    fed = 0
     folder = tmp_path / "spark"
     folder.mkdir()
     reader = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
@@ -53,6 +53,11 @@ def test_spark_copies_each_record_once_though_drivers_and_brokers_are_killed(
     chance.shuffle(victims)
     command = [*python_program("exactly_once_spark"), cluster.grpc, SOURCE, TARGET, str(folder)]
     with Pipeline(command) as pipeline:
+
+        def feed_more() -> None:
+            nonlocal fed
+            feed(cluster.kafka, SOURCE, PARTITIONS, range(fed, fed + PORTION))
+            fed += PORTION
 
         def count(word: str) -> int:
             return sum(line.startswith(word) for line in pipeline.lines)
@@ -69,31 +74,35 @@ def test_spark_copies_each_record_once_though_drivers_and_brokers_are_killed(
 
         def wait_for_progress() -> None:
             before = count(BATCH)
-            wait(lambda: count(BATCH) > before or reader.read() == RECORDS, "the pipeline goes on")
+            wait(lambda: count(BATCH) > before or reader.read() == fed, "the pipeline goes on")
 
         for victim in victims:
+            feed_more()
             wait_for_progress()
             if victim == "driver":
                 time.sleep(chance.random())  # anywhere in a batch
                 pipeline.kill()
             elif victim == "driver after a commit":
                 (folder / "kill").touch()
+                feed_more()
                 wait(lambda: not (folder / "kill").exists(), "a driver has died after a commit")
             else:
                 broker = cluster.brokers[broker_of(cluster, victim, folder)]
                 broker.kill()
+                feed_more()
                 wait_for_progress()
                 broker.start()
                 cluster.wait_for_isr(3, SOURCE, TARGET)
-        assert len(reader.seen) < RECORDS, "nothing was left to copy for the last of the victims"
-        wait(lambda: reader.read() == RECORDS, "everything is copied")
+        feed_more()
+        while reader.read() < fed:
+            wait_for_progress()
         reader.close()
         (folder / "finish").touch()
-        wait(lambda: f"table {RECORDS} {RECORDS}" in pipeline.lines, "everything is in the table")
+        wait(lambda: f"table {fed} {fed}" in pipeline.lines, "everything is in the table")
 
     again = CommittedReader(cluster.kafka, TARGET, PARTITIONS)
-    wait_until(lambda: again.read() == RECORDS, "everything is read again")
-    assert again.seen == Counter(range(RECORDS))
+    wait_until(lambda: again.read() == fed, "everything is read again")
+    assert again.seen == Counter(range(fed))
     again.close()
 
 

@@ -31,7 +31,7 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.write import TopicStreamWriter
 from support.patience import PATIENCE_S
 
-AT_ONCE = 200
+AT_ONCE = 150
 EVERY_S = 0.05
 STARTED, BATCH = "started", "batch"
 IMPATIENT = {"kafka.request.timeout.ms": "5000"}

@@ -94,9 +94,9 @@ class CommittedReader:
         self._consumer.close()
 
 
-def feed(bootstrap: str, topic: str, partitions: int, records: int) -> None:
-    """Write the numbers below `records` to the partitions in turn."""
-    producer = KafkaProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(records):
+def feed(bootstrap: str, topic: str, partitions: int, numbers: range) -> None:
+    """Write numbers to the partitions in turn."""
+    producer = KafkaProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "error_cb": lambda _: None})
+    for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(PATIENCE_S) == 0
