@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +64,10 @@ def _in_tasks(
     rows = to_table(spark, largest_first, work_schema)
     arrow_schema = to_arrow_schema(StructType.fromDDL(schema))
 
+    reading = uuid4()
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _ = reading  # makes another plan of it: Spark would answer the same plan from the cache of an earlier reading
         for batch in batches:
             for row in batch.to_pylist():
                 held: list[tuple[Any, ...]] = []
