@@ -122,8 +122,8 @@ def list_sinks(states: tuple[str, ...], pattern: re.Pattern[str] | None, bootstr
 def describe(ids: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Describe sinks: the batch that is open, and the last one that was committed.
 
-    BATCH is open or about to end, or was the last one; WRITERS are its task attempts, PARTITIONS what they have written
-    to. RUN has written last, COMMITTED BY is the run that has committed the batch COMMITTED. A query has a new run each
+    BATCH is open or about to end, or was the last one; WRITERS are its task attempts, PARTITIONS what they and those
+    of the former batch have written to. RUN has written last, COMMITTED BY is the run that has committed the batch COMMITTED. A query has a new run each
     time it starts.
     """
     with _sinks_client(bootstrap) as sinks:

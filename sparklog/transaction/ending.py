@@ -16,13 +16,15 @@ ends the present transaction; with the epoch before, it repeats the request that
     state            commit, present       commit, repeated      abort, present        abort, repeated
     Empty            INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      PRODUCER_FENCED
     Ongoing          PrepareCommit         PRODUCER_FENCED       PrepareAbort          PRODUCER_FENCED
-    PrepareCommit    PRODUCER_FENCED       ask again             PRODUCER_FENCED       INVALID_TXN_STATE
-    PrepareAbort     PRODUCER_FENCED       PRODUCER_FENCED       PRODUCER_FENCED       ask again
+    PrepareCommit    ask again             ask again             ask again             INVALID_TXN_STATE
+    PrepareAbort     ask again             PRODUCER_FENCED       ask again             ask again
     CompleteCommit   INVALID_TXN_STATE     done                  abort of nothing      INVALID_TXN_STATE
     CompleteAbort    INVALID_TXN_STATE     PRODUCER_FENCED       abort of nothing      done
 
-A client aborts nothing if it does not know whether a partition has joined the transaction. The answer names the id and
-the epoch of the next transaction. Any other epoch is PRODUCER_FENCED, and so is a repeated request of a producer that
+A client aborts nothing if it does not know whether a partition has joined the transaction. It may do that while the
+markers of its former transaction are being written, since the answer to EndTxn, which names the id and the epoch of the
+next transaction, does not wait for them. There Kafka answers PRODUCER_FENCED, upon which clients give up the producer,
+though nobody has fenced it. Any other epoch is PRODUCER_FENCED, and so is a repeated request of a producer that
 another has fenced. A repeated commit after an abort met a transaction that had run out of time: PRODUCER_FENCED, as in
 Kafka after 4.3 (KAFKA-20785), tells clients that they can recover.
 """
@@ -80,8 +82,10 @@ def _end_v2(value: TransactionValue, request: EndTxn) -> Ending:
     is_repeated = _is_repeated(value, request)
     _check_producer_id(value, request, is_same_id or is_repeated)
     if not is_repeated:
-        if not is_same_id or request.producer_epoch != value.producer_epoch or state in PREPARED:
+        if not is_same_id or request.producer_epoch != value.producer_epoch:
             raise _fenced(value, request)
+        if state in PREPARED:
+            raise _busy()
         if state is ONGOING:
             return Ending.PREPARE
         if request.is_commit:
@@ -109,7 +113,7 @@ def _is_repeated(value: TransactionValue, request: EndTxn) -> bool:
 
 def _done(value: TransactionValue) -> Ending:
     if state_of(value) in PREPARED:
-        raise ConcurrentTransactions("the transaction's markers are being written")
+        raise _busy()
     return Ending.DONE
 
 
@@ -118,6 +122,10 @@ def _check_producer_id(value: TransactionValue, request: EndTxn, is_right: bool)
         raise InvalidProducerIdMapping(
             f"{request.transactional_id!r} does not belong to producer {request.producer_id}"
         )
+
+
+def _busy() -> ConcurrentTransactions:
+    return ConcurrentTransactions("the transaction's markers are being written")
 
 
 def _fenced(value: TransactionValue, request: EndTxn) -> ProducerFenced:

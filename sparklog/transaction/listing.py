@@ -20,7 +20,6 @@ from sparklog.transaction.sink_changes import sink_of
 from sparklog.transaction.sink_requests import DescribedSink, ListedSink
 from sparklog.transaction.states import BY_NAME
 from sparklog.transaction_topic.records import TransactionValue
-from sparklog.transaction_topic.sinks import Role
 
 
 def describe(
@@ -80,8 +79,8 @@ def list_transactions(
     )
 
 
-def describe_sink(sink_id: str, value: TransactionValue | None) -> DescribedSink:
-    """Describe a sink; one that does not exist has TransactionalIdNotFound."""
+def describe_sink(sink_id: str, value: TransactionValue | None, writers: int) -> DescribedSink:
+    """Describe a sink with so many writers; one that does not exist has TransactionalIdNotFound."""
     if value is None:
         return DescribedSink(sink_id=sink_id, error=TransactionalIdNotFound(f"there is no sink {sink_id!r}"))
     sink = sink_of(value)
@@ -94,7 +93,7 @@ def describe_sink(sink_id: str, value: TransactionValue | None) -> DescribedSink
         committed_batch_id=sink.committed_batch_id,
         last_update_ms=value.last_update_ms,
         timeout_ms=value.timeout_ms,
-        producers=sum(each.role is not Role.SPARE for each in sink.producers),
+        producers=writers,
         partitions=value.partitions or (),
     )
 

@@ -70,11 +70,11 @@ class TransactionShard:
         return self.transactions.end_txn(request, fresh_producer_id, now_ms)
 
     def join_batch(
-        self, request: JoinBatch, fresh_producer_id: int, now_ms: int
+        self, request: JoinBatch, fresh_producer_ids: Sequence[int], now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
         if self.transactions.find(request.sink_id) is not None:
             raise InvalidRequest(f"{request.sink_id!r} is the transactional id of a producer")
-        return self.sinks.join_batch(request, fresh_producer_id, now_ms)
+        return self.sinks.join_batch(request, fresh_producer_ids, now_ms)
 
     def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
         return describe(request, self.find, self._open_partitions)

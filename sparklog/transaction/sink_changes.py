@@ -1,14 +1,17 @@
 """The changes of a sink: each returns the value that follows from the present one.
 
-The states are those of transactions (states.py), for one batch after another. All producers of a batch end with it,
-each with an epoch higher by one (as in protocol 2 of transactions), and are spare after that: a task of the next batch
-gets the same id with the new epoch, so that partitions do not have to remember new ids for each batch. An id whose
-epochs are used up is dropped.
+The states are those of transactions (states.py), for one batch after another. All producers that tasks have end with
+their batch, each with an epoch higher by one (as in protocol 2 of transactions), and are spare after that: a task of
+the next batch gets the same id with the new epoch, so that partitions do not have to remember new ids for each batch.
+An id whose epochs are used up is dropped.
+
+A batch begins with more producers than tasks have asked for, so that a join need not be written: which of them are
+taken is known to the coordinator alone. After a failover all count as taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,22 +51,22 @@ def sink_of(value: TransactionValue) -> SinkValue:
     return value.sink
 
 
-def spare_producer(value: TransactionValue | None) -> SinkProducer | None:
-    """Return a producer that a task may get without a fresh id."""
-    if value is None:
-        return None
-    return next((each for each in sink_of(value).producers if each.role is Role.SPARE), None)
-
-
 def joined(
-    value: TransactionValue | None, request: JoinBatch, fresh_producer_id: int, now_ms: int
-) -> tuple[TransactionValue, SinkProducer]:
-    """Let a task attempt join a batch, which it begins if it is the first one. Return also the task's producer."""
+    value: TransactionValue | None,
+    request: JoinBatch,
+    fresh_producer_ids: Sequence[int],
+    expected: Sequence[TopicPartition],
+    now_ms: int,
+) -> TransactionValue:
+    """Begin a batch with all spare producers, or let fresh ones take part in the present one.
+
+    Fresh ones are also needed to begin a batch if none is spare. expected: partitions that the batch will write.
+    """
     if value is None:
         sink = SinkValue(run_id=request.run_id, is_one_off=request.is_one_off)
         value = TransactionValue(
-            producer_id=fresh_producer_id,
-            previous_producer_id=fresh_producer_id,
+            producer_id=fresh_producer_ids[0],
+            previous_producer_id=fresh_producer_ids[0],
             producer_epoch=0,
             timeout_ms=request.timeout_ms,
             status=EMPTY,
@@ -72,23 +75,19 @@ def joined(
         )
     sink = sink_of(value)
     is_open = state_of(value) is ONGOING
-    if spare := spare_producer(value):
-        joining = spare._replace(role=Role.JOINED)
-        producers = tuple(joining if each is spare else each for each in sink.producers)
-    else:
-        joining = SinkProducer(fresh_producer_id, 0)
-        producers = (*sink.producers, joining)
-    changed = _changed(
+    producers = tuple(each._replace(role=Role.JOINED) for each in sink.producers)
+    if is_open or not producers:
+        producers += tuple(SinkProducer(producer_id, 0) for producer_id in fresh_producer_ids)
+    return _changed(
         value,
         ONGOING,
         now_ms,
         timeout_ms=request.timeout_ms,
         start_ms=value.start_ms if is_open else now_ms,
-        partitions=value.partitions if is_open else (),
+        partitions=value.partitions if is_open else expected,
         client_transaction_version=TV2,
         sink=replace(run_by(sink, request.run_id), batch_id=request.batch_id, producers=producers),
     )
-    return changed, joining
 
 
 def run_by(sink: SinkValue, run_id: str) -> SinkValue:
@@ -105,34 +104,44 @@ def enrolled(value: TransactionValue, added: Iterable[TopicPartition], now_ms: i
 
 
 def committing(
-    value: TransactionValue, winners: Mapping[int, Sequence[TopicPartition]], now_ms: int
+    value: TransactionValue,
+    winners: Mapping[int, Sequence[TopicPartition]],
+    taken: Container[int] | None,
+    now_ms: int,
 ) -> TransactionValue:
-    """Decide that the batch is committed. winners: the partitions of each chosen producer, by its id."""
-    sink = sink_of(value)
+    """Decide that the batch is committed.
+
+    winners: the partitions of each chosen producer, by its id. taken: the ids that tasks may have; None: all.
+    """
     partitions = value.partitions or ()
     places = {partition: place for place, partition in enumerate(partitions)}
 
     def end(producer: SinkProducer) -> SinkProducer:
-        if producer.role is not Role.JOINED:
-            return producer
-        bitmap = b""
-        if (names := winners.get(producer.producer_id)) is not None:
-            bits = sum(1 << places[name] for name in set(names))
-            bitmap = bits.to_bytes(bitmap_size(len(partitions)), "little")
-        role = Role.JOINED if names is None else Role.CHOSEN
-        return SinkProducer(producer.producer_id, producer.producer_epoch + 1, role, bitmap)
+        if (names := winners.get(producer.producer_id)) is None:
+            return _left(producer, taken)
+        bits = sum(1 << places[name] for name in set(names))
+        bitmap = bits.to_bytes(bitmap_size(len(partitions)), "little")
+        return SinkProducer(producer.producer_id, producer.producer_epoch + 1, Role.CHOSEN, bitmap)
 
+    sink = sink_of(value)
     ending = replace(sink, producers=tuple(map(end, sink.producers)))
     return _changed(value, PREPARE_COMMIT, now_ms, sink=ending)
 
 
-def aborting(value: TransactionValue, now_ms: int, run_id: str | None = None) -> TransactionValue:
+def aborting(
+    value: TransactionValue, taken: Container[int] | None, now_ms: int, run_id: str | None = None
+) -> TransactionValue:
     """Decide that the open batch is aborted. run_id: the run that replaces the one that has begun it."""
     sink = sink_of(value) if run_id is None else run_by(sink_of(value), run_id)
-    producers = tuple(
-        each._replace(producer_epoch=each.producer_epoch + (each.role is Role.JOINED)) for each in sink.producers
-    )
+    producers = tuple(_left(each, taken) for each in sink.producers)
     return _changed(value, PREPARE_ABORT, now_ms, sink=replace(sink, producers=producers))
+
+
+def _left(producer: SinkProducer, taken: Container[int] | None) -> SinkProducer:
+    """Return a producer that is not chosen. One that no task has is spare again, and needs no markers."""
+    if taken is None or producer.producer_id in taken:
+        return producer._replace(producer_epoch=producer.producer_epoch + 1)
+    return producer._replace(role=Role.SPARE)
 
 
 def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
@@ -141,8 +150,8 @@ def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
     is_commit = state_of(value) is PREPARE_COMMIT
     if is_commit:
         sink = replace(sink, committed_batch_id=sink.batch_id, committed_run_id=sink.run_id)
-    used = [each for each in sink.producers if each.role is not Role.SPARE and not is_exhausted(each.producer_epoch)]
-    spare = () if sink.is_one_off else tuple(SinkProducer(each[0], each[1], Role.SPARE) for each in used)
+    left = [each for each in sink.producers if not is_exhausted(each.producer_epoch)]
+    spare = () if sink.is_one_off else tuple(SinkProducer(each[0], each[1], Role.SPARE) for each in left)
     target = COMPLETE_COMMIT if is_commit else COMPLETE_ABORT
     return _changed(value, target, now_ms, partitions=(), sink=replace(sink, producers=spare))
 

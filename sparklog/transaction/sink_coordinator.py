@@ -75,9 +75,10 @@ class SinkCoordinator:
 
     async def join_batch(self, request: JoinBatch) -> JoinBatchResponse:
         async def ask(runtime: Runtime) -> JoinBatchResponse:
-            fresh = NO_PRODUCER_ID
-            if request.producer_id == NO_PRODUCER_ID and runtime.shard.sinks.needs_producer_id(request.sink_id):
-                fresh = await self._new_producer_id()
+            wanted = 0
+            if request.producer_id == NO_PRODUCER_ID:
+                wanted = runtime.shard.sinks.wanted_producer_ids(request.sink_id)
+            fresh = [await self._new_producer_id() for _ in range(wanted)]
             return await runtime.ask(lambda _, now_ms: runtime.shard.join_batch(request, fresh, now_ms))
 
         answer: JoinBatchResponse = await self._answer(request.sink_id, request, ask)
@@ -108,7 +109,9 @@ class SinkCoordinator:
         async def describe(sink_id: str) -> DescribedSink:
             async def ask(runtime: Runtime) -> DescribeSinksResponse:
                 await runtime.committed()
-                return DescribeSinksResponse(sinks=[describe_sink(sink_id, runtime.shard.sinks.find(sink_id))])
+                sinks = runtime.shard.sinks
+                found = describe_sink(sink_id, sinks.find(sink_id), sinks.writers(sink_id))
+                return DescribeSinksResponse(sinks=[found])
 
             answer: DescribeSinksResponse = await self._answer(sink_id, DescribeSinks(sink_ids=[sink_id]), ask)
             return answer.sinks[0]

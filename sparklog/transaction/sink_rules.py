@@ -20,7 +20,8 @@ from sparklog.transaction_topic.records import TransactionValue
 from sparklog.transaction_topic.sinks import Role, SinkProducer, bitmap_size
 
 MOST_PRODUCERS = 5_000
-"""Task attempts of one batch. Each join writes all of them."""
+"""Task attempts of one batch; each record of it has all of them."""
+FEWEST_RESERVED, MOST_RESERVED = 8, 256
 MOST_MARKERS = 1_000_000
 """Producers times partitions of one batch."""
 MOST_BYTES = 900_000
@@ -37,6 +38,11 @@ def check_run(value: TransactionValue, request: OfRun) -> None:
     is_present = request.run_id == sink.run_id
     if request.run_id in sink.former_run_ids or not (is_present or isinstance(request, JoinBatch)):
         raise ProducerFenced(f"run {request.run_id} of {request.sink_id!r} was replaced by run {sink.run_id}")
+
+
+def reserved_at_once(present: int) -> int:
+    """Return how many fresh producers a batch gets that has used up its present ones."""
+    return max(1, min(max(present, FEWEST_RESERVED), MOST_RESERVED, MOST_PRODUCERS - present))
 
 
 def check_size(value: TransactionValue) -> None:

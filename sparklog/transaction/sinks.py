@@ -25,6 +25,9 @@ clients repeat.
 A join of the run that has committed the batch already comes from a second write of the same query: it must have a sink
 of its own. To answer it with is_committed would drop its rows.
 
+The log gets three records of a batch, however many tasks it has: it begins with the producers and the partitions of
+the former batch, and only what is beyond them is written when it comes.
+
 A batch stays open for its timeout after the last join, renewal or new partition. Renewals are not written to the log; a
 new coordinator counts from its start.
 
@@ -61,7 +64,6 @@ from sparklog.transaction.sink_changes import (
     joined,
     markers_of_batch,
     sink_of,
-    spare_producer,
 )
 from sparklog.transaction.sink_events import SendSinkMarkers, SinkChanged, SinkTimer
 from sparklog.transaction.sink_requests import (
@@ -83,15 +85,19 @@ from sparklog.transaction.sink_rules import (
     checked_winners,
     is_open,
     last_committed,
+    reserved_at_once,
 )
 from sparklog.transaction.states import ONGOING, OPEN, PREPARED
 from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionKey, TransactionRecord, TransactionValue
+from sparklog.transaction_topic.sinks import Role, SinkProducer
 
 RETRY_MS = 500
 MOST_SINKS = 10_000
 """Sinks of one partition of `__transaction_state`."""
 MOST_PRODUCERS_IN_ALL = 200_000
 """Producers of all sinks of one partition; each takes about 100 bytes of memory."""
+MOST_EXPECTED_IN_ALL = 200_000
+"""Partitions that the next batches of all sinks of one partition begin with."""
 MOST_EXPIRED = 1_000
 NEVER = -1
 
@@ -108,6 +114,10 @@ class Sinks:
         self._renewed_ms: dict[str, int] = {}
         """When an open batch was last known to go on, if that is later than its record says."""
         self._producers = 0
+        self._taken: dict[str, set[int]] = {}
+        """The producers of an open batch that tasks may have; of a batch that is not here, all."""
+        self._expected: dict[str, Sequence[TopicPartition]] = {}
+        """The partitions of the last batch."""
 
     @property
     def sink_ids(self) -> Collection[str]:
@@ -117,16 +127,30 @@ class Sinks:
         """Return what the log holds of a sink; None if there is none."""
         return self._found.get(sink_id)
 
-    def needs_producer_id(self, sink_id: str) -> bool:
-        """Whether the next JoinBatch needs a fresh producer id. Without one, it raises ConcurrentTransactions."""
-        return spare_producer(self.find(sink_id)) is None
+    def wanted_producer_ids(self, sink_id: str) -> int:
+        """Return how many fresh producer ids the next JoinBatch may need; it raises ConcurrentTransactions if it does.
+
+        Their number grows with the batch: not every join is to be written.
+        """
+        value = self.find(sink_id)
+        if value is None:
+            return reserved_at_once(0)
+        if self._free(sink_id, value):
+            return 0
+        return reserved_at_once(len(sink_of(value).producers))
+
+    def writers(self, sink_id: str) -> int:
+        """Return the number of producers of the batch that is open or about to end, as far as tasks may have them."""
+        value = self.find(sink_id)
+        present = [] if value is None else [each for each in sink_of(value).producers if each.role is not Role.SPARE]
+        return len(self._taken.get(sink_id, present))
 
     # Requests
 
     def join_batch(
-        self, request: JoinBatch, fresh_producer_id: int, now_ms: int
+        self, request: JoinBatch, fresh_producer_ids: Sequence[int], now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
-        """Give a task attempt its producer id. The fresh id is not used if `needs_producer_id` is False."""
+        """Give a task attempt its producer id. Fresh ids are used only if no other is free."""
         check_request(request)
         if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
             raise InvalidTransactionTimeout(
@@ -146,15 +170,7 @@ class Sinks:
                 return abort
         if request.producer_id != NO_PRODUCER_ID:
             return self._renew(value, request, now_ms)
-        if fresh_producer_id == NO_PRODUCER_ID and self.needs_producer_id(name):
-            raise ConcurrentTransactions("a fresh producer id is needed")
-        following, producer = joined(value, request, fresh_producer_id, now_ms)
-        check_size(following)
-        if self._producers >= MOST_PRODUCERS_IN_ALL:
-            raise ConcurrentTransactions(f"batches have {MOST_PRODUCERS_IN_ALL} task attempts in all")
-        work = Work()
-        self._change(name, following, work, is_extension=True)
-        return work.decide(JoinBatchResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch))
+        return self._join(name, value, request, fresh_producer_ids, now_ms)
 
     def add_partitions(self, request: AddPartitions, now_ms: int) -> Decision[TransactionRecord, AddPartitionsResponse]:
         """Add partitions to the batch for one of its producers, or only verify that they are part of it.
@@ -198,7 +214,8 @@ class Sinks:
         if self._pending.is_extending(name):
             raise ConcurrentTransactions("task attempts or partitions are joining the batch")
         work = Work()
-        self._end(name, committing(value, winners, now_ms), work)
+        self._end(name, committing(value, winners, self._taken.get(name), now_ms), work)
+        self._expect(name, winners.values())
         return work.decide(CommitBatchResponse())
 
     def abort_batch(self, request: AbortBatch, now_ms: int) -> Decision[TransactionRecord, AbortBatchResponse]:
@@ -215,7 +232,7 @@ class Sinks:
         if is_open(value, request):
             if self._pending.is_extending(name):
                 raise ConcurrentTransactions("task attempts or partitions are joining the batch")
-            self._end(name, aborting(value, now_ms), work)
+            self._end(name, aborting(value, self._taken.get(name), now_ms), work)
         return work.decide(AbortBatchResponse())
 
     def reset(self, request: ResetSink, now_ms: int) -> Decision[TransactionRecord, ResetSinkResponse]:
@@ -229,7 +246,7 @@ class Sinks:
             raise ConcurrentTransactions("the sink's batch is about to end")
         work = Work()
         if state_of(value) is ONGOING:
-            self._end(name, aborting(value, now_ms), work)
+            self._end(name, aborting(value, self._taken.get(name), now_ms), work)
             return work.decide(request.refused(ConcurrentTransactions("the sink's open batch is being aborted")))
         self._delete([name], work)
         return work.decide(ResetSinkResponse())
@@ -257,7 +274,7 @@ class Sinks:
         """Abort a batch whose time is up."""
         work = Work()
         if self._is_timed_out(sink_id, now_ms):
-            self._end(sink_id, aborting(self._found[sink_id], now_ms), work)
+            self._end(sink_id, aborting(self._found[sink_id], self._taken.get(sink_id), now_ms), work)
         return work.decide()
 
     def expire(self, now_ms: int, among: Iterable[str] | None = None) -> Decision[TransactionRecord, None]:
@@ -288,7 +305,10 @@ class Sinks:
             self._producers -= len(sink_of(former).producers)
         if record.value is None or state_of(record.value) is not ONGOING:
             self._renewed_ms.pop(name, None)
-        if record.value is not None:
+            self._taken.pop(name, None)
+        if record.value is None:
+            self._expected.pop(name, None)
+        else:
             self._found[name] = record.value
             self._producers += len(sink_of(record.value).producers)
 
@@ -337,8 +357,50 @@ class Sinks:
         if self._pending.is_extending(name):
             raise ConcurrentTransactions("task attempts or partitions are joining the former batch")
         work = Work()
-        self._end(name, aborting(value, now_ms, request.run_id), work)
+        self._end(name, aborting(value, self._taken.get(name), now_ms, request.run_id), work)
         return work.decide(request.refused(ConcurrentTransactions("the former batch is being aborted")))
+
+    def _join(
+        self,
+        name: str,
+        value: TransactionValue | None,
+        request: JoinBatch,
+        fresh_producer_ids: Sequence[int],
+        now_ms: int,
+    ) -> Decision[TransactionRecord, JoinBatchResponse]:
+        work = Work()
+        is_open = value is not None and state_of(value) is ONGOING
+        free = self._free(name, value) if value is not None else []
+        if not free and not fresh_producer_ids:
+            raise ConcurrentTransactions("a fresh producer id is needed")
+        if not (is_open and free):
+            following = joined(value, request, fresh_producer_ids, self._expected.get(name, ()), now_ms)
+            check_size(following)
+            if self._producers >= MOST_PRODUCERS_IN_ALL:
+                raise ConcurrentTransactions(f"batches have {MOST_PRODUCERS_IN_ALL} task attempts in all")
+            before = sink_of(value).producers if is_open and value is not None else ()
+            self._taken[name] = {each.producer_id for each in before}
+            self._change(name, following, work, is_extension=True)
+            free = sink_of(following).producers[len(before) :]
+        producer = free[0]
+        self._taken[name].add(producer.producer_id)
+        self._renewed_ms[name] = now_ms
+        return work.decide(JoinBatchResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch))
+
+    def _free(self, name: str, value: TransactionValue) -> Sequence[SinkProducer]:
+        """Return the producers that a task may get without a fresh id."""
+        producers = sink_of(value).producers
+        if state_of(value) is not ONGOING:
+            return producers
+        taken = self._taken.get(name)
+        return [] if taken is None else [each for each in producers if each.producer_id not in taken]
+
+    def _expect(self, name: str, written: Iterable[Sequence[TopicPartition]]) -> None:
+        """Let the next batch begin with the partitions of this one."""
+        self._expected.pop(name, None)
+        partitions = tuple(sorted({partition for names in written for partition in names}))
+        if sum(map(len, self._expected.values())) + len(partitions) <= MOST_EXPECTED_IN_ALL:
+            self._expected[name] = partitions
 
     def _renew(
         self, value: TransactionValue | None, request: JoinBatch, now_ms: int

@@ -22,6 +22,7 @@ from sparklog.base.java_hash import partition_for
 from sparklog.client import Admin, Producer
 from support.patience import PATIENCE_S, wait_until
 from support.processes.cluster import ClusterProcesses
+from support.processes.java import kafka_command
 from support.runs.seeds import seeds
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -33,13 +34,10 @@ TESTS = Path(__file__).parents[1]
 class Pipeline:
     """The program, started again whenever it ends."""
 
-    def __init__(self, program: str, bootstrap: str) -> None:
+    def __init__(self, command: list[str], bootstrap: str) -> None:
         self.copied = 0
         """Lines printed: transactions that were committed, by all its lives."""
-        self._command = [
-            sys.executable, "-m", f"support.clients.{program}",
-            bootstrap, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID,
-        ]  # fmt: skip
+        self._command = [*command, bootstrap, SOURCE, TARGET, GROUP, TRANSACTIONAL_ID]
         self._is_over = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._run)
@@ -131,17 +129,25 @@ def transactions_in(cluster: ClusterProcesses) -> str:
         return f"{admin.describe_transactions([TRANSACTIONAL_ID])}\n{ends}"
 
 
-@pytest.mark.parametrize("program", ["exactly_once", "exactly_once_python"])
+def command_of(client: str) -> list[str]:
+    """How the program starts that is made with this client. Java speaks protocol 2 of transactions, librdkafka 1."""
+    if client == "java":
+        return kafka_command(str(TESTS / "support/clients/ExactlyOnce.java"))
+    program = {"librdkafka": "exactly_once", "sparklog": "exactly_once_python"}[client]
+    return [sys.executable, "-m", f"support.clients.{program}"]
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "sparklog", pytest.param("java", marks=pytest.mark.jvm)])
 @pytest.mark.parametrize("seed", seeds(1, soak=20))
 def test_a_pipeline_copies_each_record_once_though_brokers_and_it_are_killed(
-    cluster: ClusterProcesses, seed: int, program: str
+    cluster: ClusterProcesses, seed: int, client: str
 ) -> None:
     chance = Random(seed)
     feed(cluster.kafka)
     reader = CommittedReader(cluster.kafka)
     victims = ["leader", "transaction coordinator", "group coordinator", "pipeline"]
     chance.shuffle(victims)
-    with Pipeline(program, cluster.kafka if program == "exactly_once" else cluster.grpc) as pipeline:
+    with Pipeline(command_of(client), cluster.grpc if client == "sparklog" else cluster.kafka) as pipeline:
 
         def wait_for_progress() -> None:
             before = pipeline.copied

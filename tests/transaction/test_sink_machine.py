@@ -113,9 +113,8 @@ def test_ids_whose_epochs_are_used_up_are_not_given_again(it: SimSinks) -> None:
 
 
 def _with_epoch(it: SimSinks, epoch: int) -> Any:
-    value = it.value(SINK)
-    [spare] = it.sink().producers
-    return replace(value, sink=replace(it.sink(), producers=(spare._replace(producer_epoch=epoch),)))
+    spare = it.sink().producers[0]
+    return replace(it.value(SINK), sink=replace(it.sink(), producers=(spare._replace(producer_epoch=epoch),)))
 
 
 def test_a_batch_without_rows_of_its_attempts_is_over_at_once(it: SimSinks) -> None:
@@ -190,7 +189,7 @@ def test_a_zombie_is_refused_once_the_batch_ends(it: SimSinks) -> None:
     with pytest.raises(ProducerFenced):
         it.enrol("t-1", zombie)
     commit(it, 1)
-    with pytest.raises(InvalidProducerIdMapping):
+    with pytest.raises(ProducerFenced):
         it.enrol("t-1", zombie)
 
 
@@ -200,7 +199,7 @@ def test_partitions_are_verified_for_attempts_only(it: SimSinks) -> None:
     assert answer.errors[partitions_named("t-0")[0]] is None
     assert isinstance(answer.errors[partitions_named("t-1")[0]], InvalidTxnState)
     with pytest.raises(InvalidProducerIdMapping):
-        it.enrol("t-0", (me[0] + 1, 0))
+        it.enrol("t-0", (me[0] + 1_000, 0))
 
 
 # Runs and batches
@@ -282,7 +281,45 @@ def test_attempts_join_while_others_are_being_written(it: SimSinks) -> None:
     with pytest.raises(ConcurrentTransactions):
         it.abort_batch(0)
     it.release()
-    assert len(it.sink().producers) == 3
+    assert it.sinks.writers(SINK) == 3
+
+
+def test_a_batch_costs_three_records_whatever_the_number_of_its_tasks(it: SimSinks) -> None:
+    """From the second batch on; the first one has to find out how many producers and which partitions it needs."""
+
+    def batch(number: int) -> int:
+        before = len(it.log)
+        attempts = [write(it, number, names=f"t-{task % 5}") for task in range(40)]
+        it.commit_batch(number, {me: f"t-{task % 5}" for task, me in enumerate(attempts)})
+        it.write_markers()
+        return len(it.log) - before
+
+    assert [batch(number) for number in range(3)] == [11, 3, 3]
+
+
+def test_producers_that_no_task_has_get_no_markers(it: SimSinks) -> None:
+    many = [write(it, 0) for _ in range(10)]
+    it.commit_batch(0, dict.fromkeys(many, "t-0"))
+    it.write_markers()
+
+    me = write(it, 1)
+    it.commit_batch(1, {me: "t-0"})
+
+    assert outcomes(it) == {(me[0], me[1] + 1): (True, "t-0")}
+    it.write_markers()
+    assert {each.producer_epoch for each in it.sink().producers} == {0, 1, 2}
+
+
+def test_after_a_failover_any_producer_may_have_been_given_to_a_task(it: SimSinks) -> None:
+    first, second = write(it, 0), write(it, 0)
+
+    it.fail_over()
+    third = write(it, 0)
+
+    assert third[0] > max(first[0], second[0])
+    it.commit_batch(0, {first: "t-0", third: "t-0"})
+    sent = outcomes(it)
+    assert [sent[each[0], 1][0] for each in (first, second, third)] == [True, False, True]
 
 
 def test_bad_requests_change_nothing(it: SimSinks) -> None:
@@ -306,6 +343,7 @@ def test_a_batch_that_is_too_large_is_refused_before_it_is_open_too_far(
     it: SimSinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink_rules, "MOST_PRODUCERS", 2)
+    monkeypatch.setattr(sink_rules, "FEWEST_RESERVED", 1)
     me = write(it, 0)
     write(it, 0)
     with pytest.raises(PolicyViolation, match="write with fewer tasks"):
@@ -405,7 +443,7 @@ def test_nothing_has_changed_if_the_log_takes_no_record(it: SimSinks) -> None:
     before = it.value(SINK)
     it.is_broken = True
     for failing in (
-        lambda: it.join(0),
+        lambda: it.join(1),
         lambda: it.enrol("t-1", me),
         lambda: it.commit_batch(0, {me: "t-0"}),
         lambda: it.abort_batch(0),
@@ -466,15 +504,15 @@ def test_a_report_of_other_markers_changes_nothing(it: SimSinks) -> None:
 def test_a_sink_is_described_and_shown_among_the_transactional_ids(it: SimSinks) -> None:
     commit(it, 4)
     write(it, 5, names="t-1")
-    shown = describe_sink(SINK, it.sinks.find(SINK))
+    shown = describe_sink(SINK, it.sinks.find(SINK), it.sinks.writers(SINK))
     assert (shown.state, shown.batch_id, shown.committed_batch_id, shown.producers) == ("Ongoing", 5, 4, 1)
-    assert list(shown.partitions) == partitions_named("t-1")
+    assert list(shown.partitions) == partitions_named("t-0 t-1"), "the former batch's, and one more"
     assert list_sink(SINK, it.value(SINK)).committed_batch_id == 4
-    assert isinstance(describe_sink("x", None).error, TransactionalIdNotFound)
+    assert isinstance(describe_sink("x", None, 0).error, TransactionalIdNotFound)
     [listed] = it.shard.list(ListTransactions(states=["Ongoing"]), it.now_ms).transactions
     assert listed.transactional_id == SINK
     [described] = it.shard.describe(DescribeTransactions(transactional_ids=[SINK])).transactions
-    assert list(described.partitions) == partitions_named("t-1")
+    assert list(described.partitions) == partitions_named("t-0 t-1")
 
 
 def test_a_sink_that_is_reset_begins_anew(it: SimSinks) -> None:
@@ -491,6 +529,6 @@ def test_answers_that_come_too_late_are_errors(it: SimSinks) -> None:
     it.hold()
     answers: list[Any] = []
     request = JoinBatch(sink_id=SINK, run_id="run", batch_id=0, timeout_ms=TIMEOUT_MS)
-    it.carry_out(it.shard.join_batch(request, 1, it.now_ms), answers.append)
+    it.carry_out(it.shard.join_batch(request, [1], it.now_ms), answers.append)
     it.time_out()
     assert isinstance(answers[0], RequestTimedOut)

@@ -58,9 +58,11 @@ class Run:
 
 
 class Query(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(most_fresh=st.integers(1, 4))
+    def begin(self, most_fresh: int) -> None:
         self.it = SimSinks()
+        self.most_fresh = most_fresh
+        """Producer ids that a join brings; few of them are soon used up."""
         self.leaders = SimPartitions()
         self.logged = 0
         """The batch that follows the last one in Spark's commit log."""
@@ -185,7 +187,7 @@ class Query(RuleBasedStateMachine):
     def _join(self, attempt: Attempt) -> None:
         it = self.it
         request = JoinBatch(sink_id=SINK, run_id=attempt.run.name, batch_id=attempt.batch, timeout_ms=TIMEOUT_MS)
-        fresh = it.fresh_for(SINK)
+        fresh = it.fresh_for(SINK)[: self.most_fresh]
         answer = self._ask(lambda: it.shard.join_batch(request, fresh, it.now_ms))
         if answer is None or isinstance(answer, KafkaError) or answer.error is not None:
             return

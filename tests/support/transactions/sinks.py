@@ -9,7 +9,6 @@ from sparklog.base.ids import TopicPartition
 from sparklog.transaction.requests import TV2, AddPartitions
 from sparklog.transaction.sink_changes import SinkMarkers, sink_of
 from sparklog.transaction.sink_requests import AbortBatch, CommitBatch, JoinBatch, ResetSink, Winner
-from sparklog.transaction_topic.records import NO_PRODUCER_ID
 from sparklog.transaction_topic.sinks import SinkValue
 from support.transactions.coordinator import TIMEOUT_MS, SimCoordinator, partitions_named
 
@@ -34,8 +33,8 @@ class SimSinks(SimCoordinator):
         )  # fmt: skip
         return self.ask(lambda: self.shard.join_batch(request, self.fresh_for(name), self.now_ms))
 
-    def fresh_for(self, name: str) -> int:
-        return self.new_id() if self.sinks.needs_producer_id(name) else NO_PRODUCER_ID
+    def fresh_for(self, name: str) -> list[int]:
+        return [self.new_id() for _ in range(self.sinks.wanted_producer_ids(name))]
 
     def enrol(self, names: str, producer: Producer, *, name: str = SINK, verify: bool = False) -> Any:
         request = AddPartitions(
