@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from sparklog.client import Maintenance
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Maintenance, Producer
 from sparklog.jobs.isr_audit import JOB
 from sparklog.jobs.job import FINDINGS, OK, run_job
 from sparklog.jobs.options import parse_options
@@ -15,6 +16,7 @@ from sparklog.spark.audit import broker as audit_broker
 from sparklog.testing import start_broker
 from support.logs.faulty_replicas import flip, places
 from support.patience import PATIENCE_S
+from support.transactions.markers import await_markers
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +113,49 @@ def test_a_broker_whose_disk_cannot_be_seen_is_audited_through_grpc(topics, cont
     flip(last, places(last)[1][0] + 100)
     with Writer(topics, name):
         assert audit(context, topics=[name])[:2] == (FINDINGS, {("critical", "corrupt_batch", name, 100)})
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_a_transaction_index_that_lacks_an_abort_is_found(topics, context, monkeypatch, is_visible):
+    """Readers of committed records would be shown what was aborted."""
+    name = topics.create()
+    with Producer(bootstrap_servers=topics.broker.bootstrap, transactional_id=name) as producer:
+        producer.begin()
+        producer.send(name, b"x", partition=0).result()
+        producer.abort()
+    await_markers(topics.broker.bootstrap, TopicPartition(name, 0))
+    if not is_visible:
+        monkeypatch.setattr(audit_broker, "belongs_to", lambda *_: False)
+    assert audit(context, topics=[name])[:2] == (OK, set())
+    (topics.broker.data_dir / f"{name}-0" / f"{0:020}.txnindex").write_bytes(b"")
+    assert audit(context, topics=[name])[:2] == (FINDINGS, {("critical", "wrong_transaction_index", name, 1)})
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_nothing_is_found_in_a_log_in_which_transactions_are_aborted_meanwhile(
+    topics, context, monkeypatch, is_visible
+):
+    if not is_visible:
+        monkeypatch.setattr(audit_broker, "belongs_to", lambda *_: False)
+    name = topics.create(internal_segment_bytes=2_000)
+    stop, has_begun = threading.Event(), threading.Event()
+
+    def abort_always():
+        with Producer(bootstrap_servers=topics.broker.bootstrap, transactional_id=name, linger_ms=0) as producer:
+            while not stop.is_set():
+                producer.begin()
+                producer.send(name, b"x", partition=0).result()
+                producer.abort()
+                has_begun.set()
+
+    thread = threading.Thread(target=abort_always)
+    thread.start()
+    try:
+        assert has_begun.wait(PATIENCE_S)
+        assert audit(context, topics=[name])[:2] == (OK, set())
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_stopped_broker_is_audited_by_its_folder_and_a_dry_run_reads_nothing(context, tmp_path):

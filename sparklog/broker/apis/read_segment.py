@@ -18,12 +18,19 @@ from dataclasses import dataclass, replace
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
+from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from sparklog.log.slice import LogSlice
 from sparklog.replica.manager import ReplicaManager
 
 PIECE_BYTES = 1 << 20
-FILES = {"": LOG, "log": LOG, "index": OFFSET_INDEX, "timeindex": TIME_INDEX, LEADER_EPOCHS: LEADER_EPOCHS}
+FILES = {
+    "": LOG,
+    "log": LOG,
+    "index": OFFSET_INDEX,
+    "timeindex": TIME_INDEX,
+    "txnindex": TXN_INDEX,
+    LEADER_EPOCHS: LEADER_EPOCHS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ async def handle(request: ReadSegmentRequest, *, replicas: ReplicaManager) -> Re
     """Return the bytes in pieces. Raises InvalidRequest, and as `ReplicaManager.get` and `Log.open_file` do."""
     suffix = FILES.get(request.file)
     if suffix is None:
-        raise InvalidRequest(f"file {request.file!r}: it is one of log, index, timeindex, {LEADER_EPOCHS}")
+        raise InvalidRequest(f"file {request.file!r}: it is one of log, index, timeindex, txnindex, {LEADER_EPOCHS}")
     if request.position < 0 or (request.size is not None and request.size < 0):
         raise InvalidRequest(f"no range of a file: {request.size} bytes from position {request.position}")
     log = replicas.get(request.partition).log

@@ -153,7 +153,7 @@ class AsyncMaintenance(AsyncClient):
     ) -> AsyncGenerator[bytes, None]:
         """Yield a file of a segment from `position` on, `size` bytes (None: all), in pieces of at most a megabyte.
 
-        file: log, index, timeindex, or leader-epoch-checkpoint, which is that of the whole log. Raises
+        file: log, index, timeindex, txnindex, or leader-epoch-checkpoint, which is that of the whole log. Raises
         InvalidUpdateVersion if the segment is no longer as described; a read that began before continues to its end.
         """
         request = maintenance_pb2.ReadSegmentRequest(

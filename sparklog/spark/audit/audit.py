@@ -88,6 +88,7 @@ class Auditor:
         differences = to_table(self.spark, [], DIFFERENCES)
         if len({replica.broker for replica in before.replicas}) > 1:
             differences = self._here(differing_slices(facts.slices, tables.replicas))
+        facts.slices.unpersist()
         if problems.isEmpty() and differences.isEmpty():
             found = to_table(self.spark, [], FINDINGS)
         else:
@@ -97,16 +98,19 @@ class Auditor:
     def _look_again(self, view: View, tables: AuditTables, problems: DataFrame, differences: DataFrame) -> DataFrame:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
-        facts = self._read(view, "reading again", offsets).segments
+        facts = self._read(view, "reading again", offsets)
         batches = read_batches(self.spark, _listing(view, differences.collect()), self.client).cache()
         batches.count()
         after = self.source.view()
         last = after.tables(self.spark)
         same = ["broker", "topic", "partition", "base_offset", "identity"]
         seen, there = _segments(self.spark, view), _segments(self.spark, after).select(*same)
-        again = confirmed(problems, _all_problems(tables, last, facts.join(there, same)))
+        again = confirmed(problems, _all_problems(tables, last, facts.segments.join(there, same)))
         able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
-        return again.unionByName(first_differences(batches, differences, able))
+        found = self._here(again.unionByName(first_differences(batches, differences, able)))
+        for cached in (facts.slices, batches):
+            cached.unpersist()
+        return found
 
     def _read(self, view: View, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None) -> _Facts:
         """Read the facts of all segments, or of those with suspicious `offsets`, now rather than lazily."""

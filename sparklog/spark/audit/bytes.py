@@ -1,16 +1,19 @@
-"""Facts from the bytes of one segment: every batch, both indexes, and digests to compare between replicas.
+"""Facts from the bytes of one segment: every batch, its indexes, and digests to compare between replicas.
 
-    corrupt_batch        a CRC is wrong, or bytes are no batch
-    torn_tail            the last segment ends in a part of a batch; a broker cuts that off when it starts
-    missing_batch        offsets are skipped that no cleaner can have removed
-    offset_disorder      offsets do not increase, or leave the segment
-    epoch_disagreement   a batch's leader epoch differs from the leader-epoch checkpoint, or goes back
-    wrong_index_entry    an offset index entry at whose position no batch begins, or whose offset is not the last of a
-                         batch from there on; a time index entry with no batch at its offset, or whose timestamp is not
-                         the greatest up to there
-    unreadable_file      a file that cannot be read
+    corrupt_batch            a CRC is wrong, or bytes are no batch
+    torn_tail                the last segment ends in a part of a batch; a broker cuts that off when it starts
+    missing_batch            offsets are skipped that no cleaner can have removed
+    offset_disorder          offsets do not increase, or leave the segment
+    epoch_disagreement       a batch's leader epoch differs from the leader-epoch checkpoint, or goes back
+    wrong_index_entry        an offset index entry at whose position no batch begins, or whose offset is not the last of
+                             a batch from there on; a time index entry with no batch at its offset, or whose timestamp
+                             is not the greatest up to there
+    wrong_transaction_index  the transaction index lacks an aborted transaction, or has one that the markers and batches
+                             do not show, or with another producer or beginning
+    unreadable_file          a file that cannot be read
 
-Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped.
+Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped, and transactions there are not
+compared with the index: their markers or batches may be gone.
 
 Indexes are read before the log, so the batches that they name are in the log, however fast it grows. Checks run on
 tables of batches; a few numbers are carried from one table to the next.
@@ -25,11 +28,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sparklog.base.config_keys import MAX_LONG
+from sparklog.base.errors import CorruptRecord
+from sparklog.log.segment.transaction_index import ENTRY_SIZE, TransactionIndex, read_entries
 from sparklog.records import header_kernels as h
 from sparklog.records.batch import MAGIC
 from sparklog.spark.audit.digests import Digests, DigestSlice
-from sparklog.spark.audit.indexes import OffsetEntries, TimeEntries
-from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_entries, walk_all
+from sparklog.spark.audit.indexes import AbortedEntries, OffsetEntries, TimeEntries
+from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_index, walk_all
 
 MAX_PROBLEMS = 16
 """Problems kept of one kind in one segment; further ones are only counted."""
@@ -43,6 +48,7 @@ MISSING_BATCH = "missing_batch"
 OFFSET_DISORDER = "offset_disorder"
 EPOCH_DISAGREEMENT = "epoch_disagreement"
 WRONG_INDEX_ENTRY = "wrong_index_entry"
+WRONG_TRANSACTION_INDEX = "wrong_transaction_index"
 UNREADABLE_FILE = "unreadable_file"
 
 
@@ -101,6 +107,8 @@ class SegmentFiles(Protocol):
 
     def time_index(self) -> bytes: ...
 
+    def transaction_index(self) -> bytes: ...
+
 
 @dataclass(slots=True)
 class SegmentBytes:
@@ -137,6 +145,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
     times = TimeEntries(
         _entries(files.time_index, "time index", TIME_ENTRY, work, facts), work.base_offset, work.gaps_to
     )
+    aborted = _aborted_entries(files, work, facts)
     end = work.next_offset if work.next_offset >= 0 else MAX_LONG
     digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
     order = _Order(work, facts)
@@ -151,6 +160,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
             believed = found.table[found.is_right]
             offsets.add(believed)
             times.add(believed)
+            aborted.add(believed, found.markers[found.is_right])
             digests.add(found.table)
     except FileNotFoundError:
         facts.is_gone = True
@@ -170,6 +180,8 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
             times.wrong(),
             lambda row: (row[1], f"the time index says timestamp {row[0]} up to offset {row[1]}"),
         )
+        for offset, what in aborted.wrong():
+            facts.add(WRONG_TRANSACTION_INDEX, offset, what)
     facts.slices = digests.slices()
     return facts
 
@@ -210,7 +222,27 @@ def _entries(
         facts.add(UNREADABLE_FILE, work.base_offset, f"the {name} cannot be read: {error}")
     if work.next_offset >= 0 and len(content) % np.dtype(layout).itemsize:
         facts.add(WRONG_INDEX_ENTRY, work.base_offset, f"the {name} ends within an entry")
-    return read_entries(content, layout)
+    return read_index(content, layout)
+
+
+def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentBytes) -> AbortedEntries:
+    """Return the entries of the transaction index; a missing file has none. A malformed one is a problem of its own."""
+    nothing = AbortedEntries((), 0, 0)
+    try:
+        content = files.transaction_index()
+    except FileNotFoundError:
+        content = b""
+    except OSError as error:
+        facts.add(UNREADABLE_FILE, work.base_offset, f"the transaction index cannot be read: {error}")
+        return nothing
+    if work.next_offset < 0:  # an entry may be half written
+        content = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
+    try:
+        TransactionIndex(content).check(work.base_offset)
+    except CorruptRecord as error:
+        facts.add(WRONG_TRANSACTION_INDEX, work.base_offset, str(error))
+        return nothing
+    return AbortedEntries(read_entries(content), max(work.base_offset, work.gaps_to), work.known_to)
 
 
 class _Order:
@@ -242,7 +274,7 @@ class _Order:
         self._after_damage = self.was_damaged = True
 
     def add(self, found: Batches) -> None:
-        table, is_right = found
+        table, is_right, _ = found
         wrong = table[~is_right]
         self._facts.add_all(
             CORRUPT_BATCH, wrong, lambda row: (row[h.BASE_OFFSET], f"position {row[h.POSITION]}: the CRC is wrong")

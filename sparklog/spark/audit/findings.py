@@ -27,6 +27,7 @@ from sparklog.spark.audit.bytes import (
     TORN_TAIL,
     UNREADABLE_FILE,
     WRONG_INDEX_ENTRY,
+    WRONG_TRANSACTION_INDEX,
 )
 from sparklog.spark.audit.differences import DIVERGED
 from sparklog.spark.audit.tables import PARTITION, REPLICA, AuditTables
@@ -48,6 +49,7 @@ KINDS = {
     HW_ABOVE_END: CRITICAL,
     MISSING_REPLICA: CRITICAL,
     UNREADABLE_FILE: CRITICAL,
+    WRONG_TRANSACTION_INDEX: CRITICAL,
     WRONG_INDEX_ENTRY: WARNING,
     EPOCH_DISAGREEMENT: WARNING,
     ORPHAN_FOLDER: WARNING,
@@ -70,6 +72,8 @@ NEXT_STEPS = {
     UNREADABLE_FILE: "look at the disk of broker {broker}; then do as for a corrupt batch",
     WRONG_INDEX_ENTRY: "stop broker {broker}, delete .index and .timeindex of the segment and the file "
     ".kafka_cleanshutdown, start it: it builds them anew",
+    WRONG_TRANSACTION_INDEX: "stop broker {broker}, overwrite the .txnindex of the segment with one byte (printf x), "
+    "start it: it builds the index anew. Until then, its readers may be shown aborted records, or miss committed ones",
     EPOCH_DISAGREEMENT: "look for an election at this moment; if it stays, restart broker {broker}",
     ORPHAN_FOLDER: "if nobody needs its records, stop broker {broker} and move the folder {topic}-{partition} away; a "
     "sparklog broker makes a topic of a folder that nobody knows when it starts",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from sparklog.base.errors import (
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, segment_name
+from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from sparklog.spark.audit.bytes import OFFSET_ENTRY, TIME_ENTRY, SegmentFiles, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit.tables import BATCHES, FACTS, WORK, to_arrow, to_table
 from sparklog.spark.folders import open_folder
@@ -63,7 +64,10 @@ def _in_tasks(
     rows = to_table(spark, largest_first, work_schema)
     arrow_schema = to_arrow_schema(StructType.fromDDL(schema))
 
+    reading = uuid4()
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _ = reading  # makes another plan of it: Spark would answer the same plan from the cache of an earlier reading
         for batch in batches:
             for row in batch.to_pylist():
                 held: list[tuple[Any, ...]] = []
@@ -141,6 +145,9 @@ class FolderFiles:
     def time_index(self) -> bytes:
         return self._all(TIME_INDEX)
 
+    def transaction_index(self) -> bytes:
+        return self._all(TXN_INDEX)
+
     def _file(self) -> ReadFile:
         if self._log is None:
             self._log = self._open(LOG)
@@ -189,6 +196,9 @@ class BrokerFiles:
 
     def time_index(self) -> bytes:
         return self._entries("timeindex", TIME_ENTRY)
+
+    def transaction_index(self) -> bytes:
+        return self._read("txnindex", 0, None)
 
     def _entries(self, file: str, layout: list[tuple[str, str]]) -> bytes:
         content = self._read(file, 0, None)

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.records import header_kernels as h
-from sparklog.records.batch import HEADER_SIZE, MAGIC
+from sparklog.records.batch import CONTROL_BIT, HEADER_SIZE, MAGIC
 
 PIECE_BYTES = 8 << 20
 TABLE_ROWS = 1 << 16
@@ -35,6 +35,8 @@ class Batches(NamedTuple):
     """As `header_kernels` fills it; positions are those in the file."""
     is_right: Bools
     """Whether the CRC of each batch is right."""
+    markers: Ints
+    """How each batch ends a transaction: ABORT, COMMIT or NO_MARKER of `header_kernels`."""
 
 
 class Damage(NamedTuple):
@@ -106,7 +108,17 @@ def _checked(piece: bytes, table: Ints, start: int) -> Batches:
     is_right = np.array(computed, np.int64) == table[:, h.CRC]
     copied = table.copy()
     copied[:, h.POSITION] += start
-    return Batches(copied, is_right)
+    return Batches(copied, is_right, _markers(piece, table))
+
+
+def _markers(piece: bytes, table: Ints) -> Ints:
+    markers = np.full(len(table), h.NO_MARKER, np.int64)
+    is_control = (table[:, h.MAGIC] == MAGIC) & (table[:, h.ATTRIBUTES] & CONTROL_BIT != 0)
+    if is_control.any():
+        found = np.empty(int(is_control.sum()), np.int64)
+        h.read_marker_types(np.frombuffer(piece, np.uint8), np.ascontiguousarray(table[is_control]), found)
+        markers[is_control] = found
+    return markers
 
 
 def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Batches | None:
@@ -123,7 +135,7 @@ def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Bat
         position += len(data)
     table = row.reshape(1, -1).copy()
     table[0, h.POSITION] = start
-    return Batches(table, np.array([crc == row[h.CRC]]))
+    return Batches(table, np.array([crc == row[h.CRC]]), np.array([h.NO_MARKER]))
 
 
 def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | None:
@@ -140,7 +152,7 @@ def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | N
     return None
 
 
-def read_entries(content: bytes, layout: Any) -> Ints:
+def read_index(content: bytes, layout: Any) -> Ints:
     """Return the entries of an index file as rows of two numbers, without the zeros at its end.
 
     Kafka preallocates the index of the segment that is still written.
