@@ -56,13 +56,14 @@ from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
 from sparklog.testing.sim.run import run
 from sparklog.testing.sim.seed import Scenario, scenario_of
-from sparklog.transaction import machine
+from sparklog.transaction import machine, sinks
 from sparklog.transaction.changes import prepared
 from sparklog.transaction.ending import Ending
 from sparklog.transaction.machine import Transactions
 from sparklog.transaction.marker_sender import MarkerSender
 from sparklog.transaction.requests import TV1, EndTxn, InitProducerId
-from sparklog.transaction.states import EMPTY
+from sparklog.transaction.sink_changes import SinkMarkers
+from sparklog.transaction.states import EMPTY, PREPARE_COMMIT
 from sparklog.transaction_topic.records import TransactionRecord, TransactionValue
 from support.runs.seeds import SEED, seeds
 
@@ -109,6 +110,8 @@ HARM = {
     "lost copy",
     "doubled copy",
     "unread copy",
+    "doubled batch",
+    "lost batch",
     "last stable offset",
 }
 
@@ -181,6 +184,10 @@ def with_copiers(seed: int) -> Scenario:
     return dataclasses.replace(with_transactions(FaultKind.KILL)(seed), plan=(), lasts_s=20.0)
 
 
+def with_sinks(*kinds: FaultKind) -> Scenarios:
+    return lambda seed: dataclasses.replace(with_transactions(*kinds)(seed), sinks=True)
+
+
 def with_retention(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), retention_ms=3_000)
 
@@ -199,6 +206,7 @@ def plain(scenario: Scenario) -> Scenario:
         moves=False,
         has_sqlite=False,
         transacts=False,
+        sinks=False,
         trims=False,
         retention_bytes=-1,
         retention_ms=-1,
@@ -632,6 +640,22 @@ def zombies_may_commit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClassicGroup, "check_commit", check_commit)
 
 
+def batches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink does not know which batch it has committed last."""
+    monkeypatch.setattr(sinks, "last_committed", lambda _: -1)
+
+
+def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All writers of a batch that is committed count."""
+    markers_of_batch = sinks.markers_of_batch
+
+    def commit_all(value: TransactionValue) -> tuple[SinkMarkers, ...]:
+        is_commit = value.status == PREPARE_COMMIT
+        return tuple(dataclasses.replace(each, is_commit=is_commit) for each in markers_of_batch(value))
+
+    monkeypatch.setattr(sinks, "markers_of_batch", commit_all)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -676,6 +700,8 @@ def zombies_may_commit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
         (offsets_of_aborted_transactions_count, with_transactions(FaultKind.RESTART), 0),
         (pending_offsets_are_not_waited_for, with_copiers, 4),
         (zombies_may_commit_offsets, with_copiers, 3),
+        (batches_are_forgotten, with_sinks(FaultKind.RESTART), 0),
+        (losers_are_committed_too, with_sinks(FaultKind.RESTART), 0),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -10,9 +10,11 @@ from sparklog.base.ids import TopicPartition
 from sparklog.records.markers import Marker, write_marker
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim.checks.transactions import (
+    AskedBatch,
     Ledger,
     PartitionView,
     Shown,
+    check_batches,
     check_copies,
     check_transactions,
     copy_of,
@@ -181,6 +183,35 @@ def test_each_input_below_the_committed_offset_is_copied_once() -> None:
     assert found(NOTHING, 2) == ["lost copy"]
     assert found(twice, 2) == ["doubled copy"]
     assert found(once, 0) == ["unread copy"]
+
+
+def test_a_batch_of_a_sink_is_there_once() -> None:
+    ledger = Ledger()
+    for number in range(2):
+        ledger.begin(f"{number}/0").send(f"x{number}", A)
+    once, twice = view_of(batch(0, "x0") + marker(1, is_commit=True)), view_of(
+        batch(0, "x0") + batch(1, "x1") + marker(2, is_commit=True)
+    )  # fmt: skip
+
+    def found(view: PartitionView, *, is_over: bool) -> list[str]:
+        return [anomaly.kind for anomaly in check_batches({0: AskedBatch(ledger.transactions, is_over)}, {A: view})]
+
+    assert found(once, is_over=True) == found(NOTHING, is_over=False) == []
+    assert found(NOTHING, is_over=True) == ["lost batch"]
+    assert found(twice, is_over=True) == ["doubled batch"]
+
+
+def test_producers_of_one_batch_end_as_a_whole_in_any_order() -> None:
+    ledger = Ledger()
+    winners = [ledger.begin(f"task-{number}/0") for number in range(2)]
+    winners[0].send("x", A)
+    winners[1].send("y", A)
+    ledger.ask_for_commit(ledger.join("batch/0", winners))
+    records, end = batch(0, "y", 8) + batch(1, "x"), marker(2, is_commit=True)
+    assert kinds(ledger, {A: view_of(records + end + marker(3, is_commit=True, producer_id=8))}) == []
+    assert kinds(ledger, {A: view_of(records + end + marker(3, is_commit=False, producer_id=8))}) == [
+        "torn transaction"
+    ]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from sparklog.base.message_mapping import to_value
 from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
-from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.connection import Connection, OpenChannel, open_channel, raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
@@ -84,10 +84,15 @@ class AsyncSinks(AsyncClient):
     """Client of sinks, for use on an event loop. Options are those of AdminConfig."""
 
     def __init__(
-        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        open_channel: OpenChannel = open_channel,
+        **options: Unpack[AdminOptions],
     ) -> None:
         self.config = AdminConfig.parse(options)
-        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
         self._coordinators: dict[str, Coordinator] = {}
 
     async def join(self, batch: Batch, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:

@@ -21,8 +21,10 @@ from sparklog.client.connection import OpenChannel
 from sparklog.server.grpc.admin import AdminServicer
 from sparklog.server.grpc.groups import GroupsServicer
 from sparklog.server.grpc.log import LogServicer
-from sparklog.server.grpc.server import ADMIN, GROUPS, LOG
+from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, SINKS, TRANSACTIONS
 from sparklog.server.grpc.service import service_handler
+from sparklog.server.grpc.sinks import SinksServicer
+from sparklog.server.grpc.transactions import TransactionsServicer
 from sparklog.testing.sim.network import SimNetwork, served_by_listener
 
 Metadata = Sequence[tuple[str, str]]
@@ -76,7 +78,13 @@ class SimGrpcListener:
     """The gRPC services of one broker process."""
 
     def __init__(self, broker: Broker) -> None:
-        servicers = ((LOG, LogServicer(broker)), (GROUPS, GroupsServicer(broker)), (ADMIN, AdminServicer(broker)))
+        servicers = (
+            (LOG, LogServicer(broker)),
+            (GROUPS, GroupsServicer(broker)),
+            (ADMIN, AdminServicer(broker)),
+            (TRANSACTIONS, TransactionsServicer(broker)),
+            (SINKS, SinksServicer(broker)),
+        )
         self._handlers = [service_handler(service, servicer, broker.slices) for service, servicer in servicers]
 
     async def serve(self, call: Called) -> bytes | Refused:

@@ -68,6 +68,8 @@ class Scenario:
     """Whether KIP-848 members join the groups of the real client, and leave them again."""
     transacts: bool = False
     """Whether the run has producers and readers of transactions (clients/transactions.py)."""
+    sinks: bool = False
+    """Whether `transacts` includes a query that writes to a sink (clients/sinks.py)."""
     has_sqlite: bool = False
     """Whether the cluster store keeps its nodes in SQLite tables, as the embedded store does."""
     plan: Plan = ()
@@ -178,6 +180,7 @@ def scenario_of(
         bursts=random.Random(f"{seed}/bursts").random() < 0.3,
         moves=random.Random(f"{seed}/moves").random() < 0.15,
         transacts=random.Random(f"{seed}/transacts").random() < 0.35,
+        sinks=random.Random(f"{seed}/sinks").random() < 0.5,
     )
     if random.Random(f"{seed}/retention").random() < 0.08:
         scenario = dataclasses.replace(scenario, retention_ms=4_000, retention_bytes=-1, trims=False)

@@ -17,6 +17,8 @@
                          committed.)
     lost copy            A group's committed offset is behind a record that was not copied.
     doubled copy         A record was copied twice.
+    doubled batch        A batch of a sink is committed twice.
+    lost batch           The sink has said that a batch is committed, and nothing of it is.
     unread copy          There is a copy of something that was not committed, or not behind the group's offset.
 
 The final log is the judge: its markers say which records are committed. So the checks do not depend on the brokers'
@@ -61,6 +63,8 @@ class Transaction:
     shown_before: int | None = None
     """How many answers readers had got when the producer asked for the commit; None if it never did."""
 
+    has_one_producer: bool = True
+
     @property
     def producer(self) -> str:
         return self.name.partition("/")[0]
@@ -102,10 +106,31 @@ class Ledger:
         self.transactions.append(transaction)
         return transaction
 
+    def join(self, name: str, transactions: Sequence[Transaction]) -> Transaction:
+        """Make several transactions, each of a producer of its own, one that ends as a whole."""
+        joined = self.begin(name)
+        joined.has_one_producer = False
+        for each in transactions:
+            joined.values |= each.values
+            self.transactions.remove(each)
+        return joined
+
     def ask_for_commit(self, transaction: Transaction) -> None:
         """Record that its producer is about to ask for the commit."""
         transaction.end = End.DOUBTFUL
         transaction.shown_before = len(self.shown)
+
+
+@dataclass(slots=True)
+class AskedBatch:
+    """The runs that have asked for the commit of one batch of a sink."""
+
+    transactions: list[Transaction] = field(default_factory=list)
+    is_over: bool = False
+    """Whether the sink has said that the batch is committed."""
+
+    def be_over(self) -> None:
+        self.is_over = True
 
 
 class Ended(NamedTuple):
@@ -213,7 +238,7 @@ def _reordered(owners: Mapping[str, Transaction], views: Views) -> Iterator[Anom
     for partition, view in views.items():
         last: dict[str, str] = {}
         for offset, value in view.committed:
-            if owner := owners.get(value):
+            if (owner := owners.get(value)) and owner.has_one_producer:
                 before = last.get(owner.producer, value)
                 if order[before] > order[value]:
                     yield Anomaly("reordered write", f"{partition}@{offset} is {value!r}, behind {before!r}")
@@ -246,6 +271,17 @@ def _shown_early(owners: Mapping[str, Transaction], shown: Sequence[Shown]) -> I
             if owner and owner.shown_before is not None and number < owner.shown_before:
                 text = f"{each.reader} was shown {value!r}, before {owner.name} was to be committed"
                 yield Anomaly("early read", f"{each.partition}@{offset}: {text}")
+
+
+def check_batches(asked: Mapping[int, AskedBatch], views: Views) -> Iterator[Anomaly]:
+    """Yield the batches of a sink, by number, that are lost or there twice."""
+    there = {value for view in views.values() for _, value in view.committed}
+    for number, batch in asked.items():
+        committed = [each.name for each in batch.transactions if there & each.values.keys()]
+        if len(committed) > 1:
+            yield Anomaly("doubled batch", f"batch {number} is committed by {committed}")
+        if batch.is_over and not committed:
+            yield Anomaly("lost batch", f"batch {number}, of which the sink has said that it is committed")
 
 
 def copy_of(source: TopicPartition, offset: int, value: str, by: str) -> str:

@@ -7,6 +7,7 @@ TransactionWriter   writes numbered values to several partitions of two topics, 
 Copier              a member of a group that copies committed records to another topic, and commits the offsets in the
                     same transaction (KIP-447). At times it aborts, pauses until another member has its partitions, or
                     is killed while its offsets are pending
+SinkQuery           writes batches to a sink (clients/sinks.py)
 TransactionReader   reads all of that, at either isolation level (clients/transaction_readers.py)
 
 In the end some leave a transaction open, which its coordinator must abort. If clocks jump, its start may be an hour
@@ -36,6 +37,7 @@ from sparklog.testing.sim.checks.transactions import (
 )
 from sparklog.testing.sim.clients.group_clients import KafkaGroupClient
 from sparklog.testing.sim.clients.members import SESSION_TIMEOUT_MS, MemberGroup, SimClassicMember
+from sparklog.testing.sim.clients.sinks import SinkQuery
 from sparklog.testing.sim.clients.transaction_readers import IsolatedReader, TransactionReader
 from sparklog.testing.sim.clients.transactional import (
     GROUP,
@@ -44,6 +46,7 @@ from sparklog.testing.sim.clients.transactional import (
     TransactionalProducer,
     find_coordinator,
 )
+from sparklog.testing.sim.clients.users import SimUser
 from sparklog.testing.sim.clients.workload import bytes_of
 from sparklog.testing.sim.cluster import SimCluster
 from sparklog.testing.sim.kafka import SimKafka, raise_for
@@ -320,7 +323,7 @@ class Worker(Protocol):
 class TransactionWorkers:
     """All applications and readers of a run, and its ledger."""
 
-    def __init__(self, cluster: SimCluster, history: History, *, may_leave_open: bool) -> None:
+    def __init__(self, cluster: SimCluster, history: History, *, may_leave_open: bool, has_sink: bool) -> None:
         """may_leave_open: whether timeouts end transactions at the right time."""
         self._cluster = cluster
         self._bootstrap = [node.name for node in cluster.nodes.values()]
@@ -349,8 +352,11 @@ class TransactionWorkers:
             for number in range(2)
         ]
 
+        user = SimUser("sink", cluster.loop, cluster.network, self._bootstrap, f"{cluster.seed}/sink")
+        self._queries = [SinkQuery(user, self._ledger, WRITTEN)] if has_sink else []
+
     def __iter__(self) -> Iterator[Worker]:
-        return iter([*self._writers, *self._copiers, *self._readers])
+        return iter([*self._writers, *self._copiers, *self._readers, *self._queries])
 
     async def check(self) -> list[Anomaly]:
         """Return all anomalies, once the cluster has settled and all transactions have ended."""
@@ -365,6 +371,7 @@ class TransactionWorkers:
         ]
         views = {name: self._view(name) for name in (*WRITTEN, *TARGETS)}
         found = [*(Anomaly("liveness", text) for text in unread), *check_transactions(self._ledger, views)]
+        found += [anomaly for query in self._queries for anomaly in query.check(views)]
         committed = {}
         for name in SOURCES:
             committed[name] = await self._committed(name)

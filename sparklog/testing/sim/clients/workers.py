@@ -137,7 +137,10 @@ class Workers:
     def _transactions(self) -> TransactionWorkers:
         kinds = {fault.kind for fault in self._scenario.plan}
         return TransactionWorkers(
-            self._cluster, self._history, may_leave_open=not kinds & {FaultKind.CLOCK, FaultKind.DRIFT}
+            self._cluster,
+            self._history,
+            may_leave_open=not kinds & {FaultKind.CLOCK, FaultKind.DRIFT},
+            has_sink=self._scenario.sinks,
         )
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
