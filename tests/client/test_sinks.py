@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.base.errors import (
+    ConcurrentTransactions,
     InvalidRequest,
     InvalidTxnState,
     ProducerFenced,
@@ -96,6 +97,23 @@ def test_readers_see_the_writers_that_the_commit_names_and_no_others(
     sinks.commit(batch, [first, second])
 
     assert committed(broker, topic) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_committed_batch_can_be_read_after_a_wait(
+    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+) -> None:
+    names = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with Consumer(bootstrap_servers=broker.bootstrap) as consumer:
+        for number in range(5):
+            batch = Batch(sink_id, "run", number)
+            sinks.commit(batch, [write(broker, sinks, batch, topic, b"1", b"2", b"3")])
+            sinks.await_readable(batch)
+            assert consumer.end_offsets(names) == dict.fromkeys(names, 2 * (number + 1))
+    with (
+        Sinks(bootstrap_servers=broker.bootstrap, default_api_timeout_ms=50) as impatient,
+        pytest.raises(ConcurrentTransactions, match="lacks some of its markers"),
+    ):
+        impatient.await_readable(batch._replace(batch_id=5))
 
 
 def test_batches_follow_one_another_with_the_same_producers(

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, NamedTuple, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import ConcurrentTransactions
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import to_value
 from sparklog.client.base import AsyncClient
@@ -22,8 +23,11 @@ from sparklog.client.config import AdminConfig
 from sparklog.client.connection import Connection, OpenChannel, open_channel, raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.options import AdminOptions
-from sparklog.client.retry import retrying
+from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import sinks_pb2
+
+FIRST_LOOK_MS = 5
+"""The pause before the first look for markers is repeated: they take a few milliseconds."""
 
 
 class Batch(NamedTuple):
@@ -92,7 +96,8 @@ class AsyncSinks(AsyncClient):
         **options: Unpack[AdminOptions],
     ) -> None:
         self.config = AdminConfig.parse(options)
-        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
+        self._random = random or Random()
+        self._cluster = Cluster(self.config, clock or SystemClock(), self._random, open_channel=open_channel)
         self._coordinators: dict[str, Coordinator] = {}
 
     async def join(self, batch: Batch, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:
@@ -111,7 +116,7 @@ class AsyncSinks(AsyncClient):
         await self._ask(batch.sink_id, "JoinBatch", request)
 
     async def commit(self, batch: Batch, winners: Iterable[BatchWinner]) -> None:
-        """Commit a batch. May be repeated.
+        """Commit a batch. May be repeated. Readers see it a little later, in one partition after the other.
 
         Raises InvalidTxnState if the batch was aborted or its time was up, ProducerFenced if a newer run has replaced
         this one. After any other error the outcome is not known.
@@ -126,6 +131,23 @@ class AsyncSinks(AsyncClient):
             for each in winners
         ]
         await self._ask(batch.sink_id, "CommitBatch", sinks_pb2.CommitBatchRequest(**batch._asdict(), winners=named))
+
+    async def await_readable(self, batch: Batch) -> None:
+        """Wait until readers of committed records see a committed batch in all of its partitions.
+
+        Raises ConcurrentTransactions if that takes longer than `default_api_timeout_ms`. The batch is committed anyway.
+        """
+
+        async def look() -> None:
+            if (await self.describe(batch.sink_id)).committed_batch_id < batch.batch_id:
+                raise ConcurrentTransactions(f"batch {batch.batch_id} of {batch.sink_id!r} lacks some of its markers")
+
+        await retrying(
+            look,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=Backoff(FIRST_LOOK_MS, self.config.retry_backoff_max_ms, self._random),
+            clock=self._cluster.clock,
+        )
 
     async def abort(self, batch: Batch) -> None:
         """Give a batch up: this run cannot write any more. May be repeated.

@@ -19,6 +19,7 @@ class Sinks(Blocking[AsyncSinks]):
     join = blocking(AsyncSinks.join)
     renew = blocking(AsyncSinks.renew)
     commit = blocking(AsyncSinks.commit)
+    await_readable = blocking(AsyncSinks.await_readable)
     abort = blocking(AsyncSinks.abort)
     list = blocking(AsyncSinks.list)
     describe = blocking(AsyncSinks.describe)

@@ -152,7 +152,7 @@ def _renewals(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: i
 
 
 def commit(parts: Sequence[Part], options: WriteOptions) -> None:
-    """Commit the batch of these parts. Without parts there is nothing to commit.
+    """Commit the batch of these parts, and wait until it can be read. Without parts there is nothing to commit.
 
     Raises InvalidTxnState if the batch was aborted, or was committed for some of its tasks only, and ProducerFenced if
     another run of the query has taken over. After any other error the outcome is not known; Spark writes the batch
@@ -171,6 +171,12 @@ def commit(parts: Sequence[Part], options: WriteOptions) -> None:
         raise InvalidTxnState(f"batch {batch.batch_id} of {batch.sink_id} was committed while its tasks were running")
     with Sinks(**options.connection) as sinks:
         sinks.commit(batch, winners)
+        try:
+            sinks.await_readable(batch)
+        except KafkaError as error:  # it is committed: Spark must not take it for failed
+            logger.warning(
+                "batch %d of %s is committed, but not readable yet: %s", batch.batch_id, batch.sink_id, error
+            )
 
 
 def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = None) -> None:
