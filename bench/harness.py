@@ -68,6 +68,38 @@ def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[
         shutil.rmtree(folder)
 
 
+class AllProcesses:
+    """This process and all that it has started, directly or not.
+
+    The time of one that has ended is what it had when it was last looked at: pyspark's workers end some time after
+    their work. One that begins and ends between two looks does not count.
+    """
+
+    def __init__(self) -> None:
+        self._ticks: dict[tuple[int, int], int] = {}
+        """User and system time of each process, by its id and start."""
+
+    def cpu_seconds(self) -> float:
+        """Return the user and system time of all of them."""
+        parents: dict[int, int] = {}
+        found: dict[int, tuple[int, int]] = {}
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                with open(f"/proc/{pid}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            parents[pid] = int(fields[1])
+            found[pid] = int(fields[19]), int(fields[11]) + int(fields[12])
+        for pid, (start, ticks) in found.items():
+            ancestor = pid
+            while ancestor not in (os.getpid(), 0):
+                ancestor = parents.get(ancestor, 0)
+            if ancestor:
+                self._ticks[pid, start] = ticks
+        return sum(self._ticks.values()) / _TICKS
+
+
 def percentile(values: list[float], share: float) -> float:
     """Return the value below which `share` (0 to 1) of all values lie."""
     ordered = sorted(values)
