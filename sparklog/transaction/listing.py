@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.base.errors import InvalidRequest, TransactionalIdNotFound
 from sparklog.base.ids import TopicPartition
@@ -16,7 +16,7 @@ from sparklog.transaction.requests import (
     ListTransactions,
     ListTransactionsResponse,
 )
-from sparklog.transaction.sink_changes import sink_of
+from sparklog.transaction.sink_changes import producers_of, sink_of
 from sparklog.transaction.sink_requests import DescribedSink, ListedSink
 from sparklog.transaction.states import BY_NAME
 from sparklog.transaction_topic.records import TransactionValue
@@ -55,16 +55,20 @@ def list_transactions(
 ) -> ListTransactionsResponse:
     """List the ids that pass all filters. Raises InvalidRegularExpression.
 
-    As in Kafka, an id without a transaction passes the filter by duration.
+    As in Kafka, an id without a transaction passes the filter by duration. A sink, which has many producers, is listed
+    once for each that the filter names: tools look for the transactional id of a producer.
     """
     states = {BY_NAME[name] for name in request.states if name in BY_NAME}
     producer_ids = frozenset(request.producer_ids)
     pattern = compile_pattern(request.id_pattern) if request.id_pattern else None
 
+    def producers(value: TransactionValue) -> Sequence[int]:
+        present = producers_of(value)
+        return [each for each in present if each in producer_ids] if producer_ids else present[:1]
+
     def passes(name: str, value: TransactionValue) -> bool:
         return (
-            (not producer_ids or value.producer_id in producer_ids)
-            and (not request.states or state_of(value) in states)
+            (not request.states or state_of(value) in states)
             and (request.duration_ms < 0 or now_ms - value.start_ms > request.duration_ms)
             and (pattern is None or pattern.matches(name))
         )
@@ -72,9 +76,10 @@ def list_transactions(
     return ListTransactionsResponse(
         unknown_states=[name for name in request.states if name not in BY_NAME],
         transactions=[
-            ListedTransaction(transactional_id=name, producer_id=value.producer_id, state=state_of(value).text)
+            ListedTransaction(transactional_id=name, producer_id=producer_id, state=state_of(value).text)
             for name, value in values
             if passes(name, value)
+            for producer_id in producers(value)
         ],
     )
 

@@ -51,6 +51,13 @@ def sink_of(value: TransactionValue) -> SinkValue:
     return value.sink
 
 
+def producers_of(value: TransactionValue) -> Sequence[int]:
+    """Return the producer ids that may write or end something now: of an id that is no sink, its only one."""
+    if value.sink is None:
+        return (value.producer_id,)
+    return [each.producer_id for each in value.sink.producers if each.role is not Role.SPARE] or (value.producer_id,)
+
+
 def joined(
     value: TransactionValue | None,
     request: JoinBatch,

@@ -254,3 +254,19 @@ def test_a_producer_of_a_batch_does_not_end_it(broker: RunningBroker, sinks: Sin
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=sink_id) as other, pytest.raises(InvalidRequest):
         other.begin()
     assert sinks.describe(sink_id).state == "Ongoing"
+
+
+def test_an_open_batch_is_not_taken_for_a_hanging_transaction(
+    broker: RunningBroker, sinks: Sinks, admin: Admin, sink_id: str, topic: str
+) -> None:
+    """The operator who aborts what hangs must not tear a batch."""
+    batch = Batch(sink_id, "run", 0)
+    winners = [write(broker, sinks, batch, topic, b"v", b"v") for _ in range(3)]
+
+    found = admin.find_hanging_transactions(topics=[topic], max_timeout_ms=0).found
+    producers = {each.producer.producer_id for each in winners}
+    listed = admin.list_transactions(producer_ids=producers)
+
+    assert found == ()
+    assert {(each.transactional_id, each.producer_id) for each in listed} == {(sink_id, each) for each in producers}
+    sinks.commit(batch, winners)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -116,11 +117,15 @@ class TransactionAdmin:
         await self._until_answered(lambda: self._ask_leaders([partition], ask), UnknownTopicOrPartition)
 
     async def of_producers(self, producer_ids: Iterable[int]) -> list[TransactionDescription]:
-        """Return the transactional ids that have one of these producer ids."""
-        ids: list[str] = []
+        """Return the transactions of these producers: each with the producer, as a sink has many."""
+        listed: list[TransactionListing] = []
         for some in _parts(producer_ids):
-            ids += [found.transactional_id for found in await self.list_transactions((), some, None, "")]
-        return [described for described in (await self._known(ids)).values() if described is not None]
+            listed += await self.list_transactions((), some, None, "")
+        known = await self._known(dict.fromkeys(each.transactional_id for each in listed))
+        found = ((known[each.transactional_id], each.producer_id) for each in listed)
+        return [
+            replace(described, producer_id=producer_id) for described, producer_id in found if described is not None
+        ]
 
     async def _known(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
         """Return a description of each id, None for one that does not exist."""
