@@ -698,7 +698,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (zombies_may_commit, with_transactions(FaultKind.RESTART), 0),
         (the_epoch_stays_for_the_next_process, with_transactions(FaultKind.RESTART), 0),
         (offsets_of_aborted_transactions_count, with_transactions(FaultKind.RESTART), 0),
-        (pending_offsets_are_not_waited_for, with_copiers, 4),
+        (pending_offsets_are_not_waited_for, with_copiers, 10),
         (zombies_may_commit_offsets, with_copiers, 3),
         (batches_are_forgotten, with_sinks(FaultKind.RESTART), 0),
         (losers_are_committed_too, with_sinks(FaultKind.RESTART), 0),
