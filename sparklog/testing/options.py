@@ -81,6 +81,7 @@ class BrokerOptions(TypedDict, total=False):
     transaction_state_log_segment_bytes: int
     transaction_max_timeout_ms: int
     transactional_id_expiration_ms: int
+    sink_id_expiration_ms: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_partition_verification_enable: bool

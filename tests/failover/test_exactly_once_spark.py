@@ -21,7 +21,8 @@ from support.patience import wait_until
 from support.processes.cluster import ClusterProcesses
 from support.runs.seeds import seeds
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.jvm, pytest.mark.timeout(1_200)]
+# Sessions that are killed begin again some ten times, each with all cores of a small machine: too long beside others.
+pytestmark = [pytest.mark.soak_only, pytest.mark.soak, pytest.mark.jvm, pytest.mark.timeout(1_200)]
 SOURCE, TARGET = "source", "target"
 PARTITIONS, PORTION, STATE_PARTITIONS = 3, 300, 3
 MOST_STARTS = 8

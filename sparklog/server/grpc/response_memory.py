@@ -14,8 +14,8 @@ from typing import Any
 
 from sparklog.base.errors import ThrottlingQuotaExceeded
 
-MOST_BYTES = 48 << 20
-RESERVE_BYTES = 16 << 20
+MOST_BYTES = 40 << 20
+RESERVE_BYTES = 12 << 20
 SMALL_BYTES = 4 << 10
 """A response of up to this size is not counted: its call takes more."""
 

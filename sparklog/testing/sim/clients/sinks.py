@@ -117,7 +117,7 @@ class SinkQuery:
         for each in before:
             if each.end is End.DOUBTFUL:
                 each.be_refused()
-        chance, transaction = self._user.chance, self._ledger.begin(f"{name}/0")
+        transaction = self._ledger.begin(f"{name}/0")
         topics: dict[str, list[int]] = {}
         producer = AsyncProducer(
             **self._user.options(), transactional_id=batch.sink_id, linger_ms=0,
@@ -125,20 +125,29 @@ class SinkQuery:
         )  # fmt: skip
         try:
             await producer.enlist(*identity)
-            for _ in range(chance.choice((1, 2, 4))):
-                place, value = chance.choice(self._partitions), f"{name}:{next(self._values)}"
-                transaction.send(value, place)
-                topics.setdefault(place.topic, []).append(place.partition)
-                delivery = await producer.send(place.topic, value, partition=place.partition)
-                if chance.random() < 0.05:
-                    return False
-                await delivery
+            is_complete = await self._send(producer, name, transaction, topics)
         except SparklogError:
+            is_complete = False
+        await producer.close(0)
+        if not is_complete:
             return False
-        finally:
-            await producer.close(0)
         named = {topic: sorted(set(numbers)) for topic, numbers in topics.items()}
         return _Attempt(winner=BatchWinner(identity, named), transaction=transaction)
+
+    async def _send(
+        self, producer: AsyncProducer, name: str, transaction: Transaction, topics: dict[str, list[int]]
+    ) -> bool:
+        """Send the rows of an attempt, and note their partitions. Return False if it stops in the middle."""
+        chance = self._user.chance
+        for _ in range(chance.choice((1, 2, 4))):
+            place, value = chance.choice(self._partitions), f"{name}:{next(self._values)}"
+            transaction.send(value, place)
+            topics.setdefault(place.topic, []).append(place.partition)
+            delivery = await producer.send(place.topic, value, partition=place.partition)
+            if chance.random() < 0.05:
+                return False
+            await delivery
+        return True
 
 
 class _Stopped(Exception):
