@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.base.fs import Fs
+from sparklog.log.log import Log
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim.clock import SimClock
@@ -54,6 +55,16 @@ class TransactionsOfALog(RuleBasedStateMachine):
         self.transactions: list[Transaction] = []
         self.forgotten_below = 0
         """Markers below it need not be known to be uncommitted: the log was opened or truncated since."""
+        self.deleted_below = 0
+        """The log start at the last unclean stop: records below it need not count for how a transaction began."""
+        self.ends: list[int] = []
+        """Of the batches."""
+        self.high_watermark = 0
+        """It never falls but with the log end, as in a broker: a log forgets markers that are committed."""
+
+    def latest_first(self, transaction: Transaction) -> int | None:
+        """The highest offset at which the log may think that the transaction began; None: it need not know of it."""
+        return next((offset for offset in transaction.offsets if offset >= self.deleted_below), None)
 
     def open_of(self, producer_id: int) -> Transaction | None:
         found = [each for each in self.transactions if each.producer_id == producer_id and each.marker is None]
@@ -66,8 +77,8 @@ class TransactionsOfALog(RuleBasedStateMachine):
 
     # The model changes before the log, so that it knows what a power cut may leave.
 
-    @rule(producer_id=st.sampled_from(PRODUCERS), count=st.integers(1, 3))
-    def write(self, producer_id: int, count: int) -> None:
+    @rule(producer_id=st.sampled_from(PRODUCERS), count=st.integers(1, 3), is_replicated=st.booleans())
+    def write(self, producer_id: int, count: int, is_replicated: bool = False) -> None:
         epoch, sequence = self.next_of(producer_id)
         first = self.log.log_end_offset
         offsets = tuple(range(first, first + count))
@@ -75,19 +86,26 @@ class TransactionsOfALog(RuleBasedStateMachine):
             self.transactions[self.transactions.index(begun)] = begun._replace(offsets=begun.offsets + offsets)
         else:
             self.transactions.append(Transaction(producer_id, offsets))
+        self.ends.append(first + count)
         assert write(self.log, producer_id, epoch, sequence=sequence, count=count).first_offset == first
+        if is_replicated:
+            self.replicate()
 
     @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans(), is_strict=st.booleans())
     def end(self, producer_id: int, is_commit: bool, is_strict: bool) -> None:
         epoch, marker = self.next_of(producer_id)[0] + is_strict, self.log.log_end_offset
         if begun := self.open_of(producer_id):
             self.transactions[self.transactions.index(begun)] = begun._replace(marker=marker, is_commit=is_commit)
+        self.ends.append(marker + 1)
         appended = end(self.log, producer_id, epoch, is_commit, is_strict=is_strict)
+        if appended.is_duplicate:
+            self.ends.pop()
         assert not begun or (appended.first_offset, appended.is_duplicate) == (marker, False)
 
     @rule()
     def write_outside(self) -> None:
         self.plain.append(self.log.log_end_offset)
+        self.ends.append(self.log.log_end_offset + 1)
         self.log.append(batch(1), leader_epoch=0)
 
     @rule()
@@ -106,7 +124,8 @@ class TransactionsOfALog(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
-        self.log.advance_log_start(data.draw(st.integers(self.log.log_start_offset, self.log.log_end_offset)))
+        first = self.log.log_start_offset
+        self.log.advance_log_start(data.draw(st.integers(first, max(first, self.high_watermark))))
         self.log.delete_old_segments(self.clock.time_ms())
         self.log.delete_expired(self.clock.monotonic_ms())
 
@@ -141,7 +160,7 @@ class TransactionsOfALog(RuleBasedStateMachine):
             elif work == "truncate":
                 self.log.truncate_to(offset)
             elif work == "delete":
-                self.log.advance_log_start(offset)
+                self.log.advance_log_start(min(offset, self.high_watermark))
                 self.log.delete_old_segments(self.clock.time_ms())
             else:
                 getattr(self.log, work)()
@@ -172,14 +191,19 @@ class TransactionsOfALog(RuleBasedStateMachine):
     def open(self, *, clean: bool) -> None:
         self.log = open_log(
             self.fs, LEADER, config=self.config, clock=self.clock, clean=clean,
-            recovery_point=self.log.recovery_point, log_start_offset=self.log.log_start_offset,
+            recovery_point=self.log.recovery_point, log_start_offset=self.log.log_start_offset, compacted_to=0,
         )  # fmt: skip
         self.cut()
+        if not clean:
+            self.deleted_below = max(self.deleted_below, self.log.log_start_offset)
 
     def cut(self) -> None:
         """Take out of the model what is no longer in the log."""
         log_end = self.log.log_end_offset
         self.forgotten_below = log_end
+        self.deleted_below = min(self.deleted_below, log_end)
+        self.ends = [end for end in self.ends if end <= log_end]
+        self.high_watermark = min(self.high_watermark, log_end)
         self.plain = [offset for offset in self.plain if offset < log_end]
         kept = []
         for each in self.transactions:
@@ -205,47 +229,61 @@ class TransactionsOfALog(RuleBasedStateMachine):
         for each in self.log.segments:
             if each.size_bytes and each.base_offset in own:
                 name = f"{each.base_offset:020d}"
-                for suffix in (".log", TXN):
+                # One that starts late need not know how a transaction began; the other may still know.
+                for suffix in (".log",) if self.deleted_below else (".log", TXN):
                     assert content(self.follower_fs, f"{FOLLOWER}/{name}{suffix}") == content(
                         self.fs, f"{LEADER}/{name}{suffix}"
                     )
-        log_end = self.log.log_end_offset
-        start = max(self.follower.last_stable_offset(log_end), self.log.log_start_offset)
-        assert start == self.log.last_stable_offset(log_end)
+        self.check_last_stable_offset(self.follower)
+
+    @rule(batches=st.integers(1, 4))
+    def replicate(self, batches: int | None = None) -> None:
+        for end_offset in [each for each in self.ends if each > self.high_watermark][:batches]:
+            self.high_watermark = end_offset
+            self.the_last_stable_offset_is_right()
 
     @invariant()
     def the_last_stable_offset_is_right(self) -> None:
-        for high_watermark in range(max(0, self.log.log_end_offset - 8), self.log.log_end_offset + 1):
-            found = self.log.last_stable_offset(high_watermark)
-            known = [each for each in self.transactions if each.marker is None or each.marker >= self.forgotten_below]
-            assert self.stable(high_watermark, self.transactions) <= found <= self.stable(high_watermark, known)
+        self.check_last_stable_offset(self.log)
 
-    def stable(self, high_watermark: int, transactions: list[Transaction]) -> int:
-        firsts = [each.offsets[0] for each in transactions if each.is_open_below(high_watermark)]
-        return min(high_watermark, max(min([high_watermark, *firsts]), self.log.log_start_offset))
+    def check_last_stable_offset(self, log: Log) -> None:
+        below = [each for each in self.transactions if each.is_open_below(self.high_watermark)]
+        known = [each for each in below if each.marker is None or each.marker >= self.forgotten_below]
+        firsts = [first for each in known if (first := self.latest_first(each)) is not None]
+        found = max(log.last_stable_offset(self.high_watermark), self.log.log_start_offset)
+        assert self.stable([each.offsets[0] for each in below]) <= found <= self.stable(firsts)
+
+    def stable(self, firsts: list[int]) -> int:
+        return max(min([self.high_watermark, *firsts]), self.log.log_start_offset)
 
     @invariant()
     def the_aborted_transactions_are_known(self) -> None:
-        log, first = self.log, self.log.segments[0].base_offset
-        aborted = [
-            (each.producer_id, each.offsets[0], each.marker)
-            for each in sorted(self.transactions, key=lambda each: each.marker or 0)
-            if each.is_commit is False and (each.marker or 0) >= first
-        ]
+        log = self.log
+        aborted = {each.marker: each for each in self.transactions if each.marker is not None and not each.is_commit}
         for offset in range(log.log_start_offset, log.log_end_offset, 3):
             for upper in (offset + 1, log.log_end_offset):
                 found: list[AbortedTransaction] = log.aborted_transactions(offset, upper)
-                assert [each[:3] for each in found] == [
-                    each for each in aborted if each[2] is not None and each[2] >= offset and each[1] < upper
-                ]
+                markers = [each.last_offset for each in found]
+                assert markers == sorted(set(markers))
+                for producer_id, first_offset, marker, _ in found:
+                    true, latest = aborted[marker], self.latest_first(aborted[marker])
+                    assert producer_id == true.producer_id
+                    assert true.offsets[0] <= first_offset <= (true.offsets[-1] if latest is None else latest)
+                    assert first_offset < upper
+                    assert offset <= marker
+                latest_firsts = {
+                    marker: self.latest_first(each) for marker, each in aborted.items() if marker >= offset
+                }
+                needed = {marker for marker, latest in latest_firsts.items() if latest is not None and latest < upper}
+                assert needed <= set(markers)
 
     @invariant()
     def a_reader_sees_what_was_committed(self) -> None:
-        log, limit = self.log, self.log.last_stable_offset(self.log.log_end_offset)
+        log, limit = self.log, self.log.last_stable_offset(self.high_watermark)
         committed = [offset for each in self.transactions if each.is_commit for offset in each.offsets]
         expected = sorted(offset for offset in (*self.plain, *committed) if log.log_start_offset <= offset < limit)
         for max_bytes in (1, 500, 1 << 20):
-            assert read_committed(log, log.log_start_offset, log.log_end_offset, max_bytes) == expected
+            assert read_committed(log, log.log_start_offset, self.high_watermark, max_bytes) == expected
 
 
 def content(fs: Fs, path: str) -> bytes:

@@ -52,6 +52,7 @@ def read_committed(log: Log, offset: int, high_watermark: int, max_bytes: int) -
                     aborted.discard(header.producer_id)
             elif header.record_count and not (header.is_transactional and header.producer_id in aborted):
                 shown += [each for each in range(header.base_offset, header.next_offset) if each >= offset]
+        assert piece.next_offset > offset, f"nothing at {offset} of {limit}: a reader would ask for ever"
         offset = piece.next_offset
     return shown
 
