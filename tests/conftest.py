@@ -112,6 +112,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Loaded here: tests without a JVM need not wait for pyspark.
     from sparklog.spark.jars import delta_jars
     from sparklog.spark.session import local_session
+    from support.streams import patient_starts
 
     jars = [*delta_jars(), *(CACHE / "spark-kafka").glob("*.jar")]
     settings = {
@@ -129,5 +130,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
     }
     session = local_session("sparklog tests", settings=settings)
-    yield session
+    with patient_starts():
+        yield session
     end_spark(session)
