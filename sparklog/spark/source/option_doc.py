@@ -83,6 +83,11 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "With exactly_once: distinguishes writes of one query; needed if `foreachBatch` writes more than once to one "
         "topic in a batch. Keep it as long as the checkpoint."
     ),
+    "txnAppId": OptionDoc(
+        "With txnVersion, for `df.write` with exactly_once, as in Delta Lake: the name of the application that writes "
+        "to the topic. A write whose version is not higher than the last committed one is skipped."
+    ),
+    "txnVersion": OptionDoc("The number of the write, which increases from write to write."),
     "kafka.transaction.timeout.ms": OptionDoc(
         "With exactly_once: the batch is aborted if no task gives a sign of life for this long. Readers of committed "
         "records wait that long for a query that was killed and does not come back.",

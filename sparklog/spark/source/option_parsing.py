@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.base.ids import TopicPartition, check_topic
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
     AllTopics,
+    ApplicationTransaction,
     Assign,
     AtCommitted,
     AtOffsets,
@@ -100,7 +102,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     connection = {"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given)}
     guarantee = _guarantee(given)
     if guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
-        for name in ("sparksinkid", "kafka.transaction.timeout.ms"):
+        for name in ("sparksinkid", "txnappid", "txnversion", "kafka.transaction.timeout.ms"):
             if name in given:
                 raise ConfigError(f"{OPTIONS[name].name} has a meaning only with deliveryGuarantee = exactly_once")
     return WriteOptions(
@@ -110,8 +112,15 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         connection={**connection, **{name: producer[name] for name in OF_ALL_CLIENTS if name in producer}},
         guarantee=guarantee,
         sink_id=given.get("sparksinkid"),
+        transaction=_transaction(given),
         timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
     )
+
+
+def _transaction(given: Mapping[str, Any]) -> ApplicationTransaction | None:
+    if ("txnappid" in given) != ("txnversion" in given):
+        raise ConfigError("txnAppId and txnVersion belong together: the application, and the number of its write")
+    return ApplicationTransaction(given["txnappid"], given["txnversion"]) if "txnappid" in given else None
 
 
 def _guarantee(given: Mapping[str, Any]) -> DeliveryGuarantee:
@@ -267,7 +276,7 @@ def _names_edge(position: Position, edge: Edge) -> bool:
 def _whole_number(low: int) -> Callable[[str], int]:
     def parse(raw: str) -> int:
         number = int(raw)
-        if number < low:
+        if not low <= number <= MAX_LONG:
             raise ValueError
         return number
 
@@ -350,6 +359,7 @@ def _timestamps(raw: str) -> dict[TopicPartition, int]:
 _NUMBER = "a whole number from {}"
 _OFFSETS = 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)'
 _TIMES = 'JSON such as {"topic": {"0": 1700000000000}}, in ms'
+_SINK_ID = "a text of 1 to 100 letters, digits, dots, dashes and underscores"
 _TRUE_OR_FALSE = "true or false"
 
 
@@ -436,7 +446,9 @@ OPTIONS: Mapping[str, Option] = {
             "exactly_once or at_least_once",
             Use.WRITE,
         ),
-        _option("sparkSinkId", _sink_id, "a text of 1 to 100 letters, digits, dots, dashes and underscores", Use.WRITE),
+        _option("sparkSinkId", _sink_id, _SINK_ID, Use.WRITE),
+        _option("txnAppId", _sink_id, _SINK_ID, Use.WRITE),
+        _option("txnVersion", _whole_number(0), _NUMBER.format(0), Use.WRITE),
         _option("kafka.transaction.timeout.ms", _whole_number(1_000), _NUMBER.format(1_000), Use.WRITE),
         _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
         _option("queryName", str, "any text; Spark's own", Use.WRITE),

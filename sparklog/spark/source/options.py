@@ -157,6 +157,15 @@ class ReadOptions:
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
 
 
+@dataclass(frozen=True, slots=True)
+class ApplicationTransaction:
+    """One write of an application that names its writes, as for Delta tables: a version is written once."""
+
+    app_id: str
+    version: int
+    """Increases from write to write."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """The topic to write to, and the settings of the producer."""
@@ -170,5 +179,6 @@ class WriteOptions:
     guarantee: DeliveryGuarantee
     sink_id: str | None
     """Distinguishes the writes of one query, each of which has batches of its own."""
+    transaction: ApplicationTransaction | None
     timeout_ms: int
     """How long a batch stays open without a sign of life from a task."""

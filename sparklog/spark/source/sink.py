@@ -12,10 +12,11 @@ query may count on that, and send nothing.
     query             sink                       run                 batch
     stream            spark-<query id>           the run's id        the batch's id
     foreachBatch      spark-<query id>-<topic>   the run's id        the batch's id
+    txnAppId          spark-app-<app>-<topic>    a new id            txnVersion
     batch job         spark-job-<a new id>       the same id         0
 
-The option `sparkSinkId` takes the place of the topic in `foreachBatch`, and is added to the id of a stream. Without it,
-and without the option `topic`, nothing is added.
+The option `sparkSinkId` takes the place of the topic in `foreachBatch` and with `txnAppId`, and is added to the id of a
+stream. Without it, and without the option `topic`, nothing is added.
 
 The ids of a query are in the properties of its tasks; the query id stays in the checkpoint. A checkpoint that is
 deleted gives the query a new id, and a new sink. An id that the user chose would not: the batches of the new query,
@@ -77,12 +78,15 @@ class Part:
 
 
 def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
-    """Return the batch of a job that is no part of a stream."""
-    return SinkBatch(Batch(f"spark-job-{job_id}", str(job_id), 0), True)
+    """Return the batch of a job that is no part of a stream, or that its application names."""
+    if options.transaction is None:
+        return SinkBatch(Batch(f"spark-job-{job_id}", str(job_id), 0), True)
+    sink_id = f"spark-app-{options.transaction.app_id}{_suffix(options.sink_id or options.topic)}"
+    return SinkBatch(Batch(sink_id, str(job_id), options.transaction.version), False)
 
 
 def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
-    """Return the batch that the running task writes: of its query, or else of its job.
+    """Return the batch that the running task writes: the one that its application names, of its query, or of its job.
 
     job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`.
 
@@ -92,13 +96,16 @@ def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
     query_id, batch_id, run_id = (
         context.getLocalProperty(name) if context else None for name in (QUERY_ID, BATCH_ID, RUN_ID)
     )
-    if not (query_id and batch_id and run_id):
-        if job is None:
-            raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
+    if job is not None and (options.transaction is not None or not query_id):
         return job
-    of_write = options.sink_id or (options.topic if job is not None else None)
-    suffix = f"-{of_write}" if of_write else ""
+    if not (query_id and batch_id and run_id):
+        raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
+    suffix = _suffix(options.sink_id or (options.topic if job is not None else None))
     return SinkBatch(Batch(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
+
+
+def _suffix(of_write: str | None) -> str:
+    return f"-{of_write}" if of_write else ""
 
 
 @contextmanager

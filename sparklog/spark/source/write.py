@@ -78,6 +78,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        if options.transaction is not None:
+            raise ConfigError("a stream numbers its batches in its checkpoint: leave out txnAppId and txnVersion")
         check_written(schema, options)
         self._options = options
 

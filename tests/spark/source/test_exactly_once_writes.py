@@ -357,6 +357,35 @@ def test_a_job_that_fails_leaves_no_row_and_holds_up_no_reader(spark, topics, fa
     assert values(target).total() == ROWS + 1
 
 
+def test_a_job_that_its_application_numbers_is_written_once(spark, topics, faults, values, sinks):
+    """As with Delta: what is not newer than the last write is skipped. Each topic counts for itself."""
+    target, other, application = topics.create(), topics.create(), unique("nightly")
+    once = dict.fromkeys(map(str, range(ROWS)), 1)
+
+    def write(version: int, topic: str = target, offset: int = 0) -> None:
+        frame = spark.range(offset, offset + ROWS, numPartitions=2).selectExpr("cast(id AS string) value")
+        save(frame, topics, faults, topic, txnAppId=application, txnVersion=str(version))
+
+    (faults / "commit").touch()
+    with pytest.raises(PySparkException, match="no luck at commit"):
+        write(20261125)
+    (faults / "answer").touch()
+    with pytest.raises(PySparkException, match="no luck at answer"):
+        write(20261125)
+    for version in (20261125, 20261124):
+        write(version)
+    write(20261125, other)
+    assert values(target) == values(other) == once
+    assert described(sinks, f"spark-app-{application}-{target}").committed_batch_id == 20261125
+    write(20261126, offset=ROWS)
+    assert values(target) == dict.fromkeys(map(str, range(2 * ROWS)), 1)
+
+
+def test_a_stream_leaves_the_numbers_to_its_checkpoint(spark, topics, tmp_path):
+    copy = Copy(spark, topics, tmp_path, txnAppId="a", txnVersion="1")
+    assert "leave out txnAppId and txnVersion" in copy.fail()
+
+
 def test_a_job_without_rows_commits_nothing(spark, topics, faults, values, sinks):
     target, before = topics.create(), sinks.list()
     save(spark.range(0).selectExpr("cast(id AS string) value"), topics, faults, target)

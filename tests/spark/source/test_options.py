@@ -12,6 +12,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.source.option_parsing import OPTIONS, Use, parse_read_options, parse_write_options
 from sparklog.spark.source.options import (
     AllTopics,
+    ApplicationTransaction,
     Assign,
     AtOffsets,
     AtTimestamps,
@@ -153,6 +154,19 @@ def test_writes_are_exactly_once_unless_options_say_or_rule_out_something_else()
     for wrong in ({"deliveryGuarantee": "twice"}, {"sparkSinkId": "a b"}, {"kafka_transaction_timeout_ms": "999"}):
         with pytest.raises(ConfigError):
             guarantee(**wrong)
+
+
+def test_an_application_numbers_its_writes():
+    transaction = {"txnAppId": "nightly", "txnVersion": "7"}
+    assert parse_write_options({**BROKER, **transaction}).transaction == ApplicationTransaction("nightly", 7)
+    for name, text in transaction.items():
+        with pytest.raises(ConfigError, match="txnAppId and txnVersion belong together"):
+            parse_write_options({**BROKER, name: text})
+    with pytest.raises(ConfigError, match="txnAppId has a meaning only with deliveryGuarantee = exactly_once"):
+        parse_write_options({**BROKER, **transaction, "deliveryGuarantee": "at_least_once"})
+    for wrong in ("-1", "1.5", str(1 << 63)):
+        with pytest.raises(ConfigError, match="a whole number from 0"):
+            parse_write_options({**BROKER, **transaction, "txnVersion": wrong})
 
 
 def test_the_client_of_sinks_has_the_connection_of_the_producer():
