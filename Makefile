@@ -27,10 +27,11 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
   $(CACHE)/classes/spark.jsa
 
-# Two of the processes have a SparkSession, for the tests of the source and for those of jobs. A failed test runs once more,
-# after a pause: Spark gives its Python processes 10 s to start, which a busy machine exceeds for a moment.
+# Two of the processes have a SparkSession, for the tests of the source and for those of jobs. Three keep two cores busy;
+# with more, processes take too long to start: Spark gives its Python processes 10 s. A failed test runs once more, after
+# a pause, as a busy machine exceeds that for a moment.
 test: lint $(TESTED)  ## All tests but those for soaks and of `make clients`, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
-	$(BIN)/pytest -q -n 5 --dist loadgroup --reruns 1 --reruns-delay 15 -m "not soak_only and not generated_clients" $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n 3 --dist loadgroup --reruns 1 --reruns-delay 15 -m "not soak_only and not generated_clients" $(PYTEST_ARGS)
 
 clients: setup  ## Go and Node clients made from the .proto files, against a broker: needs Go, Node and npm
 	$(BIN)/pytest -q -m generated_clients tests/clients $(PYTEST_ARGS)

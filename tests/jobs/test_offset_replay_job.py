@@ -34,7 +34,7 @@ from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.tables import NEWEST, Reached, Table
-from support.patience import PATIENCE_S, wait_until
+from support.patience import OPEN_MS, PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics
 
@@ -227,7 +227,8 @@ def test_offsets_of_transactions_count_when_these_are_committed(make_context: An
     member = Librdkafka({**address, "group.id": f"g-{topic}"})
 
     def begin(offset: int) -> KafkaProducer:
-        producer = KafkaProducer({**address, "transactional.id": f"{topic}-{offset}"})
+        own = {"transactional.id": f"{topic}-{offset}", "transaction.timeout.ms": OPEN_MS}
+        producer = KafkaProducer({**address, **own})
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         position = KafkaPartition(topic, 0, offset)

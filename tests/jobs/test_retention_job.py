@@ -29,7 +29,7 @@ from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
-from support.patience import PATIENCE_S
+from support.patience import OPEN_MS, PATIENCE_S
 from support.spark_topics import Topics
 
 
@@ -170,7 +170,8 @@ def test_only_committed_records_are_archived_and_an_open_transaction_holds_both_
     topic = topics.create(retention_archive=uri, internal_segment_bytes=1000, retention_bytes=1)
 
     def transactional(name: str) -> KafkaProducer:
-        producer = KafkaProducer({"bootstrap.servers": topics.broker.kafka, "transactional.id": f"{topic}-{name}"})
+        own = {"transactional.id": f"{topic}-{name}", "transaction.timeout.ms": OPEN_MS}
+        producer = KafkaProducer({"bootstrap.servers": topics.broker.kafka, **own})
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         return producer

@@ -31,7 +31,7 @@ from support.jobs.compactions import (
     settings_of,
     works_of,
 )
-from support.patience import PATIENCE_S
+from support.patience import OPEN_MS, PATIENCE_S
 from support.spark_topics import Topics
 
 COMPLAINTS = re.compile(
@@ -87,7 +87,8 @@ def test_transactions_compacted_on_a_broker_are_whole_for_kafkas_clients_and_too
         topic = topics.create(cleanup_policy="compact", delete_retention_ms=0, internal_segment_bytes=1000)
         address = {"bootstrap.servers": broker.kafka}
         names = ("a", "b", "across")
-        one, other, across = (KafkaProducer({**address, "transactional.id": name}) for name in names)
+        patient = {**address, "transaction.timeout.ms": OPEN_MS}
+        one, other, across = (KafkaProducer({**patient, "transactional.id": name}) for name in names)
         for producer in (one, other, across):
             producer.init_transactions(PATIENCE_S)
         across.begin_transaction()

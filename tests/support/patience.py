@@ -14,6 +14,8 @@ from typing import TypeVar
 
 PATIENCE_S = 120
 PATIENCE_MS = PATIENCE_S * 1000
+OPEN_MS = 600_000
+"""The timeout of transactions that stay open while something takes its time."""
 EVERY_S = 0.01
 Found = TypeVar("Found")
 Tell = Callable[[], object]

@@ -1,7 +1,7 @@
 """Streaming queries start on a busy machine, too.
 
-Spark gives the Python process of a streaming source 10 s to start, a limit that no setting changes. A query that fails
-for it has done nothing yet, and is started again.
+Spark gives the Python process of a streaming source 10 s to start, and the one that commits a trigger as well, a limit
+that no setting changes. A query that fails for it goes on once it is started again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ def patient_starts() -> Iterator[None]:
         for _ in range(ATTEMPTS):
             query = start(self, *args, **options)
             wait_until(lambda: has_begun(query), "the query begins", every_s=0.05)  # noqa: B023
-            if "Python worker failed to connect back" not in str(query.exception()):
+            if not lacks_process(query):
                 break
         return query
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DataStreamWriter, "start", start_patiently)
         yield
+
+
+def lacks_process(query: StreamingQuery) -> bool:
+    """Whether the query has failed, because a Python process did not start in time."""
+    return "Python worker failed to connect back" in str(query.exception())
 
 
 def has_begun(query: StreamingQuery) -> bool:
