@@ -8,29 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin, Consumer
+from sparklog.client import Admin
 from sparklog.testing import RunningBroker
 from support.clients.pipelines import TESTS, python_program
-from support.clients.speculating_job import FATAL, ROWS, SLOW, rows_of
+from support.clients.speculating_job import FATAL, ROWS, SLOW, numbers_of
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 from support.processes.spark_cluster import SparkCluster
+from support.spark_topics import make_reader, rows_of
 
 pytestmark = [pytest.mark.soak_only, pytest.mark.soak, pytest.mark.jvm]
 
 
 def values(broker: RunningBroker, topic: str, isolation_level: str) -> Counter[int]:
-    partition = TopicPartition(topic, 0)
-    with Consumer(
-        bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation_level
-    ) as consumer:
-        consumer.assign([partition])
-        end = consumer.end_offsets([partition])[partition]
-        seen: Counter[int] = Counter()
-        while consumer.position(partition) < end:
-            seen.update(int(record.value or b"") for record in consumer.poll(1_000))
-        return seen
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    reader = make_reader({**options, "kafka.isolation.level": isolation_level})
+    return Counter(int(row["value"]) for row in rows_of(reader))
 
 
 def test_a_job_writes_its_rows_once_though_an_executor_dies_and_a_slow_task_has_a_copy(
@@ -46,7 +39,7 @@ def test_a_job_writes_its_rows_once_though_an_executor_dies_and_a_slow_task_has_
         assert values(sparklog_broker, topic, "read_committed") == Counter(range(ROWS))
         written = values(sparklog_broker, topic, "read_uncommitted")
         lost = written - Counter(range(ROWS))
-        assert set(rows_of(SLOW)) | set(rows_of(FATAL)) <= set(lost)
+        assert set(numbers_of(SLOW)) | set(numbers_of(FATAL)) <= set(lost)
         wait_until(
             lambda: not admin.find_hanging_transactions(topics=[topic], max_timeout_ms=0).found, "nothing stays open"
         )

@@ -1,11 +1,12 @@
 """Streaming queries start on a busy machine, too.
 
-Spark gives the Python process of a streaming source 10 s to start, and the one that commits a trigger as well, a limit
-that no setting changes. A query that fails for it goes on once it is started again.
+Spark gives the Python process of a streaming source 10 s to start, a limit that no setting changes. A query that fails
+for it has done nothing yet, and is started again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from support.patience import wait_until
-
-ATTEMPTS = 5
+from support.patience import PATIENCE_S, wait_until
 
 
 @contextmanager
@@ -24,12 +23,12 @@ def patient_starts() -> Iterator[None]:
     start = DataStreamWriter.start
 
     def start_patiently(self: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
-        for _ in range(ATTEMPTS):
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
             query = start(self, *args, **options)
             wait_until(lambda: has_begun(query), "the query begins", every_s=0.05)  # noqa: B023
-            if not lacks_process(query):
-                break
-        return query
+            if not lacks_process(query) or time.monotonic() > deadline:
+                return query
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DataStreamWriter, "start", start_patiently)

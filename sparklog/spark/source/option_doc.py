@@ -85,7 +85,8 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     ),
     "txnAppId": OptionDoc(
         "With txnVersion, for `df.write` with exactly_once, as in Delta Lake: the name of the application that writes "
-        "to the topic. A write whose version is not higher than the last committed one is skipped."
+        "to the topic. A write whose version is not higher than the last committed one is skipped: two writes to one "
+        "topic need two names."
     ),
     "txnVersion": OptionDoc("The number of the write, which increases from write to write."),
     "kafka.transaction.timeout.ms": OptionDoc(

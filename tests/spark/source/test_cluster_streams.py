@@ -26,7 +26,6 @@ from support.names import unique
 from support.processes.broker import BrokerProcess
 from support.processes.cluster import ClusterProcesses, partitions_of
 from support.runs.seeds import first
-from support.streams import lacks_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 PARTITIONS = 3
@@ -260,9 +259,6 @@ def test_a_stream_writes_each_record_once_and_in_order_though_a_leader_is_killed
 
         def wait_for_copies(offsets: list[int]) -> None:
             def there() -> bool:
-                nonlocal query
-                if lacks_process(query):
-                    query = writer.start()
                 assert query.exception() is None, query.exception()
                 read = json.loads(query.lastProgress.sources[0].endOffset)[source] if query.lastProgress else {}
                 return all(read.get(str(partition), 0) >= offset for partition, offset in enumerate(offsets))

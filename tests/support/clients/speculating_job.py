@@ -79,7 +79,7 @@ def main(master: str, bootstrap: str, topic: str, folder: str) -> None:
     session.stop()
 
 
-def rows_of(task: int) -> range:
+def numbers_of(task: int) -> range:
     return range(task * ROWS // TASKS, (task + 1) * ROWS // TASKS)
 
 
