@@ -1,23 +1,29 @@
 """Reading a topic that a transactional producer has filled, in Spark:  python -m bench.spark_isolation [--help]
 
 The producer writes 100-byte records in transactions of --transaction records each, and aborts a share of them. Each is
-read with kafka.isolation.level = read_committed and read_uncommitted in turns, --runs times for each query of
-bench.spark_read: straight from segment files, and through the broker (fetch). The best run counts:
+read with kafka.isolation.level = read_committed and read_uncommitted, for each query of bench.spark_read: straight from
+segment files, and through the broker (fetch). A round reads with one level, twice with the other, and with the first
+again, so that neither gains where the machine gets faster or slower; --rounds of them count:
 
-    M rows/s        millions of rows that Spark gets in a second; with read_uncommitted also those that were aborted
+    M rows/s        median, in millions of rows that Spark gets in a second; with read_uncommitted also those that were
+                    aborted
+    time            what a row takes with read_committed, as a share of what it takes with read_uncommitted, over all
+                    rounds
+    CPU             the same of the CPU time of Spark, its Python workers and the broker
     tasks alone     CPU time of what Spark's tasks do, here in one process without Spark: what tells the levels apart on
-                    a machine that does other work too. Last comes the ratio of reading the whole topic
+                    a machine that does other work too
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from itertools import product
+from collections.abc import Iterator
+from statistics import median
 
 from pyspark.sql import SparkSession
 
-from bench.harness import broker_process
+from bench.harness import AllProcesses, broker_process
 from bench.spark_read import LOG_FILE, QUERIES, TOPIC, records, timed
 from sparklog.client import Admin, Producer
 from sparklog.spark.session import local_session
@@ -50,6 +56,41 @@ def fill(bootstrap: str, arguments: argparse.Namespace) -> dict[str, int]:
     return rows
 
 
+class Costs:
+    """What reading the topic took with each level, in seconds per row."""
+
+    def __init__(self) -> None:
+        self._wall: dict[str, list[float]] = {level: [] for level in LEVELS}
+        self._cpu: dict[str, list[float]] = {level: [] for level in LEVELS}
+
+    def add(self, level: str, rows: int, wall_s: float, cpu_s: float) -> None:
+        self._wall[level].append(wall_s / rows)
+        self._cpu[level].append(cpu_s / rows)
+
+    def rate(self, level: str) -> float:
+        """Return the median, in millions of rows per second."""
+        return 1e-6 / median(self._wall[level])
+
+    def cpu(self, level: str) -> float:
+        """Return the median CPU time, in seconds for a million rows."""
+        return 1e6 * median(self._cpu[level])
+
+    @property
+    def wall_share(self) -> float:
+        return sum(self._wall[COMMITTED]) / sum(self._wall[UNCOMMITTED])
+
+    @property
+    def cpu_share(self) -> float:
+        return sum(self._cpu[COMMITTED]) / sum(self._cpu[UNCOMMITTED])
+
+
+def in_turns(rounds: int) -> Iterator[str]:
+    """Yield the levels, each twice a round, and first and last in turns."""
+    for number in range(rounds):
+        first, second = LEVELS if number % 2 else LEVELS[::-1]
+        yield from (first, second, second, first)
+
+
 def compare(
     spark: SparkSession, bootstrap: str, rows: dict[str, int], mode: str, arguments: argparse.Namespace
 ) -> None:
@@ -60,33 +101,36 @@ def compare(
     for level, frame in frames.items():
         if (found := frame.count()) != rows[level]:
             raise RuntimeError(f"{mode}, {level}: {found} rows instead of {rows[level]}")
-    rates: dict[tuple[str, str], float] = {}
-    for _, name, level in product(range(arguments.runs), QUERIES, LEVELS):
-        rate = rows[level] / timed(QUERIES[name], frames[level]) / 1e6
-        rates[level, name] = max(rate, rates.get((level, name), 0.0))
+    processes = AllProcesses()
+    costs = {name: Costs() for name in QUERIES}
+    for name, query in QUERIES.items():
+        timed(query, frames[COMMITTED])  # compiles the query
+        for level in in_turns(arguments.rounds):
+            before = processes.cpu_seconds()
+            taken = timed(query, frames[level])
+            costs[name].add(level, rows[level], taken, processes.cpu_seconds() - before)
     for level in LEVELS:
-        print(f"{f'{mode}, {level}':<40}" + "".join(f"{rates[level, name]:>20.2f}" for name in QUERIES))
-    shares = (rates[COMMITTED, name] / rates[UNCOMMITTED, name] for name in QUERIES)
-    print(f"{'':<40}" + "".join(f"{share:>20.0%}" for share in shares), flush=True)
+        print(f"{f'{mode}, {level}':<40}" + "".join(f"{costs[name].rate(level):>20.2f}" for name in QUERIES))
+    print(f"{'  time':<40}" + "".join(f"{costs[name].wall_share:>20.1%}" for name in QUERIES))
+    print(f"{'  CPU':<40}" + "".join(f"{costs[name].cpu_share:>20.1%}" for name in QUERIES), flush=True)
 
 
 def compare_tasks(bootstrap: str, rows: dict[str, int], mode: str, arguments: argparse.Namespace) -> None:
     """Print the CPU time of the tasks of both levels, run in this process."""
-    costs: dict[str, float] = {}
-    for _, level in product(range(arguments.runs + 1), LEVELS):
+    costs = Costs()
+    for number, level in enumerate([COMMITTED, *in_turns(arguments.rounds)]):
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "readMode": mode}
         source = SparklogDataSource({**options, "kafka.isolation.level": level})
         reader = source.reader(source.schema())
-        begun, found = time.process_time(), 0
+        begun, cpu, found = time.perf_counter(), time.process_time(), 0
         for task in reader.partitions():
             found += sum(batch.num_rows for batch in reader.read(task))
-        cost = time.process_time() - begun
         if found != rows[level]:
             raise RuntimeError(f"{mode}, {level}: {found} rows instead of {rows[level]}")
-        costs[level] = min(cost, costs.get(level, cost))
-    text = ", ".join(f"{level} {costs[level] / rows[level] * 1e6:.3f}" for level in LEVELS)
-    ratio = costs[COMMITTED] / costs[UNCOMMITTED]
-    print(f"{mode}, tasks alone, CPU s for a million rows: {text}; the whole topic: {ratio:.0%}", flush=True)
+        if number:  # the first compiles
+            costs.add(level, rows[level], time.perf_counter() - begun, time.process_time() - cpu)
+    text = ", ".join(f"{level} {costs.cpu(level):.3f}" for level in LEVELS)
+    print(f"{mode}, tasks alone, CPU s for a million rows: {text}; CPU {costs.cpu_share:.1%}", flush=True)
 
 
 def main() -> None:
@@ -106,11 +150,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000, help="written, with those that are aborted")
     parser.add_argument("--transaction", type=int, default=5_000, help="records of a transaction")
-    parser.add_argument("--aborted", type=float, default=0.1, help="share of the transactions, 0 to 1")
+    parser.add_argument("--aborted", type=float, default=0.0, help="share of the transactions, 0 to 1")
     parser.add_argument("--partitions", type=int, default=2, help="of the topic")
     parser.add_argument("--tasks", type=int, default=4, help="tasks of each read (minPartitions)")
     parser.add_argument("--cores", type=int, default=2, help="of the SparkSession, local[n]")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="of each query, each of four reads")
     return parser.parse_args()
 
 
