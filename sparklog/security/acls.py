@@ -1,0 +1,205 @@
+"""Decides by ACLs, as Apache Kafka's StandardAuthorizer does.
+
+    1. A super user may do everything.
+    2. Of the ACLs whose pattern covers the resource, and whose principal, host and operation cover the request, one
+       that denies decides; without one, one that allows.
+    3. Without either, `allow.everyone.if.no.acl.found` decides if no ACL at all covers the resource. Otherwise the
+       request is denied.
+
+READ, WRITE, DELETE or ALTER allow DESCRIBE too, and ALTER_CONFIGS allows DESCRIBE_CONFIGS. Denying them denies no more
+than themselves. ALL is every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_address, ip_network
+from itertools import groupby
+from typing import NamedTuple
+
+from sparklog.base.acls import (
+    ANY_NAME,
+    ANY_USER,
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+
+_IMPLIED_BY = {
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+}
+_ALLOWING = {
+    operation: frozenset((operation, AclOperation.ALL, *_IMPLIED_BY.get(operation, ()))) for operation in AclOperation
+}
+"""The operations of ACLs that allow an operation."""
+_DENYING = {operation: frozenset((operation, AclOperation.ALL)) for operation in AclOperation}
+
+MAX_DECISIONS = 10_000
+"""Decisions that are remembered; each takes some 300 bytes."""
+
+
+class Subject(NamedTuple):
+    """Whoever asks: a principal, such as ``User:alice``, at a host, given by its address in the usual notation."""
+
+    principal: str
+    host: str
+
+
+class Action(NamedTuple):
+    """An operation on one resource."""
+
+    operation: AclOperation
+    resource_type: AclResourceType
+    name: str
+
+
+class Reason(Enum):
+    """Why a request is allowed or denied."""
+
+    SUPER_USER = "the principal is a super user"
+    ACL = "an ACL says so"
+    NO_ACL_ALLOWS = "no ACL of the resource allows it"
+    NO_ACL_ALLOW_EVERYONE = "the resource has no ACL, and allow.everyone.if.no.acl.found is true"
+    NO_ACL = "the resource has no ACL, and allow.everyone.if.no.acl.found is false"
+
+
+class Decision(NamedTuple):
+    """The answer to a request, and what it is based on."""
+
+    is_allowed: bool
+    reason: Reason
+    acl: AclBinding | None = None
+    """The ACL that decides, if one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclRules:
+    """The rules beside the ACLs themselves: configuration of a broker."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_everyone_if_no_acl_found: bool = False
+
+
+class Acls:
+    """The ACLs of a cluster, indexed for decisions. They do not change: new ACLs are a new object.
+
+    A decision looks at the ACLs of the resource's own name, of ``*``, and of those prefixes of the name that have ACLs.
+    """
+
+    def __init__(self, bindings: Iterable[AclBinding] = (), rules: AclRules = AclRules()) -> None:
+        self.bindings = frozenset(bindings)
+        self.rules = rules
+        self._found: dict[tuple[AclResourceType, PatternType, str], tuple[AclBinding, ...]] = {}
+        ordered = sorted(self.bindings, key=lambda each: (_pattern(each), each))
+        for pattern, group in groupby(ordered, key=_pattern):
+            self._found[pattern] = tuple(group)
+        lengths: dict[AclResourceType, set[int]] = {}
+        for resource_type, pattern_type, name in self._found:
+            if pattern_type is PatternType.PREFIXED:
+                lengths.setdefault(resource_type, set()).add(len(name))
+        self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
+        self._decisions: dict[tuple[Subject, Action], Decision] = {}
+
+    def decide(self, subject: Subject, action: Action) -> Decision:
+        """Return whether the subject may do this, and why."""
+        decision = self._decisions.get((subject, action))
+        if decision is None:
+            decision = self._decide(subject, action)
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            self._decisions[subject, action] = decision
+        return decision
+
+    def is_allowed(self, subject: Subject, action: Action) -> bool:
+        return self.decide(subject, action).is_allowed
+
+    def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Return whether the subject may do this with any resource of the type (Authorizer.authorizeByResourceType).
+
+        Such a resource need not exist. An ACL that allows does not count if another denies all that it allows.
+        """
+        if subject.principal in self.rules.super_users:
+            return True
+        of_type = [each for each in self.bindings if each.resource_type is resource_type]
+        applying = [each for each in of_type if _concerns(each, subject)]
+        denied = [
+            each for each in applying if each.permission is AclPermission.DENY and each.operation in _DENYING[operation]
+        ]
+        if any(each.pattern_type is PatternType.LITERAL and each.name == ANY_NAME for each in denied):
+            return False
+        if self.rules.allow_everyone_if_no_acl_found and not self._covers_all(resource_type):
+            return True
+        allowed = (
+            each
+            for each in applying
+            if each.permission is AclPermission.ALLOW and each.operation in _ALLOWING[operation]
+        )
+        return any(not any(_includes(denial, each) for denial in denied) for each in allowed)
+
+    def covering(self, resource_type: AclResourceType, name: str) -> Iterator[AclBinding]:
+        """Iterate over the ACLs whose pattern covers the resource."""
+        found = self._found
+        yield from found.get((resource_type, PatternType.LITERAL, name), ())
+        if name != ANY_NAME:
+            yield from found.get((resource_type, PatternType.LITERAL, ANY_NAME), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length > len(name):
+                break
+            yield from found.get((resource_type, PatternType.PREFIXED, name[:length]), ())
+
+    def _covers_all(self, resource_type: AclResourceType) -> bool:
+        """Return whether no resource of the type is without an ACL, whatever its name."""
+        return (resource_type, PatternType.LITERAL, ANY_NAME) in self._found
+
+    def _decide(self, subject: Subject, action: Action) -> Decision:
+        if subject.principal in self.rules.super_users:
+            return Decision(True, Reason.SUPER_USER)
+        allowing, denying = _ALLOWING[action.operation], _DENYING[action.operation]
+        allowed: AclBinding | None = None
+        has_any = False
+        for acl in self.covering(action.resource_type, action.name):
+            has_any = True
+            if not _concerns(acl, subject):
+                continue
+            if acl.permission is AclPermission.DENY:
+                if acl.operation in denying:
+                    return Decision(False, Reason.ACL, acl)
+            elif allowed is None and acl.operation in allowing:
+                allowed = acl
+        if allowed is not None:
+            return Decision(True, Reason.ACL, allowed)
+        if has_any:
+            return Decision(False, Reason.NO_ACL_ALLOWS)
+        if self.rules.allow_everyone_if_no_acl_found:
+            return Decision(True, Reason.NO_ACL_ALLOW_EVERYONE)
+        return Decision(False, Reason.NO_ACL)
+
+
+def _pattern(acl: AclBinding) -> tuple[AclResourceType, PatternType, str]:
+    return acl.resource_type, acl.pattern_type, acl.name
+
+
+def _concerns(acl: AclBinding, subject: Subject) -> bool:
+    """Return whether the ACL is about this principal at this host."""
+    if acl.principal not in (subject.principal, ANY_USER):
+        return False
+    return acl.host in (ANY_NAME, subject.host) or ("/" in acl.host and _is_within(subject.host, acl.host))
+
+
+def _is_within(host: str, network: str) -> bool:
+    try:
+        return ip_address(host) in ip_network(network)
+    except ValueError:  # the host of an in-process client, say
+        return False
+
+
+def _includes(one: AclBinding, other: AclBinding) -> bool:
+    """Return whether the pattern of `one` covers every resource that the pattern of `other` covers."""
+    if one.pattern_type is PatternType.PREFIXED:
+        return other.name != ANY_NAME and other.name.startswith(one.name)
+    return one.name == ANY_NAME or (other.pattern_type is PatternType.LITERAL and one.name == other.name)
