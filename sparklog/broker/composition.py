@@ -27,6 +27,7 @@ from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
+from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.brokers import GRPC
@@ -107,6 +108,7 @@ def compose(dependencies: Dependencies) -> Services:
     transactions = _transactions(dependencies, replicas, topics, producer_ids, peers)
     registration = _registration(dependencies, replicas)
     fetchers = _fetchers(dependencies, peers, replicas, registration)
+    state_changes = _state_changes(dependencies, replicas, fetchers, registration)
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
@@ -127,7 +129,8 @@ def compose(dependencies: Dependencies) -> Services:
         ),
         logs=dependencies.logs,
         replicas=replicas,
-        state_changes=_state_changes(dependencies, replicas, fetchers, registration),
+        state_changes=state_changes,
+        strays=Strays(config.broker_id, dependencies.logs, metadata, state_changes, topics),
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,

@@ -55,6 +55,7 @@ from sparklog.broker.restoration import (
     restore_topics,
 )
 from sparklog.broker.services import Services
+from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
 from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
@@ -420,6 +421,7 @@ class Broker:
             partial(_checkpoint_high_watermarks, services),
         )
         every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
+        every(STRAYS_INTERVAL_MS, "deleting stray replicas", services.strays.delete_if_owed)
         every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)
         every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,

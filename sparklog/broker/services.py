@@ -14,6 +14,7 @@ from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -49,6 +50,7 @@ class Services:
     replicas: ReplicaManager
     state_changes: StateChanges
     """Carries out the controller's LeaderAndIsr and StopReplica requests."""
+    strays: Strays
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator

@@ -183,6 +183,21 @@ class StateChanges:
                 errors[each.name] = error
             else:
                 stopped.append(each)
+        errors.update(await self._stop_all(stopped))
+        return StopReplicaResponse(errors=errors)
+
+    async def delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
+        """Delete logs that this broker was not told to delete. Runs to its end like `become`.
+
+        find: names the logs, once no request is being carried out
+        """
+        await self._executor.run(self, partial(self._delete_strays, find))
+
+    async def _delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
+        await self._stop_all([each for each in find() if not self._fenced(each.name, each.leader_epoch)])
+
+    async def _stop_all(self, stopped: Collection[StopPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        """Stop partitions; return the errors of logs that could not be deleted."""
         await self._fetchers.unfollow([each.name for each in stopped])
         for each in stopped:
             self._stop_one(each)
@@ -190,8 +205,7 @@ class StateChanges:
                 is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
                 why = "its topic is deleted" if is_deleted else "its replicas are on other brokers"
                 logger.info("deleting %s: %s", each.name, why)
-        errors.update(await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete}))
-        return StopReplicaResponse(errors=errors)
+        return await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete})
 
     def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
         replica = self._replicas.find(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,10 +12,11 @@ import pytest
 from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
+from sparklog.broker.strays import Strays
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
-from sparklog.replica.messages import StopPartition, StopReplica
+from sparklog.replica.messages import StopPartition
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -33,35 +34,46 @@ def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = Tru
     )
 
 
+class Broker1:
+    """What broker 1 stops when it is told of a cluster, with these logs of the topic of ID."""
+
+    def __init__(self, *logs: TopicPartition, unsure: Collection[str] | StoreError = ()) -> None:
+        self.stopped: list[StopPartition] = []
+        self.unsure = unsure
+        metadata: Any = MetadataCache()
+        found: Any = [SimpleNamespace(partition=name, topic_id=ID) for name in logs]
+        changes: Any = SimpleNamespace(
+            delete_strays=self._delete, update_config=lambda *_: None, keep_topics=self._keep_topics
+        )
+        topics: Any = SimpleNamespace(find_unsure=self._find_unsure)
+        self.strays = Strays(1, found, metadata, changes, topics)
+        services: Any = SimpleNamespace(
+            registration=SimpleNamespace(epoch=7),
+            metadata=metadata,
+            state_changes=changes,
+            groups=SimpleNamespace(forget_topics=lambda _: None),
+            strays=self.strays,
+        )
+        self.update = update_metadata.API.bind(services)
+
+    async def _delete(self, find: Callable[[], Collection[StopPartition]]) -> None:
+        self.stopped += find()
+
+    async def _keep_topics(self, *_: Any) -> None:
+        return
+
+    async def _find_unsure(self, names: Collection[str]) -> set[str]:
+        if isinstance(self.unsure, StoreError):
+            raise self.unsure
+        return {*names} & {*self.unsure}
+
+
 async def stops_of(
     request: UpdateMetadata, *logs: TopicPartition, unsure: Collection[str] | StoreError = ()
 ) -> list[StopPartition]:
-    """What broker 1 stops when it is told that, with these logs of the topic of ID."""
-    stopped: list[StopPartition] = []
-
-    async def stop(request: StopReplica) -> None:
-        assert (request.controller_epoch, request.broker_epoch) == (3, 7)
-        stopped.extend(request.partitions)
-
-    async def keep_topics(*_: Any) -> None:
-        return
-
-    async def find_unsure(names: Collection[str]) -> set[str]:
-        if isinstance(unsure, StoreError):
-            raise unsure
-        return {*names} & {*unsure}
-
-    services: Any = SimpleNamespace(
-        registration=SimpleNamespace(epoch=7),
-        metadata=MetadataCache(),
-        state_changes=SimpleNamespace(stop=stop, update_config=lambda *_: None, keep_topics=keep_topics),
-        groups=SimpleNamespace(forget_topics=lambda _: None),
-        info=SimpleNamespace(broker_id=1),
-        logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],
-        topics=SimpleNamespace(find_unsure=find_unsure),
-    )
-    await update_metadata.API.bind(services)(request)
-    return stopped
+    broker = Broker1(*logs, unsure=unsure)
+    await broker.update(request)
+    return broker.stopped
 
 
 async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_known() -> None:
@@ -90,3 +102,24 @@ async def test_a_replica_stays_unless_its_topics_assignment_is_known_to_be_sure(
 ) -> None:
     assert await stops_of(told((2, 3), (2,)), T0, unsure=unsure) == []
     assert "stay" in caplog.text
+
+
+async def test_strays_that_had_to_stay_are_deleted_once_the_store_is_back() -> None:
+    broker = Broker1(T0, unsure=StoreError("away"))
+    await broker.update(told((2, 3), (2,)))
+    await broker.strays.delete_if_owed()
+    assert broker.stopped == []
+
+    broker.unsure = ()
+    await broker.strays.delete_if_owed()
+    await broker.strays.delete_if_owed()
+    assert broker.stopped == [StopPartition(name=T0, leader_epoch=5, delete=True)]
+
+
+async def test_a_stray_that_has_become_a_replica_again_stays() -> None:
+    broker = Broker1(T0, unsure=StoreError("away"))
+    await broker.update(told((2, 3), (2,)))
+    await broker.update(told((1, 2), (2,), is_full=False))
+    broker.unsure = ()
+    await broker.strays.delete_if_owed()
+    assert broker.stopped == []

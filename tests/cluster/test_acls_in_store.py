@@ -85,7 +85,9 @@ def test_deletion_tells_each_filter_what_it_has_deleted(store: SqliteStore) -> N
     acls = AclStore(store)
     acls.add([acl("orders"), acl("orders", WRITE), acl("others")])
 
-    deleted = acls.delete([AclBindingFilter(name="orders"), AclBindingFilter(operation=WRITE), AclBindingFilter(name="x")])
+    deleted = acls.delete(
+        [AclBindingFilter(name="orders"), AclBindingFilter(operation=WRITE), AclBindingFilter(name="x")]
+    )
 
     assert [len(each) for each in deleted] == [2, 1, 0]
     assert acls.load() == {acl("others")}
