@@ -24,6 +24,7 @@ from sparklog.base.config_keys import (
     one_of,
     password,
     pem,
+    principals,
     some_of,
     text,
     unknown_key,
@@ -31,6 +32,8 @@ from sparklog.base.config_keys import (
 )
 from sparklog.base.errors import ConfigError
 from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TopicConfig
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +384,20 @@ class BrokerConfig:
     )
     connections_max_reauth_ms: int = key(
         0, integer(0), "A client must authenticate again within this time (KIP-368), or is disconnected; 0: never."
+    )
+    authorizer_class_name: str = key(
+        "",
+        one_of("", STANDARD_AUTHORIZER),
+        "The authorizer, which lets clients do what ACLs allow; empty: whoever can connect may do everything. All "
+        "brokers of a cluster need the same one.",
+    )
+    super_users: str = key(
+        "",
+        principals(),
+        "Principals that may do everything, separated by semicolons: User:admin;User:CN=broker,O=Example.",
+    )
+    allow_everyone_if_no_acl_found: bool = key(
+        False, boolean(), "Whether everybody may use a resource for which there is no ACL."
     )
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
 

@@ -106,6 +106,24 @@ def replicas() -> Bound:
     return Bound(parse, "*, or PARTITION:BROKER separated by commas", "LIST")
 
 
+def principals() -> Bound:
+    """Principals as TYPE:NAME, separated by semicolons; the text stays as it is."""
+
+    def parse(text: str) -> str:
+        for each in split_principals(text):
+            kind, _, name = each.partition(":")
+            if not (kind and name):
+                raise ValueError
+        return text
+
+    return Bound(parse, "principals such as User:alice, separated by semicolons")
+
+
+def split_principals(text: str) -> frozenset[str]:
+    """Return the principals of a value of `principals`."""
+    return frozenset(each.strip() for each in text.split(";") if each.strip())
+
+
 def boolean() -> Bound:
     """true or false."""
 

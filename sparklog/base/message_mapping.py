@@ -13,6 +13,7 @@ the value's annotations and the message's descriptor:
                                  mapping: the first field (or topic and partition) is the key, the others are the value
     map                          a mapping
     string, bytes                a UUID as text or as its 16 bytes; otherwise unchanged
+    enum                         a member of an IntEnum, or the number
     a field with presence        if it is absent, the value's default, or None without a default
 
 The caller passes, by name, the fields that cannot be derived this way. Making the plan raises TypeError if a field of
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -348,10 +350,22 @@ def _reading(kind: _Kind, field: FieldDescriptor) -> Convert | None:
     if _is_map(field):
         inner = _reading(kind.arguments[1], field.message_type.fields_by_name["value"])
         return dict if inner is None else lambda values: {key: inner(value) for key, value in values.items()}
+    if field.enum_type and isinstance(kind.type, type) and issubclass(kind.type, IntEnum):
+        return _enum_reader(kind.type, field.name)
     if field.is_repeated:
         convert = _reading_many(kind, field)
         return (lambda values: convert(values) or None) if kind.may_be_none else convert
     return _message_reader(kind, GetMessageClass(field.message_type)) if field.message_type else None
+
+
+def _enum_reader(enum: type[IntEnum], name: str) -> Convert:
+    def read(number: int) -> IntEnum:
+        try:
+            return enum(number)
+        except ValueError:
+            raise InvalidRequest(f"{number} is not a {name} that this broker knows") from None
+
+    return read
 
 
 def _reading_many(kind: _Kind, field: FieldDescriptor) -> Convert:

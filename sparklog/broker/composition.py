@@ -30,6 +30,7 @@ from sparklog.broker.services import Services
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
+from sparklog.cluster.acls import AclStore
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind
@@ -54,6 +55,7 @@ from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
+from sparklog.security.authorizer import Authorizer
 from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC, TransactionCoordinator
 from sparklog.transaction.marker_sender import MarkerSender
 
@@ -117,6 +119,8 @@ def compose(dependencies: Dependencies) -> Services:
         info=dependencies.info,
         metadata=metadata,
         users=UserStore(store),
+        acl_store=AclStore(store),
+        authorizer=Authorizer.of(config),
         topics=topics,
         groups=groups,
         transactions=transactions,

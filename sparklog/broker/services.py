@@ -17,6 +17,7 @@ from sparklog.broker.replacements import Replacements
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
+from sparklog.cluster.acls import AclStore
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
@@ -30,6 +31,7 @@ from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
+from sparklog.security.authorizer import Authorizer
 from sparklog.transaction.coordinator import TransactionCoordinator
 
 
@@ -45,6 +47,8 @@ class Services:
     info: BrokerInfo
     metadata: MetadataCache
     users: UserStore
+    acl_store: AclStore
+    authorizer: Authorizer
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from sparklog.base.acls import AclBinding
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
 
 
@@ -33,6 +34,8 @@ class UpdateMetadata:
     """Whether `topics` has all topics: any other topic does not exist."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """All configuration keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
+    acls: frozenset[AclBinding] | None = None
+    """All ACLs; None: they are as the broker knows them."""
     number: int = 0
     """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
 

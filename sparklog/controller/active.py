@@ -77,6 +77,7 @@ class ActiveController:
             StoreEvent.DELETIONS: self._changes.deletions_asked,
             StoreEvent.ISR_CHANGES: self._changes.isr_changed,
             StoreEvent.CONFIGS: self._changes.configs_changed,
+            StoreEvent.ACLS: self._changes.acls_changed,
             StoreEvent.REQUESTS: self._changes.requests_made,
         }
 
@@ -135,6 +136,7 @@ class ActiveController:
         context.set_overrides(cluster.topics.overrides)
         context.leadership.update(cluster.states)
         context.set_broker_overrides(cluster.broker_overrides)
+        context.set_acls(cluster.acls)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
         if self.dependencies.config.delete_topic_enable:
             moving = {name.topic for name in context.reassigning}

@@ -4,6 +4,7 @@
                a request for its deletion is forgotten. One that a broker has restored has states already
     ISR        the controller reads the ISRs that leaders changed, and informs all brokers
     configs    all brokers are informed; a topic that now allows unclean elections may get leaders
+    ACLs       all brokers are informed
 
 A notice is deleted after it has been handled. If the controller fails before that, nothing is lost: the next controller
 reads everything, and deletes all earlier notices.
@@ -15,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from sparklog.base.acls import AclBinding
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
@@ -22,6 +24,7 @@ from sparklog.cluster.topics import CONFIG_CHANGES, TopicAssignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
     configured,
+    read_acls,
     read_deletions,
     read_notices,
     read_overrides,
@@ -181,6 +184,20 @@ class Changes:
         dependencies.outbox.flush()
         await self._elect_of(topics)
         await dependencies.store.delete(notices.paths)
+
+    async def acls_changed(self) -> None:
+        dependencies, context = self._dependencies, self._context
+        notices, acls = await dependencies.store.read(read_acls, dependencies.watching)
+        if acls != context.acls:
+            self._note_acls(context.acls, acls)
+            context.set_acls(acls)
+            dependencies.outbox.update_acls()
+            dependencies.outbox.flush()
+        await dependencies.store.delete(notices)
+
+    def _note_acls(self, before: frozenset[AclBinding], now: frozenset[AclBinding]) -> None:
+        created, deleted = (sorted(map(str, each)) for each in (now - before, before - now))
+        self._dependencies.note(Kind.ACLS_CHANGED, created=created, deleted=deleted)
 
     async def _elect_of(self, topics: Iterable[str]) -> None:
         """Elect leaders for offline partitions of topics that may allow unclean elections now."""

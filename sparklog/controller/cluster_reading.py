@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.base.acls import AclBinding
 from sparklog.base.errors import NoNode
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
 from sparklog.cluster.brokers import BROKER_IDS, load
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
@@ -33,7 +35,8 @@ ISR_CHANGES = "/isr_change_notification"
 DISK_EVENTS = "/log_dir_event_notification"
 ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
 ASKED_ELECTIONS = "/admin/preferred_replica_election"
-_PATHS = (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES, DISK_EVENTS)
+_PATHS = (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES, DISK_EVENTS, *ACL_PATHS)
+ACL_NOTICES = (ACL_CHANGES, EXTENDED_ACL_CHANGES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class ClusterState:
     states: Mapping[TopicPartition, Leadership]
     deletions: tuple[str, ...]
     broker_overrides: Mapping[int, Mapping[str, str]]
+    acls: frozenset[AclBinding]
     notices: tuple[str, ...]
     """Paths of the notices that reading everything makes obsolete."""
 
@@ -75,6 +79,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
             (ISR_CHANGES, StoreEvent.ISR_CHANGES),
             (CONFIG_CHANGES, StoreEvent.CONFIGS),
             (DISK_EVENTS, StoreEvent.DISKS),
+            *((path, StoreEvent.ACLS) for path in ACL_NOTICES),
         )
         for name in watching.children(store, path, event)
     ]
@@ -90,6 +95,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         states=read_states(store, names),
         deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
         broker_overrides=topic_store.load_broker_overrides(),
+        acls=AclStore(store).load(),
         notices=tuple(notices),
     )
 
@@ -142,6 +148,12 @@ def watch_requests(store: Store, watching: Watching) -> None:
 
 def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str, dict[str, str]]:
     return {topic: topic_store.load_overrides(topic) for topic in topics}
+
+
+def read_acls(store: Store, watching: Watching) -> tuple[list[str], frozenset[AclBinding]]:
+    """Return the paths of the notices, and the ACLs, which are read after them."""
+    notices = [f"{path}/{name}" for path in ACL_NOTICES for name in watching.children(store, path, StoreEvent.ACLS)]
+    return notices, AclStore(store).load()
 
 
 def configured(notices: Notices, kind: str) -> list[str]:

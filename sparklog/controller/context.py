@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from sparklog.base.acls import AclBinding
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import TopicState
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, ReplicaAssignment
@@ -51,6 +52,7 @@ class ControllerContext:
     offline: dict[int, set[TopicPartition]] = field(default_factory=dict)
     """Partitions whose replica is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    acls: frozenset[AclBinding] = frozenset()
     log_ends: dict[int, dict[TopicPartition, LogEnd]] = field(default_factory=dict)
     """Where the logs of restored partitions end, by broker, until it restarts."""
 
@@ -78,6 +80,10 @@ class ControllerContext:
     def set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> None:
         """Replace the keys that brokers override."""
         self.broker_overrides = overrides
+
+    def set_acls(self, acls: frozenset[AclBinding]) -> None:
+        """Replace the cluster's ACLs."""
+        self.acls = acls
 
     # Deletions
 

@@ -5,6 +5,8 @@
     /admin/delete_topics                       DELETIONS     a topic is to be deleted
     /isr_change_notification                   ISR_CHANGES   leaders have changed ISRs
     /config/changes                            CONFIGS       the configuration of a topic or a broker has changed
+    /kafka-acl-changes,
+    /kafka-acl-extended-changes                ACLS          ACLs have changed
     /log_dir_event_notification                DISKS         a disk of a broker has failed
     /admin/reassign_partitions, /admin/preferred_replica_election
                                                REQUESTS      a request in the store, as older tools make it
@@ -33,6 +35,7 @@ class StoreEvent(Enum):
     DELETIONS = "deletions"
     ISR_CHANGES = "ISR changes"
     CONFIGS = "configurations"
+    ACLS = "ACLs"
     DISKS = "disks"
     REQUESTS = "requests"
 

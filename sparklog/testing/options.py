@@ -113,6 +113,9 @@ class BrokerOptions(TypedDict, total=False):
     sasl_server_max_receive_size: int
     connection_failed_authentication_delay_ms: int
     connections_max_reauth_ms: int
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
 
     log_cleanup_policy: str | tuple[str, ...]
     log_cleaner_compaction_strategy: str

@@ -102,6 +102,21 @@ class AdminStub:
                 request_serializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.DescribeAcls = channel.unary_unary(
+                '/sparklog.v1.Admin/DescribeAcls',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.DescribeAclsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.DescribeAclsResponse.FromString,
+                _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/sparklog.v1.Admin/CreateAcls',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.CreateAclsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.CreateAclsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/sparklog.v1.Admin/DeleteAcls',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.DeleteAclsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.DeleteAclsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -197,6 +212,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeAcls(self, request, context):
+        """List ACLs. SECURITY_DISABLED if the brokers have no authorizer; the same for the two calls below.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateAcls(self, request, context):
+        """Create ACLs. Brokers apply them a moment later. An ACL that exists already stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Delete all ACLs that filters select.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -264,6 +300,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'DescribeAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAcls,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.DescribeAclsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.DescribeAclsResponse.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.CreateAclsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.CreateAclsResponse.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.DeleteAclsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.DeleteAclsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -620,6 +671,87 @@ class Admin:
             '/sparklog.v1.Admin/ElectLeaders',
             sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
             sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Admin/DescribeAcls',
+            sparklog_dot_v1_dot_admin__pb2.DescribeAclsRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.DescribeAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Admin/CreateAcls',
+            sparklog_dot_v1_dot_admin__pb2.CreateAclsRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.CreateAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Admin/DeleteAcls',
+            sparklog_dot_v1_dot_admin__pb2.DeleteAclsRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.DeleteAclsResponse.FromString,
             options,
             channel_credentials,
             insecure,

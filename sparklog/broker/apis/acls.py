@@ -1,33 +1,116 @@
-"""The APIs of ACLs; refused, as there is no authorizer.
+"""DescribeAcls (key 29), CreateAcls (30) and DeleteAcls (31): the rules of who may do what.
 
-Every client that can connect may do everything. So the answer is SECURITY_DISABLED, as from Apache Kafka without an
-authorizer; Kafka's tools know how to report it. The versions are Kafka 4's.
+- SECURITY_DISABLED without an authorizer (`authorizer.class.name`), as from Apache Kafka.
+- Any broker writes ACLs to the cluster store. The controller sends them to all brokers, so a new ACL applies a moment
+  after the answer. DescribeAcls reads the store, and so shows what was answered.
+- CreateAcls: an ACL that exists already is no error. INVALID_REQUEST for an ACL that makes no sense; the others of the
+  request are created.
+- Differs from Apache Kafka: a host may be a network such as 10.0.0.0/8 (KIP-1276).
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
-from sparklog.base.errors import SecurityDisabled
+from sparklog.base.acls import AclBinding, AclBindingFilter
+from sparklog.base.errors import InvalidRequest, KafkaError, SecurityDisabled
 from sparklog.broker.api import Api
+from sparklog.cluster.acls import AclStore
+from sparklog.security.authorizer import Authorizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AclsRequest:
-    """A request to list, create or delete ACLs; what it names is not read."""
+class DescribeAclsRequest:
+    filter: AclBindingFilter
 
 
-async def handle(request: AclsRequest) -> NoReturn:
-    """Refuse the request.
-
-    Raises:
-        SecurityDisabled: Always.
-    """
-    raise SecurityDisabled("No Authorizer is configured.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeAclsResponse:
+    acls: Sequence[AclBinding]
+    """Sorted by resource."""
 
 
-_REFUSED = "refused, as there is no authorizer"
-DESCRIBE_ACLS = Api(name="DescribeAcls", summary=f"list ACLs; {_REFUSED}", handle=handle, key=29, versions=(1, 3))
-CREATE_ACLS = Api(name="CreateAcls", summary=f"create ACLs; {_REFUSED}", handle=handle, key=30, versions=(1, 3))
-DELETE_ACLS = Api(name="DeleteAcls", summary=f"delete ACLs; {_REFUSED}", handle=handle, key=31, versions=(1, 3))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAclsRequest:
+    acls: Sequence[AclBinding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclCreated:
+    error: KafkaError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAclsResponse:
+    acls: Sequence[AclCreated]
+    """One for each ACL of the request, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAclsRequest:
+    filters: Sequence[AclBindingFilter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclsDeleted:
+    error: KafkaError | None
+    acls: Sequence[AclBinding]
+    """The ACLs that this request has deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAclsResponse:
+    filters: Sequence[AclsDeleted]
+    """One for each filter of the request, in order."""
+
+
+async def describe(
+    request: DescribeAclsRequest, *, acl_store: AclStore, authorizer: Authorizer
+) -> DescribeAclsResponse:
+    """Return the ACLs that the filter selects. Raises SecurityDisabled, or InvalidRequest for an unknown part."""
+    _check_enabled(authorizer)
+    request.filter.check()
+    found = await asyncio.to_thread(acl_store.load)
+    return DescribeAclsResponse(acls=sorted(acl for acl in found if request.filter.matches(acl)))
+
+
+async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> CreateAclsResponse:
+    """Create those ACLs that make sense, and answer when all of them are stored. Raises SecurityDisabled."""
+    _check_enabled(authorizer)
+    errors = [_error_of(acl) for acl in request.acls]
+    valid = [acl for acl, error in zip(request.acls, errors, strict=True) if error is None]
+    await asyncio.to_thread(acl_store.add, valid)
+    return CreateAclsResponse(acls=[AclCreated(error=error) for error in errors])
+
+
+async def delete(request: DeleteAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> DeleteAclsResponse:
+    """Delete the ACLs that the filters select. Raises SecurityDisabled."""
+    _check_enabled(authorizer)
+    errors = [_error_of(each) for each in request.filters]
+    valid = [each for each, error in zip(request.filters, errors, strict=True) if error is None]
+    deleted = iter(await asyncio.to_thread(acl_store.delete, valid))
+    return DeleteAclsResponse(
+        filters=[AclsDeleted(error=error, acls=() if error else sorted(next(deleted))) for error in errors]
+    )
+
+
+def _check_enabled(authorizer: Authorizer) -> None:
+    if not authorizer.is_enabled:
+        raise SecurityDisabled("No Authorizer is configured.")
+
+
+def _error_of(checked: AclBinding | AclBindingFilter) -> InvalidRequest | None:
+    try:
+        checked.check()
+    except InvalidRequest as error:
+        return error
+    return None
+
+
+DESCRIBE_ACLS = Api(name="DescribeAcls", summary="list ACLs", handle=describe, key=29, versions=(1, 3))
+CREATE_ACLS = Api(name="CreateAcls", summary="create ACLs", handle=create, key=30, versions=(1, 3))
+DELETE_ACLS = Api(
+    name="DeleteAcls", summary="delete the ACLs that filters select", handle=delete, key=31, versions=(1, 3)
+)

@@ -18,11 +18,13 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.replica.state_changes import StateChanges
+from sparklog.security.authorizer import Authorizer
 
 
 async def handle(
     request: UpdateMetadata,
     *,
+    authorizer: Authorizer,
     groups: GroupCoordinator,
     metadata: MetadataCache,
     registration: Registration,
@@ -34,6 +36,8 @@ async def handle(
     if request.broker_epoch < epoch:
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
     change = metadata.update(request)
+    if request.acls is not None:
+        authorizer.set_acls(request.acls)
     for topic in change.reconfigured:
         state_changes.update_config(topic.name, topic.config)
     if change.removed:

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
+from sparklog.base.acls import AclBindingFilter
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis import (
+    acls,
     alter_configs,
     create_partitions,
     create_topics,
@@ -76,6 +78,15 @@ class AdminServicer:
         given=elections,
         answered=elected,
     )
+
+    DescribeAcls = by_names(
+        acls.DESCRIBE_ACLS,
+        acls.DescribeAclsRequest,
+        admin_pb2.DescribeAclsResponse,
+        given=lambda request: {"filter": to_value(request.filter, AclBindingFilter)},
+    )
+    CreateAcls = by_names(acls.CREATE_ACLS, acls.CreateAclsRequest, admin_pb2.CreateAclsResponse)
+    DeleteAcls = by_names(acls.DELETE_ACLS, acls.DeleteAclsRequest, admin_pb2.DeleteAclsResponse)
 
     async def DeleteTopics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics by name; each result holds the name only."""

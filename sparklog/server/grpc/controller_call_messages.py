@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklog.base.acls import AclBinding
 from sparklog.base.message_mapping import read_error, read_partitions, to_message, to_value
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
@@ -77,12 +78,18 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
     }
 
 
-def topics_message(request: UpdateMetadata) -> dict[str, Any]:
-    return {"topics": [_topic_message(topic) for topic in request.topics]}
+def metadata_message(request: UpdateMetadata) -> Fields:
+    acls = None if request.acls is None else [to_message(each, admin_pb2.AclBinding) for each in sorted(request.acls)]
+    return {
+        "topics": [_topic_message(topic) for topic in request.topics],
+        "acls": None if acls is None else replication_pb2.AclList(acls=acls),
+    }
 
 
-def topics(message: Any) -> dict[str, Any]:
-    return {"topics": tuple(_topic(topic) for topic in message.topics)}
+def metadata(message: replication_pb2.UpdateMetadataRequest) -> Fields:
+    """Return the fields of the value."""
+    acls = frozenset(to_value(each, AclBinding) for each in message.acls.acls) if message.HasField("acls") else None
+    return {"topics": tuple(_topic(topic) for topic in message.topics), "acls": acls}
 
 
 def _topic_message(topic: TopicState) -> replication_pb2.TopicState:

@@ -115,7 +115,7 @@ CALLS = (
         "UpdateMetadata",
         UpdateMetadata,
         UpdateMetadataResponse,
-        Differing(controller_call_messages.topics_message, controller_call_messages.topics),
+        Differing(controller_call_messages.metadata_message, controller_call_messages.metadata),
     ),
     ReplicationCall(
         method="Fetch",

@@ -64,7 +64,7 @@ WIDE = {
     "LeaveGroup": "members", "OffsetCommit": "offsets", "OffsetFetch": "partitions", "OffsetDelete": "partitions",
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids", "FindTransactionCoordinator": "transactional_ids",
     "DescribeTransactions": "transactional_ids", "DescribeSinks": "sink_ids",
-    "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets",
+    "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets", "CreateAcls": "acls", "DeleteAcls": "filters",
 }  # fmt: skip
 """Request, without that word → the field whose elements can be served independently of each other."""
 ONCE = {
