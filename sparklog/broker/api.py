@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, TypeVar, cast
 
+from sparklog.broker.rights import Right
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -27,6 +29,8 @@ class Operation(Generic[Request, Response]):
 
     handle: Callable[Concatenate[Request, ...], Awaitable[Response]] | Callable[..., Handler[Request, Response]]
     """A function, or a class whose instances take the request."""
+    rights: tuple[Right, ...]
+    """What a client must have a right to, checked in this order; empty: everybody may ask."""
 
     @property
     def uses(self) -> tuple[str, ...]:

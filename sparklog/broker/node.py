@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -41,7 +41,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api, Handlers
+from sparklog.broker.api import Api, Handler, Handlers, Operation
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
@@ -54,6 +54,8 @@ from sparklog.broker.restoration import (
     restore_lost_configs,
     restore_topics,
 )
+from sparklog.broker.rights import Access
+from sparklog.broker.rights import apply as apply_rights
 from sparklog.broker.services import Services
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
@@ -71,6 +73,7 @@ from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
+from sparklog.security.acls import Subject
 
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
@@ -299,6 +302,38 @@ class Broker:
             raise UnknownServerError(f"{api.name} failed in the broker; its log says why") from error
         finally:
             figures.observe(loop.time() - started)
+
+    def serve_client(
+        self, api: Api[Request, Response], request: Request, subject: Callable[[], Subject]
+    ) -> Awaitable[Response]:
+        """Serve what the client has a right to, as `serve` does.
+
+        subject: returns who asks; called only if there is an authorizer
+        """
+        if not self.config.authorizer_class_name:
+            return self.serve(api, request)
+        return self.authorized(api, partial(self.serve, api), request, subject)
+
+    async def authorized(
+        self,
+        operation: Operation[Request, Response],
+        serve: Handler[Request, Response],
+        request: Request,
+        subject: Callable[[], Subject],
+    ) -> Response:
+        """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
+        access = await self.access(subject)
+        if access is None:
+            return await serve(request)
+        response: Response = await apply_rights(operation.rights, request, access, serve)
+        return response
+
+    async def access(self, subject: Callable[[], Subject]) -> Access | None:
+        """Return what a client may do; None if everybody may do everything."""
+        if not self.config.authorizer_class_name:
+            return None
+        await self._is_ready.wait()  # the ACLs are known
+        return Access(self.services.authorizer, subject(), self.metadata)
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
+from sparklog.base.acls import CLUSTER_NAME, AclOperation
 from sparklog.base.config import BROKER_KEYS
-from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest
+from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest, KafkaError
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE
+from sparklog.broker.rights import CLUSTER, TOPIC, Access, OnEach, Right
 from sparklog.cluster.topics import ALL_BROKERS
 
 CORDONED = "cordoned.log.dirs"
@@ -61,3 +64,24 @@ def check_changeable(overrides: Mapping[str, str]) -> None:
             BROKER_KEYS[name].parse(value)
         except ConfigError as wrong:
             raise InvalidConfig(str(wrong)) from None
+
+
+def on_configs(operation: AclOperation, refused: Callable[[Any, KafkaError], Any]) -> tuple[Right, ...]:
+    """Return the rights to the configurations of topics, and to those of brokers, which are the cluster's.
+
+    refused: makes the result of an element that is refused
+    """
+    return (
+        OnEach(operation, TOPIC, "resources", _topic, refused, "resources"),
+        OnEach(operation, CLUSTER, "resources", _cluster, refused, "resources"),
+    )
+
+
+def _topic(element: Any, access: Access) -> str | None:
+    resource: ConfigResource = element.resource
+    return resource.name if resource.type == ResourceType.TOPIC else None
+
+
+def _cluster(element: Any, access: Access) -> str | None:
+    resource: ConfigResource = element.resource
+    return CLUSTER_NAME if resource.type == ResourceType.BROKER else None

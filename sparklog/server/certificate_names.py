@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 import ssl
 
+from asn1crypto.pem import unarmor
 from asn1crypto.x509 import Certificate, NameTypeAndValue
 
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of a client that has not said who it is."""
 _SHORT_NAMES = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -31,7 +34,7 @@ _ESCAPED_BLANK = r"\ "
 def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
     """Return the peer's principal: the subject of its verified certificate, or User:ANONYMOUS without one."""
     shown = connection.getpeercert(binary_form=True) if connection else None
-    return f"User:{distinguished_name(shown)}" if shown else "User:ANONYMOUS"
+    return f"User:{distinguished_name(shown)}" if shown else ANONYMOUS
 
 
 def distinguished_name(certificate: bytes) -> str:
@@ -46,3 +49,9 @@ def _attribute(attribute: NameTypeAndValue) -> str:
         return f"{oid}=#{value.dump().hex()}"
     text = value.native.translate(_ESCAPED)
     return f"{_SHORT_NAMES[oid]}={_BLANKS_AROUND.sub(lambda blanks: _ESCAPED_BLANK * len(blanks[0]), text)}"
+
+
+def principal_of_pem(certificate: bytes) -> str:
+    """Return the principal of a verified certificate in PEM."""
+    _, _, der = unarmor(certificate)
+    return f"User:{distinguished_name(der)}"

@@ -41,7 +41,7 @@ async def echo(request: int) -> int:
 
 
 async def test_handlers_are_bound_once_when_first_asked_for_or_before() -> None:
-    apis = [Api(name="", handle=each) for each in (Add, multiply, echo)]
+    apis = [Api(name="", handle=each, rights=()) for each in (Add, multiply, echo)]
     handlers = Handlers(SimpleNamespace(amount=3, unused=None))
     assert list(handlers) == []
     assert [await handlers[api](4) for api in apis] == [7, 12, 4]

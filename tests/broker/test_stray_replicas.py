@@ -17,6 +17,8 @@ from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
 from sparklog.replica.messages import StopPartition
+from sparklog.security.acls import AclRules
+from sparklog.security.authorizer import Authorizer
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -51,6 +53,7 @@ class Broker1:
             registration=SimpleNamespace(epoch=7),
             metadata=metadata,
             state_changes=changes,
+            authorizer=Authorizer(AclRules(), is_enabled=False),
             groups=SimpleNamespace(forget_topics=lambda _: None),
             strays=self.strays,
         )

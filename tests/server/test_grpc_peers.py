@@ -45,13 +45,16 @@ class Callee:
     def __init__(self) -> None:
         self.answers: dict[type, Callable[[Any], Awaitable[Any]]] = {}
         self.grpc = grpc.aio.server()
-        apis = {kind: Api(name=kind.__name__, handle=self._handle) for kind in ASKED}
+        apis = {kind: Api(name=kind.__name__, handle=self._handle, rights=()) for kind in ASKED}
         self.service = ReplicationServicer(self, apis)  # type: ignore[arg-type]
         self.grpc.add_generic_rpc_handlers((self.service.handler(),))
         self.port = self.grpc.add_insecure_port("127.0.0.1:0")
 
     async def serve(self, api: Api[Any, Any], request: Any) -> Any:
         return await api.bind(None)(request)
+
+    async def access(self, _: Any) -> None:
+        """Everybody may do everything."""
 
     async def _handle(self, request: Any) -> Any:
         return await self.answers[type(request)](request)

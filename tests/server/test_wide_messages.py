@@ -167,11 +167,11 @@ async def test_the_parts_of_a_request_have_none_of_its_unknown_fields() -> None:
     """Each of thousands of parts would have a copy of all of them."""
     parts = []
 
-    async def serve(request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+    async def serve(request: admin_pb2.DeleteTopicsRequest, _: object) -> admin_pb2.DeleteTopicsResponse:
         parts.append(request.ByteSize())
         return admin_pb2.DeleteTopicsResponse()
 
-    servicer = SimpleNamespace(**{method.name: serve for method in ADMIN.methods})
+    servicer = SimpleNamespace(broker=None, **{method.name: serve for method in ADMIN.methods})
     handler = service_handler(ADMIN, servicer, slices.Slices())
     method = handler.service(SimpleNamespace(method=f"/{ADMIN.full_name}/DeleteTopics"))
     names = admin_pb2.DeleteTopicsRequest(names=[f"{number:05d}" for number in range(1_000)]).SerializeToString()

@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.base.acls import AclBinding, AclBindingFilter
+from sparklog.base.acls import AclBinding, AclBindingFilter, AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError, SecurityDisabled
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.acls import AclStore
 from sparklog.security.authorizer import Authorizer
 
@@ -109,8 +110,27 @@ def _error_of(checked: AclBinding | AclBindingFilter) -> InvalidRequest | None:
     return None
 
 
-DESCRIBE_ACLS = Api(name="DescribeAcls", summary="list ACLs", handle=describe, key=29, versions=(1, 3))
-CREATE_ACLS = Api(name="CreateAcls", summary="create ACLs", handle=create, key=30, versions=(1, 3))
+DESCRIBE_ACLS = Api(
+    name="DescribeAcls",
+    summary="list ACLs",
+    handle=describe,
+    rights=(on_cluster(AclOperation.DESCRIBE),),
+    key=29,
+    versions=(1, 3),
+)
+CREATE_ACLS = Api(
+    name="CreateAcls",
+    summary="create ACLs",
+    handle=create,
+    rights=(on_cluster(AclOperation.ALTER),),
+    key=30,
+    versions=(1, 3),
+)
 DELETE_ACLS = Api(
-    name="DeleteAcls", summary="delete the ACLs that filters select", handle=delete, key=31, versions=(1, 3)
+    name="DeleteAcls",
+    summary="delete the ACLs that filters select",
+    handle=delete,
+    rights=(on_cluster(AclOperation.ALTER),),
+    key=31,
+    versions=(1, 3),
 )

@@ -31,11 +31,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config_keys import render
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
-from sparklog.broker.resources import ConfigResource, ResourceType, broker_named
+from sparklog.broker.resources import ConfigResource, ResourceType, broker_named, on_configs
 from sparklog.broker.topics import Topics
 from sparklog.cluster.model import Topic
 
@@ -253,6 +254,9 @@ INCREMENTAL_ALTER_CONFIGS = Api(
     name="IncrementalAlterConfigs",
     summary="change single keys of configurations and leave the others",
     handle=alter_incrementally,
+    rights=on_configs(
+        AclOperation.ALTER_CONFIGS, lambda element, error: ResourceResult(resource=element.resource, error=error)
+    ),
     key=44,
     versions=(0, 1),
 )
@@ -260,6 +264,9 @@ ALTER_CONFIGS = Api(
     name="AlterConfigs",
     summary="replace the whole configuration of topics or brokers",
     handle=alter,
+    rights=on_configs(
+        AclOperation.ALTER_CONFIGS, lambda element, error: ResourceResult(resource=element.resource, error=error)
+    ),
     key=33,
     versions=(0, 2),
 )

@@ -43,4 +43,4 @@ async def handle(request: ApiVersionsRequest, *, api_versions: tuple[ApiVersion,
     return ApiVersionsResponse(apis=api_versions, features=FEATURES)
 
 
-API = Api(name="ApiVersions", handle=handle, key=18, versions=(0, 4))
+API = Api(name="ApiVersions", handle=handle, rights=(), key=18, versions=(0, 4))

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import produce
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.history import HISTORY, AppendHistory, HistoryAppended
 
 
@@ -30,4 +32,4 @@ async def handle(request: AppendHistory, *, handlers: Handlers) -> HistoryAppend
     return HistoryAppended(base_offset=result.base_offset)
 
 
-API = Api(name="AppendHistory", handle=handle)
+API = Api(name="AppendHistory", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

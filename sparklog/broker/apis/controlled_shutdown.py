@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.controller.controller import Controller
 
 
@@ -35,4 +37,4 @@ async def handle(request: ControlledShutdownRequest, *, controller: Controller) 
     return ControlledShutdownResponse(remaining=remaining)
 
 
-API = Api(name="ControlledShutdown", handle=handle)
+API = Api(name="ControlledShutdown", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

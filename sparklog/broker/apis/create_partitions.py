@@ -17,9 +17,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_replicas
+from sparklog.broker.rights import TOPIC, OnEach
 from sparklog.broker.topics import TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 
@@ -96,4 +98,14 @@ def _check_assignments(metadata: MetadataCache, topic: PartitionCount) -> None:
     check_replicas(topic.assignments, metadata.brokers)
 
 
-API = Api(name="CreatePartitions", handle=handle, key=37, versions=(0, 3))
+def _refused(part: PartitionCount, error: KafkaError) -> TopicGrown:
+    return TopicGrown(name=part.name, error=error)
+
+
+API = Api(
+    name="CreatePartitions",
+    handle=handle,
+    rights=(OnEach(AclOperation.ALTER, TOPIC, "topics", lambda part, access: part.name, _refused, "topics"),),
+    key=37,
+    versions=(0, 3),
+)

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError, PolicyViolation
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
 from sparklog.broker.config_entries import ConfigEntry, topic_entries
+from sparklog.broker.rights import TOPIC, Access, OnAnswers, OnEach, OneOf, on_cluster
 from sparklog.broker.topics import MAX_PARTITIONS_PER_REQUEST, TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.runtime.slices import Slices
@@ -58,6 +60,8 @@ class TopicResult:
     replication_factor: int = 0
     topic_id: UUID | None = None
     configs: Sequence[ConfigEntry] = ()
+    configs_error: KafkaError | None = None
+    """Why `configs` is not shown, if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,4 +132,27 @@ def _overrides(topic: NewTopic) -> dict[str, str]:
     return overrides
 
 
-API = Api(name="CreateTopics", handle=handle, key=19, versions=(2, 7))
+def _name(topic: NewTopic | TopicResult, access: Access) -> str:
+    return topic.name
+
+
+def _refused(topic: NewTopic, error: KafkaError) -> TopicResult:
+    return TopicResult(name=topic.name, error=error)
+
+
+def _without_configs(result: TopicResult, error: KafkaError) -> TopicResult:
+    return replace(result, configs=(), configs_error=None if result.error else error)
+
+
+API = Api(
+    name="CreateTopics",
+    handle=handle,
+    rights=(
+        OneOf(
+            (on_cluster(AclOperation.CREATE),), OnEach(AclOperation.CREATE, TOPIC, "topics", _name, _refused, "topics")
+        ),
+        OnAnswers(AclOperation.DESCRIBE_CONFIGS, TOPIC, "topics", _name, _without_configs),
+    ),
+    key=19,
+    versions=(2, 7),
+)

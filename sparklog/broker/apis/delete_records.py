@@ -20,10 +20,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.follower_fetches import FollowerFetches
+from sparklog.broker.rights import TOPIC, OnEach, topic_of
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -134,4 +136,10 @@ def _advance(replica: Replica, before_offset: int) -> int:
     return target
 
 
-API = Api(name="DeleteRecords", handle=handle, key=21, versions=(0, 2))
+API = Api(
+    name="DeleteRecords",
+    handle=handle,
+    rights=(OnEach(AclOperation.DELETE, TOPIC, "partitions", topic_of, _refused, "partitions"),),
+    key=21,
+    versions=(0, 2),
+)

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, Access, OnEach
 from sparklog.broker.topics import TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 
@@ -90,4 +92,20 @@ async def _delete(
     return TopicDeleted(name=found.name, topic_id=found.topic_id)
 
 
-API = Api(name="DeleteTopics", handle=handle, key=20, versions=(1, 6))
+def _topic_name(topic: TopicToDelete, access: Access) -> str | None:
+    return topic.name or (access.topics.find_name(topic.topic_id) if topic.topic_id else None)
+
+
+def _refused(topic: TopicToDelete, error: KafkaError) -> TopicDeleted:
+    if topic.name is None:  # the name is not shown, in the message either
+        error = type(error)("the client may not delete this topic")
+    return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
+
+
+API = Api(
+    name="DeleteTopics",
+    handle=handle,
+    rights=(OnEach(AclOperation.DELETE, TOPIC, "topics", _topic_name, _refused, "topics"),),
+    key=20,
+    versions=(1, 6),
+)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,4 +26,10 @@ async def handle(request: DescribeClientQuotasRequest) -> DescribeClientQuotasRe
     return DescribeClientQuotasResponse()
 
 
-API = Api(name="DescribeClientQuotas", handle=handle, key=48, versions=(0, 1))
+API = Api(
+    name="DescribeClientQuotas",
+    handle=handle,
+    rights=(on_cluster(AclOperation.DESCRIBE_CONFIGS),),
+    key=48,
+    versions=(0, 1),
+)

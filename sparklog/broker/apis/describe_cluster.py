@@ -38,4 +38,4 @@ async def handle(
     )
 
 
-API = Api(name="DescribeCluster", handle=handle, key=60, versions=(0, 2))
+API = Api(name="DescribeCluster", handle=handle, rights=(), key=60, versions=(0, 2))

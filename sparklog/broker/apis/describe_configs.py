@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.config_entries import ConfigEntry, ConfigSource, broker_entries, topic_entries
-from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.resources import ConfigResource, ResourceType, on_configs
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.topics import ALL_BROKERS
 
@@ -83,4 +84,12 @@ def _set_for_all(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     return found
 
 
-API = Api(name="DescribeConfigs", handle=handle, key=32, versions=(1, 4))
+API = Api(
+    name="DescribeConfigs",
+    handle=handle,
+    rights=on_configs(
+        AclOperation.DESCRIBE_CONFIGS, lambda element, error: ResourceConfigs(resource=element.resource, error=error)
+    ),
+    key=32,
+    versions=(1, 4),
+)

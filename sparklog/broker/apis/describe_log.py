@@ -13,10 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, Either, OnAnswers, Shown, topic_of
 from sparklog.log.description import LogDescription
 from sparklog.log.log import Log
 from sparklog.replica.manager import ReplicaManager
@@ -92,4 +94,14 @@ def _finish(begun: tuple[Log, LogDescription] | KafkaError) -> LogDescription | 
     )
 
 
-API = Api(name="DescribeLog", handle=handle)
+API = Api(
+    name="DescribeLog",
+    handle=handle,
+    rights=(
+        Either(
+            lambda request: not request.partitions,
+            Shown(AclOperation.READ, TOPIC, "logs", topic_of),
+            OnAnswers(AclOperation.READ, TOPIC, "logs", topic_of, lambda name, error: error),
+        ),
+    ),
+)

@@ -16,9 +16,11 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, KafkaStorageError
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 
@@ -129,4 +131,4 @@ def _describe(replica: Replica) -> LogDirPartition:
     )
 
 
-API = Api(name="DescribeLogDirs", handle=handle, key=35, versions=(1, 5))
+API = Api(name="DescribeLogDirs", handle=handle, rights=(on_cluster(AclOperation.DESCRIBE),), key=35, versions=(1, 5))

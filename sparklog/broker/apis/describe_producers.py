@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, OnEach, topic_of
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.slices import Slices, of_many
@@ -85,4 +87,14 @@ def _active(producer_id: int, state: ProducerState) -> ActiveProducer:
     )
 
 
-API = Api(name="DescribeProducers", handle=handle, key=61, versions=(0, 0))
+def _refused(part: TopicPartition, error: KafkaError) -> PartitionProducers:
+    return PartitionProducers(topic=part.topic, partition=part.partition, error=error)
+
+
+API = Api(
+    name="DescribeProducers",
+    handle=handle,
+    rights=(OnEach(AclOperation.READ, TOPIC, "partitions", topic_of, _refused, "partitions"),),
+    key=61,
+    versions=(0, 0),
+)

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.apis.metadata import TopicDescriber, TopicMetadata
+from sparklog.broker.rights import TOPIC, Either, OnAnswers, Shown
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.replica.manager import ReplicaManager
@@ -77,4 +79,20 @@ def _describe(describer: TopicDescriber, name: str, first: int, count: int) -> T
         return TopicMetadata(name=name, error=error)
 
 
-API = Api(name="DescribeTopicPartitions", handle=handle, key=75, versions=(0, 0))
+def _refused(topic: TopicMetadata, error: KafkaError) -> TopicMetadata:
+    return TopicMetadata(name=topic.name, error=error)
+
+
+API = Api(
+    name="DescribeTopicPartitions",
+    handle=handle,
+    rights=(
+        Either(
+            lambda request: not request.names,
+            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnAnswers(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name, _refused),
+        ),
+    ),
+    key=75,
+    versions=(0, 0),
+)

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Operation
+from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Serve, Shown, itself
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -150,5 +152,43 @@ async def split(request: DescribeTopicsRequest, *, metadata: MetadataCache) -> l
     ]
 
 
-SPLIT = Operation(handle=split)
-API = Api(name="DescribeTopics", handle=DescribeTopics)
+def _refused(name: str, error: KafkaError) -> TopicDescription:
+    return TopicDescription(name=name, error=error)
+
+
+class MayCreate:
+    """CREATE on the cluster or on each topic that is missing, if the request creates missing topics."""
+
+    async def apply(self, request: DescribeTopicsRequest, access: Access, serve: Serve) -> DescribeTopicsResponse:
+        if request.allow_auto_topic_creation:
+            missing = [name for name in request.names if name not in access.topics]
+            if not all(map(access.may_create, missing)):
+                request = replace(request, allow_auto_topic_creation=False)
+        response: DescribeTopicsResponse = await serve(request)
+        return response
+
+    def __str__(self) -> str:
+        return "CREATE on CLUSTER or on each TOPIC that it creates"
+
+
+SPLIT = Operation(handle=split, rights=())
+API = Api(
+    name="DescribeTopics",
+    handle=DescribeTopics,
+    rights=(
+        MayCreate(),
+        Either(
+            lambda request: not request.names or request.omits_missing,
+            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnEach(
+                AclOperation.DESCRIBE,
+                TOPIC,
+                "names",
+                itself,
+                _refused,
+                "topics",
+                nothing=lambda request: DescribeTopicsResponse(topics=()),
+            ),
+        ),
+    ),
+)

@@ -18,11 +18,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
 from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import MAX_TOPIC_LENGTH, TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.peers import ask_controller
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.peers import Peers
 from sparklog.controller.controller import Controller
@@ -102,4 +104,4 @@ def _unseen(metadata: MetadataCache, leaders: Mapping[TopicPartition, int]) -> l
     ]
 
 
-API = Api(name="ElectLeaders", handle=handle, key=43, versions=(0, 2))
+API = Api(name="ElectLeaders", handle=handle, rights=(on_cluster(AclOperation.ALTER),), key=43, versions=(0, 2))

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -62,6 +63,7 @@ from sparklog.broker.read_replicas import (
     preferred_read_replica,
     readable_replica,
 )
+from sparklog.broker.rights import TOPIC, OnAnswers, topic_of
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.replica.manager import Replica, ReplicaManager
@@ -406,4 +408,21 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     return None
 
 
-API = Api(name="Fetch", handle=Fetch, key=1, versions=(4, 18))
+def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
+    return PartitionFetched(
+        topic=part.topic,
+        topic_id=part.topic_id,
+        partition=part.partition,
+        fetch_offset=part.fetch_offset,
+        next_offset=part.fetch_offset,
+        error=error,
+    )
+
+
+API = Api(
+    name="Fetch",
+    handle=Fetch,
+    rights=(OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused),),
+    key=1,
+    versions=(4, 18),
+)

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sparklog.base.acls import AclOperation, AclResourceType
 from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import Either, OnEach, itself
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.group.coordinator import GroupCoordinator
@@ -78,4 +80,20 @@ async def _leader(coordinator: Coordinator, metadata: MetadataCache, key: str) -
     return leader
 
 
-API = Api(name="FindCoordinator", handle=handle, key=10, versions=(0, 6))
+def _refused(key: str, error: KafkaError) -> FoundCoordinator:
+    return FoundCoordinator(key=key, error=error)
+
+
+API = Api(
+    name="FindCoordinator",
+    handle=handle,
+    rights=(
+        Either(
+            lambda request: request.key_type == GROUP,
+            OnEach(AclOperation.DESCRIBE, AclResourceType.GROUP, "keys", itself, _refused, "coordinators"),
+            OnEach(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, "keys", itself, _refused, "coordinators"),
+        ),
+    ),
+    key=10,
+    versions=(0, 6),
+)

@@ -8,8 +8,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from sparklog.base.acls import AclOperation
+from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
+from sparklog.broker.rights import (
+    GROUP,
+    TOPIC,
+    Access,
+    Either,
+    OnAll,
+    OnAnswers,
+    OnEach,
+    OnEachKey,
+    OneOf,
+    Shown,
+    itself,
+    on_cluster,
+    on_group,
+)
 from sparklog.group.coordinator import GroupCoordinator
+from sparklog.group.requests import CommittedOffset, DescribedConsumerGroup, DescribedGroup
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -33,10 +51,34 @@ def _by(
     return handle
 
 
+def _topic_of_offset(offset: CommittedOffset, access: Access) -> str:
+    return offset.partition.topic
+
+
+def _no_offset(offset: CommittedOffset, error: KafkaError) -> CommittedOffset:
+    return CommittedOffset(partition=offset.partition, error=error)
+
+
+def _no_group(group_id: str, error: KafkaError) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error=error)
+
+
+def _no_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(group_id=group_id, error=error)
+
+
 OFFSET_FETCH = Api(
     name="OffsetFetch",
     summary="read the committed offsets of groups",
     handle=_by(GroupCoordinator.fetch_offsets),
+    rights=(
+        on_group(AclOperation.DESCRIBE),
+        Either(
+            lambda request: request.partitions is None,
+            Shown(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset),
+            OnAnswers(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset, _no_offset),
+        ),
+    ),
     key=9,
     versions=(1, 10),
 )
@@ -44,6 +86,7 @@ JOIN_GROUP = Api(
     name="JoinGroup",
     summary="join a group, or its next generation",
     handle=_by(GroupCoordinator.join),
+    rights=(on_group(AclOperation.READ),),
     key=11,
     versions=(0, 9),
 )
@@ -52,6 +95,7 @@ HEARTBEAT = Api(
     name="Heartbeat",
     summary="keep a member of a group alive, and tell it whether it must rejoin",
     handle=_by(GroupCoordinator.heartbeat),
+    rights=(on_group(AclOperation.READ),),
     key=12,
     versions=(0, 4),
 )
@@ -59,6 +103,7 @@ LEAVE_GROUP = Api(
     name="LeaveGroup",
     summary="remove members at once, instead of when their sessions expire",
     handle=_by(GroupCoordinator.leave),
+    rights=(on_group(AclOperation.READ),),
     key=13,
     versions=(0, 5),
 )
@@ -66,6 +111,7 @@ SYNC_GROUP = Api(
     name="SyncGroup",
     summary="distribute the assignments of a group's leader, each member's to that member",
     handle=_by(GroupCoordinator.sync),
+    rights=(on_group(AclOperation.READ),),
     key=14,
     versions=(0, 5),
 )
@@ -74,6 +120,7 @@ DESCRIBE_GROUPS = Api(
     name="DescribeGroups",
     summary="describe groups of the classic protocol, with their members",
     handle=_by(GroupCoordinator.describe),
+    rights=(OnEach(AclOperation.DESCRIBE, GROUP, "group_ids", itself, _no_group, "groups"),),
     key=15,
     versions=(0, 6),
 )
@@ -81,6 +128,12 @@ LIST_GROUPS = Api(
     name="ListGroups",
     summary="list the groups that this broker coordinates",
     handle=_by(GroupCoordinator.list),
+    rights=(
+        OneOf(
+            (on_cluster(AclOperation.DESCRIBE),),
+            Shown(AclOperation.DESCRIBE, GROUP, "groups", lambda found, access: found.group_id),
+        ),
+    ),
     key=16,
     versions=(0, 5),
 )
@@ -88,6 +141,7 @@ DELETE_GROUPS = Api(
     name="DeleteGroups",
     summary="delete groups without members, with their committed offsets",
     handle=_by(GroupCoordinator.delete),
+    rights=(OnEachKey(AclOperation.DELETE, GROUP, "group_ids", itself),),
     key=42,
     versions=(0, 2),
 )
@@ -95,6 +149,10 @@ CONSUMER_GROUP_HEARTBEAT = Api(
     name="ConsumerGroupHeartbeat",
     summary="keep a member of a consumer group alive, and assign it partitions",
     handle=_by(GroupCoordinator.consumer_heartbeat),
+    rights=(
+        on_group(AclOperation.READ),
+        OnAll(AclOperation.DESCRIBE, TOPIC, lambda request: request.subscribed_topic_names or ()),
+    ),
     key=68,
     versions=(0, 1),
 )
@@ -103,6 +161,7 @@ CONSUMER_GROUP_DESCRIBE = Api(
     name="ConsumerGroupDescribe",
     summary="describe groups of the newer consumer protocol (KIP-848), with their members",
     handle=_by(GroupCoordinator.consumer_describe),
+    rights=(OnEach(AclOperation.DESCRIBE, GROUP, "group_ids", itself, _no_consumer_group, "groups"),),
     key=69,
     versions=(0, 1),
 )

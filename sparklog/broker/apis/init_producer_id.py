@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, Either, OneOf, Somewhere, on_cluster, on_transactional_id
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.requests import InitProducerId
@@ -64,4 +66,19 @@ async def handle(
     return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
 
 
-API = Api(name="InitProducerId", handle=handle, key=22, versions=(0, 5))
+API = Api(
+    name="InitProducerId",
+    handle=handle,
+    rights=(
+        Either(
+            lambda request: request.transactional_id is not None,
+            on_transactional_id(AclOperation.WRITE),
+            OneOf(
+                (on_cluster(AclOperation.IDEMPOTENT_WRITE),),
+                Somewhere(AclOperation.WRITE, TOPIC, on_cluster(AclOperation.IDEMPOTENT_WRITE)),
+            ),
+        ),
+    ),
+    key=22,
+    versions=(0, 5),
+)

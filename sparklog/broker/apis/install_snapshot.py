@@ -17,9 +17,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, OffsetOutOfRange, RecordListTooLarge, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import SnapshotWriter
@@ -85,4 +87,4 @@ async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes
         raise RequestTimedOut(f"{log.partition}: nothing of the snapshot came for {SILENCE_S} s") from None
 
 
-API = Api(name="InstallSnapshot", handle=handle)
+API = Api(name="InstallSnapshot", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

@@ -21,7 +21,9 @@ StopReplica: stop following or leading partitions.
 
 from __future__ import annotations
 
+from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, StopReplica, StopReplicaResponse
 from sparklog.replica.state_changes import StateChanges
 
@@ -38,7 +40,11 @@ LEADER_AND_ISR = Api(
     name="LeaderAndIsr",
     summary="receive this broker's partitions and their leaders (controller to broker)",
     handle=become,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )
 STOP_REPLICA = Api(
-    name="StopReplica", summary="stop following or leading partitions (controller to broker)", handle=stop
+    name="StopReplica",
+    summary="stop following or leading partitions (controller to broker)",
+    handle=stop,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
@@ -37,4 +39,10 @@ async def handle(
     return ListConfigResourcesResponse(resources=found)
 
 
-API = Api(name="ListConfigResources", handle=handle, key=74, versions=(0, 1))
+API = Api(
+    name="ListConfigResources",
+    handle=handle,
+    rights=(on_cluster(AclOperation.DESCRIBE_CONFIGS),),
+    key=74,
+    versions=(0, 1),
+)

@@ -21,9 +21,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, OnEach, topic_of
 from sparklog.log.log import TimestampOffset
 from sparklog.replica.manager import Replica, ReplicaManager
 
@@ -119,4 +121,14 @@ def _find(replica: Replica, position: int, *, is_read_committed: bool) -> Timest
     return NOTHING
 
 
-API = Api(name="ListOffsets", handle=handle, key=2, versions=(1, 11))
+def _refused(part: PartitionOffsetQuery, error: KafkaError) -> PartitionOffset:
+    return PartitionOffset(topic=part.topic, partition=part.partition, error=error)
+
+
+API = Api(
+    name="ListOffsets",
+    handle=handle,
+    rights=(OnEach(AclOperation.DESCRIBE, TOPIC, "partitions", topic_of, _refused, "partitions"),),
+    key=2,
+    versions=(1, 11),
+)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, Shown
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
@@ -39,4 +41,8 @@ async def handle(request: ListTopicsRequest, *, metadata: MetadataCache) -> List
     )
 
 
-API = Api(name="ListTopics", handle=handle)
+API = Api(
+    name="ListTopics",
+    handle=handle,
+    rights=(Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),),
+)

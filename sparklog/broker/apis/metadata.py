@@ -19,10 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
+from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api, Operation
+from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Serve, Shown
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -201,5 +203,43 @@ def _pieces(query: TopicQuery, partitions: int) -> Sequence[TopicQuery]:
     return [replace(query, first=first, count=PART) for first in range(0, partitions, PART)]
 
 
-SPLIT = Operation(handle=split)
-API = Api(name="Metadata", handle=handle, key=3, versions=(0, 13))
+def _name(query: TopicQuery, access: Access) -> str | None:
+    return query.name or (access.topics.find_name(query.topic_id) if query.topic_id else None)
+
+
+def _refused(query: TopicQuery, error: KafkaError) -> TopicMetadata:
+    if query.name is None:  # as if there were no such topic
+        return TopicMetadata(name=None, topic_id=query.topic_id, error=UnknownTopicId("there is no such topic"))
+    return TopicMetadata(name=query.name, error=error)
+
+
+class MayCreate:
+    """CREATE on the cluster or on each topic that is missing, if the request creates missing topics."""
+
+    async def apply(self, request: MetadataRequest, access: Access, serve: Serve) -> MetadataResponse:
+        if request.allow_auto_topic_creation and request.topics:
+            missing = [query.name for query in request.topics if query.name and query.name not in access.topics]
+            if not all(map(access.may_create, missing)):
+                request = replace(request, allow_auto_topic_creation=False)
+        response: MetadataResponse = await serve(request)
+        return response
+
+    def __str__(self) -> str:
+        return "CREATE on CLUSTER or on each TOPIC that it creates"
+
+
+SPLIT = Operation(handle=split, rights=())
+API = Api(
+    name="Metadata",
+    handle=handle,
+    rights=(
+        MayCreate(),
+        Either(
+            lambda request: request.topics is None or request.omits_missing,
+            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnEach(AclOperation.DESCRIBE, TOPIC, "topics", _name, _refused, "topics"),
+        ),
+    ),
+    key=3,
+    versions=(0, 13),
+)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
 from sparklog.broker.cluster_history import ClusterHistory
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.history import Kind
 
 
@@ -45,4 +47,4 @@ async def handle(request: NoteJobRunRequest, *, history: ClusterHistory) -> Note
     return NoteJobRunResponse()
 
 
-API = Api(name="NoteJobRun", handle=handle)
+API = Api(name="NoteJobRun", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import OFFSETS, on_group
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import OffsetCommit, OffsetCommitResponse
@@ -28,4 +30,13 @@ async def handle(request: OffsetCommit, *, groups: GroupCoordinator, metadata: M
     return OffsetCommitResponse(errors=errors)
 
 
-API = Api(name="OffsetCommit", handle=handle, key=8, versions=(2, 10))
+API = Api(
+    name="OffsetCommit",
+    handle=handle,
+    rights=(
+        on_group(AclOperation.READ),
+        OFFSETS,
+    ),
+    key=8,
+    versions=(2, 10),
+)

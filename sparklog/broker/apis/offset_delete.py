@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, OnEachKey, on_group, topic_of
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import OffsetDelete, OffsetDeleteResponse
@@ -28,4 +30,13 @@ async def handle(request: OffsetDelete, *, groups: GroupCoordinator, metadata: M
     return OffsetDeleteResponse(errors={**response.errors, **missing})
 
 
-API = Api(name="OffsetDelete", handle=handle, key=47, versions=(0, 0))
+API = Api(
+    name="OffsetDelete",
+    handle=handle,
+    rights=(
+        on_group(AclOperation.DELETE),
+        OnEachKey(AclOperation.READ, TOPIC, "partitions", topic_of),
+    ),
+    key=47,
+    versions=(0, 0),
+)

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, OnEach, OneOf, on_cluster, topic_of
 from sparklog.replica.manager import ReplicaManager
 
 
@@ -62,4 +64,19 @@ def _answer(replicas: ReplicaManager, query: EpochQuery) -> PartitionEpochEnd:
     )
 
 
-API = Api(name="OffsetForLeaderEpoch", handle=handle, key=23, versions=(2, 4))
+def _refused(part: EpochQuery, error: KafkaError) -> PartitionEpochEnd:
+    return PartitionEpochEnd(topic=part.topic, partition=part.partition, error=error)
+
+
+API = Api(
+    name="OffsetForLeaderEpoch",
+    handle=handle,
+    rights=(
+        OneOf(
+            (on_cluster(AclOperation.CLUSTER_ACTION),),
+            OnEach(AclOperation.DESCRIBE, TOPIC, "partitions", topic_of, _refused, "partitions"),
+        ),
+    ),
+    key=23,
+    versions=(2, 4),
+)

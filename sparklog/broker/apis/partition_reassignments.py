@@ -22,11 +22,13 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.peers import ask_controller
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.peers import Peers
@@ -117,6 +119,7 @@ ALTER_PARTITION_REASSIGNMENTS = Api(
     name="AlterPartitionReassignments",
     summary="move partitions to other brokers, or cancel moves",
     handle=alter,
+    rights=(on_cluster(AclOperation.ALTER),),
     key=45,
     versions=(0, 1),
 )
@@ -124,6 +127,7 @@ LIST_PARTITION_REASSIGNMENTS = Api(
     name="ListPartitionReassignments",
     summary="list the partitions that are moving to other brokers",
     handle=list_moving,
+    rights=(on_cluster(AclOperation.DESCRIBE),),
     key=46,
     versions=(0, 0),
 )

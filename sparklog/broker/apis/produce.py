@@ -35,11 +35,13 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, Access, OnEach, on_transactional_id, topic_of
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import FirstBatch, TransactionVerifier, Verified
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -328,11 +330,40 @@ async def find_target(topic: str, *, clock: Clock, topics: Topics) -> ProduceTar
     return ProduceTarget(len(found.partitions), found.config.max_message_bytes, clock.time_ms())
 
 
+def check_transactional_id(access: Access, transactional_id: str | None) -> None:
+    """Raises TransactionalIdAuthorizationFailed if the client may not write as this transactional id."""
+    if transactional_id is not None:
+        access.check(AclOperation.WRITE, TRANSACTIONAL_ID, transactional_id)
+
+
+def check_topic(access: Access, topic: str) -> None:
+    """Raises TopicAuthorizationFailed if the client may not write to the topic, or not create it where it is missing.
+
+    For a listener whose requests have steps before the append: they come after this.
+    """
+    access.check(AclOperation.WRITE, TOPIC, topic)
+    if topic not in access.topics and not access.may_create(topic):
+        raise access.refusal(AclOperation.CREATE, TOPIC, topic)
+
+
 def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
     return RequestTimedOut(f"{pending.replica.partition.name}: the in-sync replicas took longer than {timeout_ms} ms")
 
 
-API = Api(name="Produce", handle=Produce, key=0, versions=(3, 13))
-CREATE_MISSING_TOPICS = Operation(handle=create_missing_topics)
-FIND_TARGET = Operation(handle=find_target)
-VERIFY = Operation(handle=verify)
+def _refused(part: PartitionProduce, error: KafkaError) -> PartitionProduced:
+    return PartitionProduced(topic=part.topic, partition=part.partition, error=error)
+
+
+API = Api(
+    name="Produce",
+    handle=Produce,
+    rights=(
+        on_transactional_id(AclOperation.WRITE),
+        OnEach(AclOperation.WRITE, TOPIC, "partitions", topic_of, _refused, "partitions"),
+    ),
+    key=0,
+    versions=(3, 13),
+)
+CREATE_MISSING_TOPICS = Operation(handle=create_missing_topics, rights=())
+FIND_TARGET = Operation(handle=find_target, rights=())
+VERIFY = Operation(handle=verify, rights=())

@@ -15,9 +15,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, On
 from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX
 from sparklog.log.slice import LogSlice
 from sparklog.replica.manager import ReplicaManager
@@ -75,4 +77,8 @@ async def _read(whole: LogSlice, position: int, end: int) -> AsyncIterator[bytes
         position += len(data)
 
 
-API = Api(name="ReadSegment", handle=handle)
+API = Api(
+    name="ReadSegment",
+    handle=handle,
+    rights=(On(AclOperation.READ, TOPIC, lambda request, access: request.partition.topic),),
+)

@@ -38,10 +38,12 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.leases import Lease
 from sparklog.broker.replacements import Replacements, Staged
+from sparklog.broker.rights import on_cluster
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
 
@@ -134,19 +136,23 @@ BEGIN_REPLACE = Api(
     name="BeginReplace",
     summary="take a lease for replacing neighbouring closed segments by one",
     handle=begin,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )
 UPLOAD_SEGMENT = Api(
     name="UploadSegment",
     summary="upload a new segment in pieces; each piece renews the lease",
     handle=upload,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )
 COMMIT_REPLACE = Api(
     name="CommitReplace",
     summary="verify a staged segment and put it in place of its sources",
     handle=commit,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )
 ABORT_REPLACE = Api(
     name="AbortReplace",
     summary="end a lease and remove what was staged under it; no error if the lease does not exist",
     handle=abort,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )

@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -35,6 +36,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.fetch_sessions import Cached, DivergingEpoch, FetchContext, Key, PartitionFetch, PartitionFetched
 from sparklog.broker.follower_fetches import FollowerFetches, find_led
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.divergence import find_divergence
@@ -303,4 +305,4 @@ def _is_quiet(replica: Replica, part: PartitionFetch, cached: Cached) -> bool:
     )
 
 
-API = Api(name="ReplicaFetch", handle=handle)
+API = Api(name="ReplicaFetch", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

@@ -72,6 +72,7 @@ SASL_HANDSHAKE = Api(
     name="SaslHandshake",
     summary="choose the SASL mechanism that authenticates the client",
     handle=choose_mechanism,
+    rights=(),
     key=17,
     versions=(0, 1),
 )
@@ -79,6 +80,7 @@ SASL_AUTHENTICATE = Api(
     name="SaslAuthenticate",
     summary="exchange a message of the SASL mechanism that SaslHandshake chose",
     handle=authenticate,
+    rights=(),
     key=36,
     versions=(0, 2),
 )

@@ -26,10 +26,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.broker.api import Api
 from sparklog.broker.follower_fetches import FollowerFetches, find_led
+from sparklog.broker.rights import on_cluster
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import SnapshotId
@@ -119,6 +121,14 @@ def _find_led(replicas: ReplicaManager, request: DescribeFiles | ReadReplicaFile
 
 
 DESCRIBE_FILES = Api(
-    name="DescribeFiles", summary="describe the leader's closed segments to a follower", handle=describe
+    name="DescribeFiles",
+    summary="describe the leader's closed segments to a follower",
+    handle=describe,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
 )
-READ_FILE = Api(name="ReadFile", summary="read a piece of one of the leader's files for a follower", handle=read)
+READ_FILE = Api(
+    name="ReadFile",
+    summary="read a piece of one of the leader's files for a follower",
+    handle=read,
+    rights=(on_cluster(AclOperation.CLUSTER_ACTION),),
+)

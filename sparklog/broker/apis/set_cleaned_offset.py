@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.log.description import SegmentDescription
 from sparklog.replica.manager import ReplicaManager
 
@@ -38,4 +40,4 @@ async def handle(request: SetCleanedOffsetRequest, *, replicas: ReplicaManager) 
     return SetCleanedOffsetResponse()
 
 
-API = Api(name="SetCleanedOffset", handle=handle)
+API = Api(name="SetCleanedOffset", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

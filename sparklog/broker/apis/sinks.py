@@ -8,13 +8,17 @@
 
 from __future__ import annotations
 
+from sparklog.base.acls import AclOperation
+from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
+from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, OnAll, OnEach, Shown, itself, on_sink
 from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.sink_requests import (
     AbortBatch,
     AbortBatchResponse,
     CommitBatch,
     CommitBatchResponse,
+    DescribedSink,
     DescribeSinks,
     DescribeSinksResponse,
     JoinBatch,
@@ -50,9 +54,41 @@ async def reset_sink(request: ResetSink, *, transactions: TransactionCoordinator
     return await transactions.sinks.reset(request)
 
 
-JOIN_BATCH = Api(name="JoinBatch", summary="take part in a batch of a sink", handle=join_batch)
-COMMIT_BATCH = Api(name="CommitBatch", summary="commit a batch of a sink", handle=commit_batch)
-ABORT_BATCH = Api(name="AbortBatch", summary="abort a batch of a sink", handle=abort_batch)
-DESCRIBE_SINKS = Api(name="DescribeSinks", summary="show the batches of sinks", handle=describe_sinks)
-LIST_SINKS = Api(name="ListSinks", summary="list the sinks that this broker coordinates", handle=list_sinks)
-RESET_SINK = Api(name="ResetSink", summary="forget a sink and its batches", handle=reset_sink)
+def _topics_of_winners(request: CommitBatch) -> set[str]:
+    return {topic for winner in request.winners for topic in winner.topics}
+
+
+def _refused(sink_id: str, error: KafkaError) -> DescribedSink:
+    return DescribedSink(sink_id=sink_id, error=error)
+
+
+JOIN_BATCH = Api(
+    name="JoinBatch", summary="take part in a batch of a sink", handle=join_batch, rights=(on_sink(AclOperation.WRITE),)
+)
+COMMIT_BATCH = Api(
+    name="CommitBatch",
+    summary="commit a batch of a sink",
+    handle=commit_batch,
+    rights=(
+        on_sink(AclOperation.WRITE),
+        OnAll(AclOperation.WRITE, TOPIC, _topics_of_winners),
+    ),
+)
+ABORT_BATCH = Api(
+    name="AbortBatch", summary="abort a batch of a sink", handle=abort_batch, rights=(on_sink(AclOperation.WRITE),)
+)
+DESCRIBE_SINKS = Api(
+    name="DescribeSinks",
+    summary="show the batches of sinks",
+    handle=describe_sinks,
+    rights=(OnEach(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "sink_ids", itself, _refused, "sinks"),),
+)
+LIST_SINKS = Api(
+    name="ListSinks",
+    summary="list the sinks that this broker coordinates",
+    handle=list_sinks,
+    rights=(Shown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "sinks", lambda sink, access: sink.sink_id),),
+)
+RESET_SINK = Api(
+    name="ResetSink", summary="forget a sink and its batches", handle=reset_sink, rights=(on_sink(AclOperation.WRITE),)
+)

@@ -11,11 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, OperationNotAttempted, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers, Operation
+from sparklog.broker.rights import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Access,
+    OnEach,
+    Serve,
+    Shown,
+    itself,
+    on_cluster,
+    on_group,
+    on_transactional_id,
+)
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.runtime.slices import Slices
@@ -23,6 +36,7 @@ from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.requests import (
     AddPartitions,
     AddPartitionsResponse,
+    DescribedTransaction,
     DescribeTransactions,
     DescribeTransactionsResponse,
     EndTxn,
@@ -119,26 +133,88 @@ async def list_transactions(
     return await transactions.list(request)
 
 
+class AllPartitions:
+    """WRITE on the topics of all partitions; without it on one of them, none is enrolled."""
+
+    async def apply(self, request: AddPartitions, access: Access, serve: Serve) -> AddPartitionsResponse:
+        errors = {
+            name: access.refusal(AclOperation.WRITE, TOPIC, name.topic)
+            for name in request.partitions
+            if not access.may(AclOperation.WRITE, TOPIC, name.topic)
+        }
+        if not errors:
+            response: AddPartitionsResponse = await serve(request)
+            return response
+        return AddPartitionsResponse(
+            errors={
+                name: errors.get(name) or OperationNotAttempted(f"{name}: the client may not write to others")
+                for name in request.partitions
+            }
+        )
+
+    def __str__(self) -> str:
+        return "WRITE on every TOPIC"
+
+
+class ShownPartitions:
+    """DESCRIBE on the topics whose partitions are shown."""
+
+    async def apply(self, request: DescribeTransactions, access: Access, serve: Serve) -> DescribeTransactionsResponse:
+        response: DescribeTransactionsResponse = await serve(request)
+        return DescribeTransactionsResponse(
+            transactions=[replace(each, partitions=self._shown(each, access)) for each in response.transactions]
+        )
+
+    def _shown(self, found: DescribedTransaction, access: Access) -> Sequence[TopicPartition]:
+        return [name for name in found.partitions if access.may(AclOperation.DESCRIBE, TOPIC, name.topic)]
+
+    def __str__(self) -> str:
+        return "DESCRIBE on each TOPIC that is shown"
+
+
+def _refused(transactional_id: str, error: KafkaError) -> DescribedTransaction:
+    return DescribedTransaction(transactional_id=transactional_id, error=error)
+
+
 ADD_PARTITIONS = Api(
     name="AddPartitionsToTxn",
     summary="enrol partitions in a transaction, or verify that they are",
     handle=add_partitions,
+    rights=(
+        on_transactional_id(AclOperation.WRITE),
+        AllPartitions(),
+    ),
     key=24,
     versions=(0, 5),
 )
-ADD_PARTITIONS_OF_MANY = Operation(handle=add_partitions_of_many)
+ADD_PARTITIONS_OF_MANY = Operation(handle=add_partitions_of_many, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))
 ADD_OFFSETS = Api(
     name="AddOffsetsToTxn",
     summary="enrol the offsets of a group in a transaction",
     handle=add_offsets,
+    rights=(
+        on_transactional_id(AclOperation.WRITE),
+        on_group(AclOperation.READ),
+    ),
     key=25,
     versions=(0, 4),
 )
-END = Api(name="EndTxn", summary="commit or abort a transaction", handle=end, key=26, versions=(0, 5))
+END = Api(
+    name="EndTxn",
+    summary="commit or abort a transaction",
+    handle=end,
+    rights=(on_transactional_id(AclOperation.WRITE),),
+    key=26,
+    versions=(0, 5),
+)
 DESCRIBE = Api(
     name="DescribeTransactions",
     summary="show the state, the producer and the partitions of transactional ids",
     handle=describe,
+    rights=(
+        OnEach(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "transactional_ids", itself, _refused, "transactions"),
+        ShownPartitions(),
+    ),
     key=65,
     versions=(0, 0),
 )
@@ -146,6 +222,9 @@ LIST = Api(
     name="ListTransactions",
     summary="list the transactional ids that this broker coordinates",
     handle=list_transactions,
+    rights=(
+        Shown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "transactions", lambda found, access: found.transactional_id),
+    ),
     key=66,
     versions=(0, 2),
 )

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import OFFSETS, on_group, on_transactional_id
 from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.coordinator.runtime import answer_for
@@ -43,4 +45,14 @@ async def handle(
     return OffsetCommitResponse(errors=errors)
 
 
-API = Api(name="TxnOffsetCommit", handle=handle, key=28, versions=(0, 5))
+API = Api(
+    name="TxnOffsetCommit",
+    handle=handle,
+    rights=(
+        on_transactional_id(AclOperation.WRITE),
+        on_group(AclOperation.READ),
+        OFFSETS,
+    ),
+    key=28,
+    versions=(0, 5),
+)

@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
 from sparklog.broker.registration import Registration
+from sparklog.broker.rights import on_cluster
 from sparklog.broker.strays import Strays
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -54,4 +56,4 @@ async def handle(
     return UpdateMetadataResponse()
 
 
-API = Api(name="UpdateMetadata", handle=handle)
+API = Api(name="UpdateMetadata", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

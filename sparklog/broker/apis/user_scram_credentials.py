@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import (
     DuplicateResource,
     KafkaError,
@@ -31,6 +32,7 @@ from sparklog.base.errors import (
     UnsupportedSaslMechanism,
 )
 from sparklog.broker.api import Api
+from sparklog.broker.rights import on_cluster
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 
 
@@ -159,6 +161,7 @@ DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
     name="DescribeUserScramCredentials",
     summary="list the SCRAM mechanisms and iterations of users, never the secrets",
     handle=describe,
+    rights=(on_cluster(AclOperation.DESCRIBE),),
     key=50,
     versions=(0, 0),
 )
@@ -166,6 +169,7 @@ ALTER_USER_SCRAM_CREDENTIALS = Api(
     name="AlterUserScramCredentials",
     summary="set and delete the SCRAM credentials of users",
     handle=alter,
+    rights=(on_cluster(AclOperation.ALTER),),
     key=51,
     versions=(0, 0),
 )

@@ -14,9 +14,11 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.rights import OneOf, on_cluster
 from sparklog.coordinator.transaction_messages import (
     MarkerWritten,
     TransactionMarker,
@@ -97,4 +99,10 @@ class MarkerWriter:
             raise RequestTimedOut(f"{name}: the in-sync replicas took longer than {TIMEOUT_MS} ms")
 
 
-API = Api(name="WriteTxnMarkers", handle=MarkerWriter, key=27, versions=(1, 2))
+API = Api(
+    name="WriteTxnMarkers",
+    handle=MarkerWriter,
+    rights=(OneOf((on_cluster(AclOperation.ALTER),), on_cluster(AclOperation.CLUSTER_ACTION)),),
+    key=27,
+    versions=(1, 2),
+)

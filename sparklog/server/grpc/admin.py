@@ -27,6 +27,7 @@ from sparklog.broker.apis.alter_configs import MAX_KEYS, ConfigChange, ConfigOpe
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
 from sparklog.server.grpc import service
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.controller_call_messages import elected, elections, reassignments
 from sparklog.server.grpc.errors import error_message
 from sparklog.server.grpc.service import by_names
@@ -88,12 +89,14 @@ class AdminServicer:
     CreateAcls = by_names(acls.CREATE_ACLS, acls.CreateAclsRequest, admin_pb2.CreateAclsResponse)
     DeleteAcls = by_names(acls.DELETE_ACLS, acls.DeleteAclsRequest, admin_pb2.DeleteAclsResponse)
 
-    async def DeleteTopics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+    async def DeleteTopics(
+        self, request: admin_pb2.DeleteTopicsRequest, call: GrpcCall
+    ) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics by name; each result holds the name only."""
         wanted = delete_topics.DeleteTopicsRequest(
             topics=[delete_topics.TopicToDelete(name=name) for name in request.names]
         )
-        response = await self.broker.serve(delete_topics.API, wanted)
+        response = await call.serve(delete_topics.API, wanted)
         return admin_pb2.DeleteTopicsResponse(
             topics=[
                 admin_pb2.TopicResult(name=topic.name or "", error=error_message(topic.error))
@@ -101,11 +104,13 @@ class AdminServicer:
             ]
         )
 
-    async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
+    async def DescribeTopics(
+        self, request: admin_pb2.DescribeTopicsRequest, call: GrpcCall
+    ) -> admin_pb2.DescribeTopicsResponse:
         """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
 
         async def describe(wanted: describe_topics.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
-            response = await self.broker.serve(describe_topics.API, wanted)
+            response = await call.serve(describe_topics.API, wanted)
             answer: admin_pb2.DescribeTopicsResponse = to_message(response, admin_pb2.DescribeTopicsResponse)
             return answer
 
@@ -116,9 +121,9 @@ class AdminServicer:
         answer: admin_pb2.DescribeTopicsResponse = await service.in_parts(parts, describe, self.broker.slices)
         return answer
 
-    async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> bytes:
+    async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest, call: GrpcCall) -> bytes:
         wanted = describe_log_dirs.DescribeLogDirsRequest(topics=dict.fromkeys(request.topics) or None)
-        response = await self.broker.serve(describe_log_dirs.API, wanted)
+        response = await call.serve(describe_log_dirs.API, wanted)
         return await asyncio.to_thread(_log_dirs, response)
 
 

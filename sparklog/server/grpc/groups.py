@@ -7,7 +7,6 @@ ConsumerProtocol bytes of classic members are decoded here, so that callers need
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from sparklog.base.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
 from sparklog.base.errors import GroupIdNotFound, InvalidRequest
@@ -21,6 +20,7 @@ from sparklog.broker.apis import (
 )
 from sparklog.broker.node import Broker
 from sparklog.group import requests as group
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import error_message
 from sparklog.server.grpc.service import LARGE_ELEMENTS, by_names
 from sparklog.v1 import groups_pb2
@@ -52,20 +52,20 @@ class GroupsServicer:
     ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
     DeleteGroups = by_names(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
 
-    async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, context: Any) -> groups_pb2.JoinGroupResponse:
+    async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, call: GrpcCall) -> groups_pb2.JoinGroupResponse:
         wanted = to_value(
             request,
             group.JoinGroup,
-            client_id=_client_id(context),
-            client_host=_client_host(context),
+            client_id=call.client_id,
+            client_host=call.client_host,
             rebalance_timeout_ms=request.rebalance_timeout_ms or request.session_timeout_ms,
         )
-        response = await self.broker.serve(group_apis.JOIN_GROUP, wanted)
+        response = await call.serve(group_apis.JOIN_GROUP, wanted)
         answer: groups_pb2.JoinGroupResponse = to_message(response, groups_pb2.JoinGroupResponse)
         return answer
 
     async def ConsumerGroupHeartbeat(
-        self, request: groups_pb2.ConsumerGroupHeartbeatRequest, context: Any
+        self, request: groups_pb2.ConsumerGroupHeartbeatRequest, call: GrpcCall
     ) -> groups_pb2.ConsumerGroupHeartbeatResponse:
         if not request.member_id:
             raise InvalidRequest("member_id can't be empty: choose one, such as a UUID, and keep it")
@@ -73,14 +73,14 @@ class GroupsServicer:
         wanted = to_value(
             request,
             group.ConsumerGroupHeartbeat,
-            client_id=_client_id(context),
-            client_host=_client_host(context),
+            client_id=call.client_id,
+            client_host=call.client_host,
             rebalance_timeout_ms=request.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS,
             subscribed_topic_names=list(request.topics) if request.topics or regex is None else None,
             subscribed_topic_regex=regex,
             owned_partitions=read_partitions(request.owned) if request.member_epoch else [],
         )
-        response = await self.broker.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted)
+        response = await call.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted)
         answer: groups_pb2.ConsumerGroupHeartbeatResponse = to_message(
             response,
             groups_pb2.ConsumerGroupHeartbeatResponse,
@@ -88,14 +88,14 @@ class GroupsServicer:
         )
         return answer
 
-    async def DescribeGroups(self, request: groups_pb2.DescribeGroupsRequest) -> groups_pb2.DescribeGroupsResponse:
+    async def DescribeGroups(
+        self, request: groups_pb2.DescribeGroupsRequest, call: GrpcCall
+    ) -> groups_pb2.DescribeGroupsResponse:
         asked = list(request.group_ids)
-        newer = await self.broker.serve(
-            group_apis.CONSUMER_GROUP_DESCRIBE, group.ConsumerGroupDescribe(group_ids=asked)
-        )
+        newer = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, group.ConsumerGroupDescribe(group_ids=asked))
         found = {item.group_id: item for item in newer.groups if not isinstance(item.error, GroupIdNotFound)}
         others = [group_id for group_id in asked if group_id not in found]
-        classic = await self.broker.serve(group_apis.DESCRIBE_GROUPS, group.DescribeGroups(group_ids=others))
+        classic = await call.serve(group_apis.DESCRIBE_GROUPS, group.DescribeGroups(group_ids=others))
 
         def translate() -> groups_pb2.DescribeGroupsResponse:
             messages = {group_id: _consumer_group(item) for group_id, item in found.items()}
@@ -194,14 +194,3 @@ def _consumer_group(found: group.DescribedConsumerGroup) -> groups_pb2.GroupDesc
 
 def _partition_messages(partitions: Iterable[TopicPartition]) -> list[groups_pb2.GroupPartition]:
     return [to_message(name, groups_pb2.GroupPartition) for name in sorted(partitions)]
-
-
-def _client_id(context: Any) -> str:
-    return next((value for key, value in context.invocation_metadata() or () if key == "client-id"), "")
-
-
-def _client_host(context: Any) -> str:
-    """Return the caller's host in Kafka's form, /127.0.0.1. gRPC has ipv4:127.0.0.1:50123 or ipv6:%5B::1%5D:50123."""
-    kind, _, address = context.peer().partition(":")
-    host = address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
-    return f"/{host}" if kind in ("ipv4", "ipv6") else f"/{context.peer()}"

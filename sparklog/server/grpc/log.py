@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparklog.base.errors import (
     BrokerNotAvailable,
@@ -31,6 +31,7 @@ from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.coordinator.transaction_messages import PROTOCOL_2
 from sparklog.runtime.eager import start
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc.load_payloads import load_payloads
@@ -102,11 +103,12 @@ class LogServicer:
         for stream in self._streams:
             stream.stop()
 
-    async def Produce(self, data: bytes) -> log_pb2.ProduceResponse:
-        return await (await self._begin(data))
+    async def Produce(self, data: bytes, call: GrpcCall) -> log_pb2.ProduceResponse:
+        return await (await self._begin(call, data))
 
-    async def ProduceStream(self, context: Any) -> None:
-        stream = ProduceStream(context, self._begin, self.broker.config.max_outstanding_produces, self._queue)
+    async def ProduceStream(self, call: GrpcCall) -> None:
+        begin = partial(self._begin, call)
+        stream = ProduceStream(call.context, begin, self.broker.config.max_outstanding_produces, self._queue)
         self._streams.add(stream)
         try:
             await stream.run()
@@ -115,7 +117,7 @@ class LogServicer:
         if stream.was_stopped:
             raise BrokerNotAvailable(STOPPING)
 
-    async def Fetch(self, request: log_pb2.FetchRequest) -> bytes:
+    async def Fetch(self, request: log_pb2.FetchRequest, call: GrpcCall) -> bytes:
         wanted = FetchRequest(
             max_wait_ms=request.max_wait_ms,
             min_bytes=request.min_bytes or 1,
@@ -125,19 +127,20 @@ class LogServicer:
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
         with self._memory.reservation() as reservation:
-            read = partial(self.broker.serve, fetch.API)
+            read = partial(call.serve, fetch.API)
             response, max_bytes = await _read_within(reservation, read, wanted, request.format)
             slices = self.broker.slices
             found = await first_messages(response.partitions, request.format, max_bytes, slices, self._decoding)
             return serialize(found)
 
-    async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
+    async def Subscribe(self, request: log_pb2.SubscribeRequest, call: GrpcCall) -> AsyncIterator[bytes]:
         max_bytes = request.max_bytes or DEFAULT_MAX_BYTES
         with self._memory.reservation() as reservation:
 
             async def read(handler: Handler[FetchRequest, FetchResponse], asked: FetchRequest) -> FetchResponse:
                 nonlocal max_bytes
-                response, max_bytes = await _read_within(reservation, handler, asked, request.format)
+                allowed = partial(call.authorized, fetch.API, handler)  # each time: rights may be withdrawn
+                response, max_bytes = await _read_within(reservation, allowed, asked, request.format)
                 return response
 
             wanted = SubscribeRequest(
@@ -157,22 +160,24 @@ class LogServicer:
         if self.broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
 
-    async def InitProducerId(self, request: log_pb2.InitProducerIdRequest) -> log_pb2.InitProducerIdResponse:
+    async def InitProducerId(
+        self, request: log_pb2.InitProducerIdRequest, call: GrpcCall
+    ) -> log_pb2.InitProducerIdResponse:
         wanted = to_value(request, InitProducerIdRequest)
         try:
-            given = await self.broker.serve(init_producer_id.API, wanted)
+            given = await call.serve(init_producer_id.API, wanted)
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
-    async def _begin(self, data: bytes) -> Answering:
+    async def _begin(self, call: GrpcCall, data: bytes) -> Answering:
         """Do everything that may wait before the append.
 
         The returned coroutine appends in its first step; of a large request, the append is already done.
         """
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
-        correlation_id, translated, refused = await self._translate(data)
+        correlation_id, translated, refused = await self._translate(call, data)
         await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
         translated = await self.broker.handlers[produce.VERIFY](translated)
         answering = self._produce(correlation_id, translated, refused)
@@ -185,7 +190,7 @@ class LogServicer:
     async def _produce(
         self, correlation_id: int, translated: ProduceRequest, refused: list[PartitionProduced]
     ) -> log_pb2.ProduceResponse:
-        response = await self.broker.serve(produce.API, translated)
+        response = await self.broker.serve(produce.API, translated)  # `_translate` has checked the client's rights
         if translated.acks == produce.ACKS_NONE:
             return log_pb2.ProduceResponse(correlation_id=correlation_id)
         translate = partial(_produced, response, refused, correlation_id)
@@ -193,7 +198,7 @@ class LogServicer:
             return await self.broker.slices.in_thread(translate)
         return translate()
 
-    async def _translate(self, data: bytes) -> Translated:
+    async def _translate(self, call: GrpcCall, data: bytes) -> Translated:
         """Parse and translate a request.
 
         One with plain records or Arrow takes many times its bytes until it is encoded. So few are parsed at a time.
@@ -202,19 +207,25 @@ class LogServicer:
         if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
             request = parse(log_pb2.ProduceRequest, data)
             if not any(map(_is_encoded_here, request.partitions)):
-                return await self._translate_parsed(request, len(data))
+                return await self._translate_parsed(call, request, len(data))
             del request
         async with self._few_small if is_small else self._large:
-            return await self._translate_parsed(await read_message(log_pb2.ProduceRequest, data), len(data))
+            return await self._translate_parsed(call, await read_message(log_pb2.ProduceRequest, data), len(data))
 
-    async def _translate_parsed(self, request: log_pb2.ProduceRequest, size: int) -> Translated:
+    async def _translate_parsed(self, call: GrpcCall, request: log_pb2.ProduceRequest, size: int) -> Translated:
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
         refused: list[PartitionProduced] = []
+        transactional_id = request.transactional_id if request.HasField("transactional_id") else None
+        access = await call.access()
+        if access:
+            produce.check_transactional_id(access, transactional_id)
 
         async def translate(part: log_pb2.PartitionProduce) -> None:
             try:
+                if access:
+                    produce.check_topic(access, part.topic)
                 if part.WhichOneof("payload") == "batches":
                     partitions.append(_batches(part))
                 else:
@@ -230,7 +241,7 @@ class LogServicer:
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
             partitions=partitions,
-            transactional_id=request.transactional_id if request.HasField("transactional_id") else None,
+            transactional_id=transactional_id,
             protocol=PROTOCOL_2,
         )
         return Translated(request.correlation_id, translated, refused)

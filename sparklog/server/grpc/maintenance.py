@@ -32,6 +32,7 @@ from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.broker.node import Broker
 from sparklog.log.description import LogDescription
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.service import by_names, parse
 from sparklog.v1 import maintenance_pb2
@@ -65,31 +66,32 @@ class MaintenanceServicer:
     )
     NoteJobRun = by_names(note_job_run.API, note_job_run.NoteJobRunRequest, maintenance_pb2.NoteJobRunResponse)
 
-    async def DescribeLog(self, request: maintenance_pb2.DescribeLogRequest) -> bytes:
-        response = await self.broker.serve(describe_log.API, to_value(request, describe_log.DescribeLogRequest))
+    async def DescribeLog(self, request: maintenance_pb2.DescribeLogRequest, call: GrpcCall) -> bytes:
+        response = await call.serve(describe_log.API, to_value(request, describe_log.DescribeLogRequest))
         return await asyncio.to_thread(_described, response)
 
-    async def ReadSegment(self, request: maintenance_pb2.ReadSegmentRequest) -> AsyncIterator[bytes]:
-        response = await self.broker.serve(read_segment.API, to_value(request, read_segment.ReadSegmentRequest))
+    async def ReadSegment(self, request: maintenance_pb2.ReadSegmentRequest, call: GrpcCall) -> AsyncIterator[bytes]:
+        response = await call.serve(read_segment.API, to_value(request, read_segment.ReadSegmentRequest))
         async for piece in response.pieces:
             if self.broker.is_stopping:
                 raise BrokerNotAvailable(STOPPING)
             yield maintenance_pb2.ReadSegmentResponse(data=piece).SerializeToString()
 
-    async def UploadSegment(self, context: Any) -> None:
+    async def UploadSegment(self, call: GrpcCall) -> None:
+        context = call.context
         with self._receiving():
             data = await context.read()
             if data is grpc.aio.EOF:
                 raise InvalidRequest("an upload without a first message")
             first = parse(maintenance_pb2.UploadSegmentRequest, data)
             wanted = replace_segments.UploadSegmentRequest(lease_id=first.lease_id, pieces=_pieces(context, first.data))
-            response = await self.broker.serve(replace_segments.UPLOAD_SEGMENT, wanted)
+            response = await call.serve(replace_segments.UPLOAD_SEGMENT, wanted)
         answer = maintenance_pb2.UploadSegmentResponse(size_bytes=response.size_bytes)
         await context.write(answer.SerializeToString())
 
-    async def InstallSnapshot(self, context: Any) -> None:
+    async def InstallSnapshot(self, call: GrpcCall) -> None:
         with self._receiving():
-            await serve_snapshot(self.broker, context)
+            await serve_snapshot(call)
 
     @contextmanager
     def _receiving(self) -> Iterator[None]:
@@ -150,13 +152,14 @@ def _described(response: DescribeLogResponse) -> bytes:
     )
 
 
-async def serve_snapshot(broker: Broker, context: Any) -> None:
+async def serve_snapshot(call: GrpcCall) -> None:
     """Serve one call. Raises KafkaError if it is refused, possibly before its end."""
+    context = call.context
     first = await _read(context)
     if first is None:
         raise InvalidRequest("a snapshot without a first message")
-    wanted = to_value(first, InstallSnapshotRequest, chunks=_chunks(broker, context, first))
-    response = await broker.serve(install_snapshot.API, wanted)
+    wanted = to_value(first, InstallSnapshotRequest, chunks=_chunks(call.broker, context, first))
+    response = await call.serve(install_snapshot.API, wanted)
     await _answer(context, response.size_bytes)
 
 

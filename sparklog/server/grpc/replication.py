@@ -17,12 +17,14 @@ from typing import Any
 
 import grpc
 
+from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
 from sparklog.runtime.slices import Slices
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import refuse
 from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
 from sparklog.server.grpc.service import SMALL_BYTES, check_bytes, is_large
@@ -63,6 +65,7 @@ class ReplicationServicer:
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
+                await self._check(GrpcCall(self._broker, context))
                 response = await carry_out(api, await self._decode(call, data))
                 if is_large(response):
                     return await self._slices.in_thread(partial(call.encode_response, response))
@@ -71,6 +74,11 @@ class ReplicationServicer:
                 await refuse(context, error)
 
         return serve
+
+    async def _check(self, call: GrpcCall) -> None:
+        """Raises ClusterAuthorizationFailed if the caller may not act as a broker."""
+        if access := await call.access():
+            access.check(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
         if len(data) <= SMALL_BYTES:

@@ -1,9 +1,8 @@
 """Handlers for gRPC's server: parsing, serialization and errors, the same for every method of a service.
 
-A servicer's method takes a request message, and the call's context if it has a second parameter. It returns a response
-message, or the bytes of one. A method that streams its answers is an asynchronous generator of bytes. A method that
-also streams its requests takes the call's context and reads bytes from it. A KafkaError that a method raises ends the
-call with a status.
+A servicer's method takes a request message and the call. It returns a response message, or the bytes of one. A method
+that streams its answers is an asynchronous generator of bytes. A method that also streams its requests takes the call
+alone, and reads bytes from its context. A KafkaError that a method raises ends the call with a status.
 
 Requests are parsed here instead of by gRPC for three reasons: bytes that are not protobuf are refused with a proper
 error, without a traceback in the broker's log; a request that would take many times its size in memory is refused
@@ -24,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache, partial
@@ -39,6 +37,7 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import refuse
 from sparklog.server.grpc.protobuf import fields_of
 from sparklog.server.grpc.response_memory import ResponseMemory
@@ -122,10 +121,7 @@ def service_handler(
     queue, memory = queue or RequestQueue(), memory or ResponseMemory()
     return grpc.method_handlers_generic_handler(
         service.full_name,
-        {
-            method.name: _handler(method, getattr(servicer, method.name), slices, queue, memory)
-            for method in service.methods
-        },
+        {method.name: _handler(method, servicer, slices, queue, memory) for method in service.methods},
     )
 
 
@@ -136,21 +132,21 @@ def by_names(
     *,
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
-) -> Callable[[Any, Any], Awaitable[Any]]:
+) -> Callable[[Any, Any, GrpcCall], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `message_mapping` does.
 
     given: returns the fields of the request's value that are not derived from the message
     answered: returns the fields of the response's message that are not derived from the value
     """
 
-    async def serve(servicer: Any, request: Any) -> Any:
+    async def serve(servicer: Any, request: Any, call: GrpcCall) -> Any:
         wanted = to_value(request, request_type, **given(request))
-        response = await servicer.broker.serve(api, wanted)
+        response = await call.serve(api, wanted)
 
         def translate() -> Any:
             return to_message(response, response_class, **answered(response))
 
-        return await servicer.broker.slices.in_thread(translate) if is_large(response) else translate()
+        return await call.broker.slices.in_thread(translate) if is_large(response) else translate()
 
     return serve
 
@@ -218,23 +214,26 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
 
 
 def _handler(
-    method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue, memory: ResponseMemory
+    method: Any, servicer: Any, slices: Slices, queue: RequestQueue, memory: ResponseMemory
 ) -> grpc.RpcMethodHandler:
+    serve: Callable[..., Any] = getattr(servicer, method.name)
+    begin = partial(GrpcCall, servicer.broker)
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_refusing(serve))
+        return grpc.stream_stream_rpc_method_handler(_refusing(serve, begin))
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(serve, request_class))
+        return grpc.unary_stream_rpc_method_handler(_streaming(serve, begin, request_class))
     wide = method.input_type.name.removesuffix("Request")
     if name := WIDE.get(wide):
         serve = _in_parts(serve, name, _PARTS.get(wide, PART), wide in ONCE, slices)
     few = slices.few if name else nullcontext()
     read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, read, few, queue, memory))
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, begin, read, few, queue, memory))
 
 
 def _unary(
-    serve: Callable[..., Any],
+    serve: Callable[[Any, GrpcCall], Any],
+    begin: Callable[[Any], GrpcCall],
     read: Callable[[bytes], Awaitable[Any]] | None,
     few: AbstractAsyncContextManager[None],
     queue: RequestQueue,
@@ -245,11 +244,10 @@ def _unary(
     read: parses the request; None: the method does
     few: held while a request larger than `SMALL_BYTES` is served
     """
-    wants_context = len(inspect.signature(serve).parameters) > 1
 
     async def answer(data: bytes, context: Any) -> Any:
         request = await read(data) if read else data
-        return await (serve(request, context) if wants_context else serve(request))
+        return await serve(request, begin(context))
 
     async def call(data: bytes, context: Any) -> bytes:
         size, was_full = len(data), queue.is_full
@@ -275,20 +273,22 @@ def _unary(
     return call
 
 
-def _in_parts(serve: Callable[[Any], Any], name: str, most: int, once: bool, slices: Slices) -> Callable[[Any], Any]:
+def _in_parts(
+    serve: Callable[[Any, GrpcCall], Any], name: str, most: int, once: bool, slices: Slices
+) -> Callable[[Any, GrpcCall], Any]:
     """Return the method that serves requests in parts of at most `most` elements of the field `name`.
 
     once: whether duplicate elements are dropped from small requests too
     """
 
-    async def call(request: Any) -> Any:
+    async def serve_all(request: Any, call: GrpcCall) -> Any:
         elements = getattr(request, name)
         if len(elements) <= most and not (once and len(set(map(_key, elements))) < len(elements)):
-            return await serve(request)
+            return await serve(request, call)
         parts = await asyncio.to_thread(lambda: list(_parts(request, name, most)))
-        return await in_parts(parts, serve, slices)
+        return await in_parts(parts, lambda part: serve(part, call), slices)
 
-    return call
+    return serve_all
 
 
 async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Slices) -> Any:
@@ -340,10 +340,12 @@ def _key(element: Any) -> str | bytes:
     return key
 
 
-def _streaming(serve: Callable[[Any], AsyncIterator[bytes]], request_class: Any) -> Callable[[bytes, Any], Any]:
+def _streaming(
+    serve: Callable[[Any, GrpcCall], AsyncIterator[bytes]], begin: Callable[[Any], GrpcCall], request_class: Any
+) -> Callable[[bytes, Any], Any]:
     async def call(data: bytes, context: Any) -> AsyncIterator[bytes]:
         try:
-            async for answer in serve(await read_message(request_class, data)):
+            async for answer in serve(await read_message(request_class, data), begin(context)):
                 yield answer
         except KafkaError as error:
             await refuse(context, error)
@@ -351,10 +353,10 @@ def _streaming(serve: Callable[[Any], AsyncIterator[bytes]], request_class: Any)
     return call
 
 
-def _refusing(serve: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def _refusing(serve: Callable[[GrpcCall], Any], begin: Callable[[Any], GrpcCall]) -> Callable[[Any, Any], Any]:
     async def call(_: Any, context: Any) -> None:
         try:
-            await serve(context)
+            await serve(begin(context))
         except KafkaError as error:
             await refuse(context, error)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
     describe_producers,
@@ -15,6 +13,7 @@ from sparklog.broker.apis import (
 from sparklog.broker.node import Broker
 from sparklog.coordinator.transaction_messages import PROTOCOL_2, TransactionMarker, WriteTxnMarkers
 from sparklog.group.requests import TxnOffsetCommit
+from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import error_message
 from sparklog.server.grpc.service import by_names
 from sparklog.transaction.requests import TV2, DescribeTransactions, EndTxn, ListTransactions
@@ -54,7 +53,7 @@ class TransactionsServicer:
     )
 
     async def AbortTransaction(
-        self, request: transactions_pb2.AbortTransactionRequest, _: Any = None
+        self, request: transactions_pb2.AbortTransactionRequest, call: GrpcCall
     ) -> transactions_pb2.AbortTransactionResponse:
         name = TopicPartition(request.topic, request.partition)
         marker = TransactionMarker(
@@ -64,7 +63,7 @@ class TransactionsServicer:
             coordinator_epoch=request.coordinator_epoch,
             partitions=[name],
         )
-        answer = await self.broker.serve(write_txn_markers.API, WriteTxnMarkers(markers=[marker]))
+        answer = await call.serve(write_txn_markers.API, WriteTxnMarkers(markers=[marker]))
         return transactions_pb2.AbortTransactionResponse(error=error_message(answer.markers[0].errors[name]))
 
 

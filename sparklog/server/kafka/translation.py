@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import KafkaError
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Operation
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authentication
 from sparklog.log.slice import LogSlice
+from sparklog.security.acls import Subject
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
 
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a request that is not served in parts: less than 100 ms of work."""
 
@@ -43,6 +46,10 @@ class Session:
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     is_over: bool = False
     """The connection is closed once this request is answered."""
+
+    def subject(self) -> Subject:
+        """Return who has connected."""
+        return Subject(self.principal, self.host)
 
     def require(
         self,
@@ -81,6 +88,14 @@ class KafkaCall:
     version: int
     correlation_id: int
     client_id: str | None
+
+    def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
+        """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
+        return self.broker.serve_client(api, request, self.session.subject)
+
+    def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
+        """Do the same with a step of a request."""
+        return self.broker.authorized(step, self.broker.handlers[step], request, self.session.subject)
 
     @property
     def client_host(self) -> str:

@@ -116,7 +116,7 @@ def served_by_listener(name: str) -> Api[Any, Any]:
     async def handle(*_: Any) -> None:
         raise TypeError(f"no listener took {name}")
 
-    return Api(name=name, handle=handle)
+    return Api(name=name, handle=handle, rights=())
 
 
 @dataclass(slots=True)

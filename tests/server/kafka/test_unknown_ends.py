@@ -25,7 +25,6 @@ async def serve_new_leader(_: object, request: ListOffsetsRequest) -> ListOffset
 async def test_clients_of_any_age_know_that_they_may_ask_again(version: int, expected: type[KafkaError]) -> None:
     part = SimpleNamespace(partition_index=0, timestamp=LATEST)
     request: Any = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[part])])
-    broker = SimpleNamespace(serve=serve_new_leader)
-    call = SimpleNamespace(version=version, broker=broker, answer=lambda **fields: fields)
+    call = SimpleNamespace(version=version, serve=serve_new_leader, answer=lambda **fields: fields)
     answer: Any = await TRANSLATION.serve(cast(KafkaCall, call), request)
     assert isinstance(answer["topics"][0]["partitions"][0]["error_code"], expected)

@@ -25,7 +25,7 @@ _Enum = TypeVar("_Enum", bound=IntEnum)
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(acls.DESCRIBE_ACLS, DescribeAclsRequest(filter=_filter(request)))
+    response = await call.serve(acls.DESCRIBE_ACLS, DescribeAclsRequest(filter=_filter(request)))
     resources = [
         {
             "resource_type": int(resource_type),
@@ -51,7 +51,7 @@ async def _create(call: KafkaCall, request: Message) -> Message:
         )
         for each in request.creations
     ]
-    response = await call.broker.serve(acls.CREATE_ACLS, CreateAclsRequest(acls=wanted))
+    response = await call.serve(acls.CREATE_ACLS, CreateAclsRequest(acls=wanted))
     return call.answer(
         results=[{"error_code": each.error, "error_message": message_of(each.error)} for each in response.acls]
     )
@@ -59,7 +59,7 @@ async def _create(call: KafkaCall, request: Message) -> Message:
 
 async def _delete(call: KafkaCall, request: Message) -> Message:
     wanted = DeleteAclsRequest(filters=[_filter(each) for each in request.filters])
-    response = await call.broker.serve(acls.DELETE_ACLS, wanted)
+    response = await call.serve(acls.DELETE_ACLS, wanted)
     return call.answer(
         filter_results=[
             {

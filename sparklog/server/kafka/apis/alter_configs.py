@@ -33,7 +33,7 @@ async def _alter(call: KafkaCall, request: Message) -> Message:
         ],
         validate_only=request.validate_only,
     )
-    response = await call.broker.serve(alter_configs.ALTER_CONFIGS, wanted)
+    response = await call.serve(alter_configs.ALTER_CONFIGS, wanted)
     return _answer(call, request, response.resources)
 
 
@@ -41,7 +41,7 @@ async def _alter_incrementally(call: KafkaCall, request: Message) -> Message:
     wanted = IncrementalAlterConfigsRequest(
         resources=[_change(asked) for asked in request.resources], validate_only=request.validate_only
     )
-    response = await call.broker.serve(alter_configs.INCREMENTAL_ALTER_CONFIGS, wanted)
+    response = await call.serve(alter_configs.INCREMENTAL_ALTER_CONFIGS, wanted)
     return _answer(call, request, response.resources)
 
 

@@ -29,7 +29,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
         call.session.named(f"{request.client_software_name} {request.client_software_version}")
-    response = await call.broker.serve(api_versions.API, ApiVersionsRequest())
+    response = await call.serve(api_versions.API, ApiVersionsRequest())
     return (_body(call.version, tuple(response.apis), tuple(response.features)),)
 
 

@@ -19,9 +19,7 @@ WIDE = Wide(("group_ids",), ("groups", "members"), once=True)
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(
-        group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids)
-    )
+    response = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids))
     ask = request.include_authorized_operations
 
     def make(parts: list[tuple[DescribedConsumerGroup, list[DescribedConsumer]]]) -> Message:

@@ -32,7 +32,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         server_assignor=request.server_assignor,
         owned_partitions=None if owned is None else ids.partitions(owned),
     )
-    return _answer(call, await call.broker.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted))
+    return _answer(call, await call.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted))
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:

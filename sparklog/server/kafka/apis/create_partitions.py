@@ -18,7 +18,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         validate_only=request.validate_only,
         timeout_ms=whole_ms(request.timeout),
     )
-    response = await call.broker.serve(create_partitions.API, wanted)
+    response = await call.serve(create_partitions.API, wanted)
     return call.answer(results=[_result(topic) for topic in response.topics])
 
 

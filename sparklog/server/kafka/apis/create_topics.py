@@ -22,7 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         validate_only=request.validate_only,
         timeout_ms=whole_ms(request.timeout),
     )
-    response = await call.broker.serve(create_topics.API, wanted)
+    response = await call.serve(create_topics.API, wanted)
     return call.answer(topics=[_result(topic) for topic in response.topics])
 
 
@@ -48,7 +48,8 @@ def _result(topic: TopicResult) -> dict[str, Any]:
         "error_message": message_of(topic.error),
         "num_partitions": topic.partitions or -1,
         "replication_factor": topic.replication_factor or -1,
-        "configs": [_config(entry) for entry in topic.configs],
+        "configs": None if topic.configs_error else [_config(entry) for entry in topic.configs],
+        "topic_config_error_code": topic.configs_error.code if topic.configs_error else 0,
     }
 
 

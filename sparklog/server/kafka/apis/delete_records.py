@@ -14,7 +14,7 @@ from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DeleteRecordsRequest(partitions=_parts(request), timeout_ms=whole_ms(request.timeout))
-    response = await call.broker.serve(delete_records.API, wanted)
+    response = await call.serve(delete_records.API, wanted)
     return _answer(call, response.partitions)
 
 

@@ -20,7 +20,7 @@ FIRST_WITH_IDS = 6
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DeleteTopicsRequest(topics=_topics(call, request), timeout_ms=whole_ms(request.timeout))
-    response = await call.broker.serve(delete_topics.API, wanted)
+    response = await call.serve(delete_topics.API, wanted)
     return call.answer(responses=[_result(call, topic) for topic in response.topics])
 
 

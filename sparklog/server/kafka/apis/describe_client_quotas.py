@@ -10,7 +10,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    await call.broker.serve(describe_client_quotas.API, DescribeClientQuotasRequest())
+    await call.serve(describe_client_quotas.API, DescribeClientQuotasRequest())
     return call.answer(error_message=None, entries=())
 
 

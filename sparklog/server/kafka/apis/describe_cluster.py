@@ -22,7 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         raise MismatchedEndpointType("this is a broker's listener, not a controller's")
     if endpoint_type != BROKERS:
         raise UnsupportedEndpointType(f"there is no endpoint type {endpoint_type}")
-    response = await call.broker.serve(describe_cluster.API, DescribeClusterRequest())
+    response = await call.serve(describe_cluster.API, DescribeClusterRequest())
     ask_operations = request.include_cluster_authorized_operations
     return call.answer(
         throttle_time=0,

@@ -19,7 +19,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
-    response = await call.broker.serve(describe_configs.API, wanted)
+    response = await call.serve(describe_configs.API, wanted)
     results = [
         _result(asked, found.error, [_entry(entry, request) for entry in found.entries])
         for asked, found in zip(request.resources, response.resources, strict=True)

@@ -17,7 +17,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
     topics = None
     if request.topics is not None:
         topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
-    response = await call.broker.serve(describe_log_dirs.API, DescribeLogDirsRequest(topics=topics))
+    response = await call.serve(describe_log_dirs.API, DescribeLogDirsRequest(topics=topics))
     return (
         await asyncio.to_thread(lambda: write(call.answer(results=[_log_dir(each) for each in response.log_dirs]))),
     )

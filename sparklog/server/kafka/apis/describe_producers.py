@@ -18,7 +18,7 @@ WIDE = READ_PARTITIONS._replace(response_arrays=(*READ_PARTITIONS.response_array
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    response = await call.broker.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
+    response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
 
     def make(parts: list[tuple[PartitionProducers, list[ActiveProducer]]]) -> Message:
         return call.answer(

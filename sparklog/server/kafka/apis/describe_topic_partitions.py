@@ -31,7 +31,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
     while True:
         limit = min(left, PART)
         wanted = DescribeTopicPartitionsRequest(names=names, limit=limit, cursor=after)
-        response = await call.broker.serve(describe_topic_partitions.API, wanted)
+        response = await call.serve(describe_topic_partitions.API, wanted)
         after = response.next_cursor
         answers.append(_page(call, response.topics, after))
         left -= limit

@@ -25,7 +25,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = ElectLeadersRequest(
         partitions=partitions, is_unclean=election == UNCLEAN, timeout_ms=whole_ms(request.timeout)
     )
-    response = await call.broker.serve(elect_leaders.API, wanted)
+    response = await call.serve(elect_leaders.API, wanted)
     topics = by_topic(
         (
             name.topic,

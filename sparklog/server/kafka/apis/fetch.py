@@ -66,7 +66,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         is_read_committed=request.isolation_level == READ_COMMITTED,
         waits_beside_missing=True,
     )
-    response = await call.broker.serve(fetch.API, wanted)
+    response = await call.serve(fetch.API, wanted)
     packed = _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
     return _join(await _in_slices(call, packed) if len(response.partitions) > fetch.TOGETHER else packed)
 

@@ -20,7 +20,7 @@ FIRST_WITH_SEVERAL = 4
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = FindCoordinatorRequest(keys=_keys(call, request), key_type=getattr(request, "key_type", GROUP))
-    response = await call.broker.serve(find_coordinator.API, wanted)
+    response = await call.serve(find_coordinator.API, wanted)
     return _answer(call, response.coordinators)
 
 

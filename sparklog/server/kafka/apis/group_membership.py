@@ -53,7 +53,7 @@ async def _join(call: KafkaCall, request: Message) -> Message:
         supports_skipping_assignment=call.version >= FIRST_JOIN_WITH_SKIP_ASSIGNMENT,
         reason=getattr(request, "reason", None) or "",
     )
-    return _joined(call, await call.broker.serve(group_apis.JOIN_GROUP, wanted))
+    return _joined(call, await call.serve(group_apis.JOIN_GROUP, wanted))
 
 
 def _refuse_to_join(call: KafkaCall, request: Message, error: KafkaError) -> Message:
@@ -92,7 +92,7 @@ async def _sync(call: KafkaCall, request: Message) -> Message:
         protocol=getattr(request, "protocol_name", None),
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    response = await call.broker.serve(group_apis.SYNC_GROUP, wanted)
+    response = await call.serve(group_apis.SYNC_GROUP, wanted)
     return call.answer(
         error_code=response.error,
         protocol_type=response.protocol_type,
@@ -112,13 +112,13 @@ async def _heartbeat(call: KafkaCall, request: Message) -> Message:
         member_id=request.member_id,
         group_instance_id=getattr(request, "group_instance_id", None),
     )
-    response = await call.broker.serve(group_apis.HEARTBEAT, wanted)
+    response = await call.serve(group_apis.HEARTBEAT, wanted)
     return call.answer(error_code=response.error)
 
 
 async def _leave(call: KafkaCall, request: Message) -> Message:
     wanted = LeaveGroup(group_id=request.group_id, members=_leaving(call, request))
-    response = await call.broker.serve(group_apis.LEAVE_GROUP, wanted)
+    response = await call.serve(group_apis.LEAVE_GROUP, wanted)
     if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_LEAVE_WITH_SEVERAL:
         response = LeaveGroupResponse(members=[_not_there(member, response.error) for member in wanted.members])
     return _left(call, response)

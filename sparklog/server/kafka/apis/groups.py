@@ -33,7 +33,7 @@ DESCRIBED = Wide(("groups",), ("groups", "members"), once=True)
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
+    response = await call.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
 
     def make(parts: list[tuple[DescribedGroup, list[DescribedMember]]]) -> Message:
@@ -77,7 +77,7 @@ def _group(
 
 async def _list(call: KafkaCall, request: Message) -> Message:
     wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
-    response = await call.broker.serve(group_apis.LIST_GROUPS, wanted)
+    response = await call.serve(group_apis.LIST_GROUPS, wanted)
 
     def make(parts: list[tuple[ListedGroup, list[None]]]) -> Message:
         return call.answer(error_code=response.error, groups=[_listed(group) for group, _ in parts])
@@ -101,7 +101,7 @@ def _refuse_to_list(call: KafkaCall, request: Message, error: KafkaError) -> Mes
 
 
 async def _delete(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
+    response = await call.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
     return _deleted(call, response.errors)
 
 

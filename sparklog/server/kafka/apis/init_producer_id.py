@@ -20,7 +20,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         producer_epoch=getattr(request, "producer_epoch", NO_EPOCH),
     )
     try:
-        given = await call.broker.serve(init_producer_id.API, wanted)
+        given = await call.serve(init_producer_id.API, wanted)
     except KafkaError as error:
         known = known_error(error, knows_fenced=call.version >= FIRST_WITH_FENCED)
         return call.answer(error_code=known, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

@@ -21,7 +21,7 @@ WITHOUT_CONFIGURATION = {BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(
+    response = await call.serve(
         list_config_resources.API, ListConfigResourcesRequest(types=_types(call.version, request))
     )
     return call.answer(

@@ -43,7 +43,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = ListOffsetsRequest(
         partitions=asked, is_read_committed=getattr(request, "isolation_level", 0) == READ_COMMITTED
     )
-    found = iter((await call.broker.serve(list_offsets.API, wanted)).partitions)
+    found = iter((await call.serve(list_offsets.API, wanted)).partitions)
     return _answer(call, [refused.get(number) or next(found) for number in range(len(queries))])
 
 

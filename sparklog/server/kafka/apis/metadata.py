@@ -47,7 +47,7 @@ async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
 
 
 async def _serve_part(call: KafkaCall, request: Message, wanted: MetadataRequest) -> Message:
-    response = await call.broker.serve(metadata.API, wanted)
+    response = await call.serve(metadata.API, wanted)
     ask_topic = getattr(request, "include_topic_authorized_operations", False)
     ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
     return call.answer(

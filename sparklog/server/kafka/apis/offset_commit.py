@@ -32,7 +32,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         tells_missing_groups=call.version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
         offsets=_offsets(request, ids),
     )
-    response = await call.broker.serve(offset_commit.API, wanted)
+    response = await call.serve(offset_commit.API, wanted)
     return _answer(call, request, ids, response.errors)
 
 

@@ -18,7 +18,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
             TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
         ],
     )
-    response = await call.broker.serve(offset_delete.API, wanted)
+    response = await call.serve(offset_delete.API, wanted)
     if response.error:
         raise response.error
     topics = by_topic(

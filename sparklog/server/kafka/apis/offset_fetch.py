@@ -45,7 +45,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker)
 
     async def fetch(asked: Message) -> _Fetched:
-        return asked, await call.broker.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
+        return asked, await call.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
 
     groups = await call.broker.slices.each(_asked(call, request), fetch)
     return await answer_in_parts(call, groups, partial(_rows, call, ids), partial(_make, call), WIDE.response_arrays)

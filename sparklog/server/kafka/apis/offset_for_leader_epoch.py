@@ -22,7 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         for topic in request.topics
         for part in topic.partitions
     ]
-    response = await call.broker.serve(offset_for_leader_epoch.API, OffsetForLeaderEpochRequest(partitions=queries))
+    response = await call.serve(offset_for_leader_epoch.API, OffsetForLeaderEpochRequest(partitions=queries))
     return _answer(call, list(response.partitions))
 
 

@@ -33,7 +33,7 @@ async def _alter(call: KafkaCall, request: Message) -> Message:
         may_resize=may_resize,
         timeout_ms=whole_ms(request.timeout),
     )
-    response = await call.broker.serve(partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, wanted)
+    response = await call.serve(partition_reassignments.ALTER_PARTITION_REASSIGNMENTS, wanted)
     topics = by_topic((name.topic, _result(name.partition, error)) for name, error in response.errors.items())
     return call.answer(
         allow_replication_factor_change=may_resize,
@@ -63,7 +63,7 @@ async def _list(call: KafkaCall, request: Message) -> Message:
         partitions = [
             TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes
         ]
-    response = await call.broker.serve(
+    response = await call.serve(
         partition_reassignments.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(partitions=partitions)
     )
     topics = by_topic(

@@ -73,7 +73,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     for topic in request.topics:
         _sort_out(call, topic, wanted, refused)
     in_transaction = request.transactional_id is not None and any(map(_is_transactional, wanted))
-    response = await call.broker.serve(
+    response = await call.serve(
         produce.API,
         ProduceRequest(
             acks=request.acks,

@@ -16,7 +16,7 @@ from sparklog.server.kafka.translation import KafkaCall, Session, Translation
 
 async def _choose_mechanism(call: KafkaCall, request: Message) -> Message:
     authentication = call.session.authentication
-    await call.broker.serve(
+    await call.serve(
         sasl.SASL_HANDSHAKE, SaslHandshakeRequest(authentication=authentication, mechanism=request.mechanism)
     )
     if call.version == 0:

@@ -35,10 +35,10 @@ def known_error(error: KafkaError | None, *, knows_fenced: bool) -> KafkaError |
 
 async def add_partitions(call: KafkaCall, request: Message) -> Message:
     if call.version < FIRST_WITH_SEVERAL:
-        response = await call.broker.serve(transactions.ADD_PARTITIONS, _of_a_client(request))
+        response = await call.serve(transactions.ADD_PARTITIONS, _of_a_client(request))
         return call.answer(results_by_topic_v3_and_below=_by_topic(call, response.errors))
     wanted = transactions.AddPartitionsOfMany(transactions=[_of_a_broker(each) for each in request.transactions])
-    answer = await call.broker.handlers[transactions.ADD_PARTITIONS_OF_MANY](wanted)
+    answer = await call.serve_step(transactions.ADD_PARTITIONS_OF_MANY, wanted)
     return _answer(call, wanted, [each.errors for each in answer.transactions])
 
 
@@ -108,7 +108,7 @@ async def add_offsets(call: KafkaCall, request: Message) -> Message:
         producer_epoch=request.producer_epoch,
         group_id=request.group_id,
     )
-    response = await call.broker.serve(transactions.ADD_OFFSETS, wanted)
+    response = await call.serve(transactions.ADD_OFFSETS, wanted)
     return call.answer(error_code=known_error(response.error, knows_fenced=call.version >= FIRST_WITH_FENCED))
 
 
@@ -120,7 +120,7 @@ async def end(call: KafkaCall, request: Message) -> Message:
         is_commit=request.committed,
         transaction_version=2 if call.version >= FIRST_OF_PROTOCOL_2 else 0,
     )
-    response = await call.broker.serve(transactions.END, wanted)
+    response = await call.serve(transactions.END, wanted)
     error = known_error(response.error, knows_fenced=call.version >= FIRST_WITH_FENCED)
     return call.answer(error_code=error, producer_id=response.producer_id, producer_epoch=response.producer_epoch)
 
@@ -131,7 +131,7 @@ def refuse_end(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 
 async def describe(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeTransactions(transactional_ids=request.transactional_ids)
-    response = await call.broker.serve(transactions.DESCRIBE, wanted)
+    response = await call.serve(transactions.DESCRIBE, wanted)
     return call.answer(
         transaction_states=[
             {
@@ -172,7 +172,7 @@ async def list_transactions(call: KafkaCall, request: Message) -> Message:
         duration_ms=duration_ms,
         id_pattern=getattr(request, "transactional_id_pattern", None) or "",
     )
-    response = await call.broker.serve(transactions.LIST, wanted)
+    response = await call.serve(transactions.LIST, wanted)
     return call.answer(
         error_code=response.error,
         unknown_state_filters=response.unknown_states,

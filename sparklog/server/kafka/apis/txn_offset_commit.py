@@ -18,7 +18,7 @@ FIRST_OF_PROTOCOL_2 = 5
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.broker.serve(txn_offset_commit.API, _commit(call, request))
+    response = await call.serve(txn_offset_commit.API, _commit(call, request))
     return _answer(call, response.errors)
 
 

@@ -17,7 +17,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeUserScramCredentialsRequest(users=[each.name for each in request.users or ()])
-    response = await call.broker.serve(user_scram_credentials.DESCRIBE_USER_SCRAM_CREDENTIALS, wanted)
+    response = await call.serve(user_scram_credentials.DESCRIBE_USER_SCRAM_CREDENTIALS, wanted)
     return call.answer(
         error_message=None,
         results=[
@@ -53,7 +53,7 @@ async def _alter(call: KafkaCall, request: Message) -> Message:
             for each in request.upsertions
         ],
     )
-    response = await call.broker.serve(user_scram_credentials.ALTER_USER_SCRAM_CREDENTIALS, wanted)
+    response = await call.serve(user_scram_credentials.ALTER_USER_SCRAM_CREDENTIALS, wanted)
     return call.answer(results=[_result(user, error) for user, error in response.results.items()])
 
 

@@ -15,7 +15,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     markers = [_marker(marker) for marker in request.markers]
-    response = await call.broker.serve(write_txn_markers.API, WriteTxnMarkers(markers=markers))
+    response = await call.serve(write_txn_markers.API, WriteTxnMarkers(markers=markers))
     return call.answer(markers=[_written(written) for written in response.markers])
 
 

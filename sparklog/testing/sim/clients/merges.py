@@ -57,7 +57,7 @@ def _read(log: Log, base_offset: int, identity: str) -> bytes:
     return log.open_file(base_offset, LOG, identity).read()
 
 
-MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_merge)
+MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_merge, rights=())
 
 
 class Merger:

@@ -44,7 +44,7 @@ async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaM
     )
 
 
-TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take)
+TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take, rights=())
 
 
 def _newest(log: Log, end_offset: int) -> tuple[int, bytes]:

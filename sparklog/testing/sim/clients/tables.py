@@ -141,7 +141,7 @@ async def _compact(
     await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact)
+COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact, rights=())
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

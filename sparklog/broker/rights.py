@@ -1,0 +1,384 @@
+"""The rights that an API demands of a client: entries of the table of APIs name them.
+
+    On           a right to the one resource that the request is about; without it, the whole request is refused
+    OnEach       a right to each element's resource; elements without it get an error, the others are served
+    OnAnswers    the same, decided when the request has been served: for elements that the request need not name
+    Shown        elements of the response are left out without the right
+    OnAll        a right to several resources; without one of them, the whole request is refused
+    OneOf        the first of several alternatives that the client has; none: as the last one refuses
+    Either       one right or another, by what the request is
+
+Rights are checked in their order, before the handler runs. Operations and errors are those of Apache Kafka's KafkaApis.
+Where a request names what does not exist, the client gets the same error as where it exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparklog.base.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    KafkaError,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from sparklog.security.acls import Action, Subject
+from sparklog.security.authorizer import Authorizer
+
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    AclResourceType.TOPIC,
+    AclResourceType.GROUP,
+    AclResourceType.CLUSTER,
+    AclResourceType.TRANSACTIONAL_ID,
+)
+_ERRORS: Mapping[AclResourceType, type[KafkaError]] = {
+    TOPIC: TopicAuthorizationFailed,
+    GROUP: GroupAuthorizationFailed,
+    CLUSTER: ClusterAuthorizationFailed,
+    TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+}
+Serve = Callable[[Any], Awaitable[Any]]
+"""Serves a request whose right has been checked, and returns the response."""
+Name = Callable[[Any, "Access"], str | None]
+"""Returns the name of an element's resource; None if the element names none, which needs no right."""
+
+
+class Topics(Protocol):
+    """The topics of the cluster."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def find_name(self, topic_id: UUID) -> str | None: ...
+
+
+class Access(NamedTuple):
+    """What one client may do."""
+
+    authorizer: Authorizer
+    subject: Subject
+    topics: Topics
+
+    def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
+        """Return whether the client may do this."""
+        return self.authorizer.is_allowed(self.subject, Action(operation, resource_type, name))
+
+    def may_somewhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Return whether the client may do this with some resource of the type."""
+        return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
+
+    def may_create(self, topic: str) -> bool:
+        """Return whether the client may create this topic."""
+        return self.may(AclOperation.CREATE, CLUSTER, CLUSTER_NAME) or self.may(AclOperation.CREATE, TOPIC, topic)
+
+    def check(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
+        """Raises the error for a client without the right."""
+        if not self.may(operation, resource_type, name):
+            raise self.refusal(operation, resource_type, name)
+
+    def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> KafkaError:
+        """Return the error for a client without the right."""
+        return _ERRORS[resource_type](
+            f"{self.subject.principal} may not {operation.name} {resource_type.name} {name}: `sparklog acls why "
+            f"{self.subject.principal} {operation.name} {resource_type.name}:{name}` says which rule decides"
+        )
+
+
+class Right(Protocol):
+    """A right, and what becomes of a request without it."""
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        """Serve as much of the request as the client may have; return the response. Raises KafkaError if that is none
+        and the response has no place to say so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """A right to the resource that the whole request is about."""
+
+    operation: AclOperation
+    type: AclResourceType
+    name: Name = lambda request, access: CLUSTER_NAME
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        if (error := self.error(request, access)) is not None:
+            raise error
+        return await serve(request)
+
+    def error(self, request: Any, access: Access) -> KafkaError | None:
+        """Return the error if the client has no such right."""
+        name = self.name(request, access)
+        if name is None or access.may(self.operation, self.type, name):
+            return None
+        return access.refusal(self.operation, self.type, name)
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnEach:
+    """A right to the resource of each element of the request's sequence `field`.
+
+    The response's sequence `answers` has a result for each element, in the same order.
+    """
+
+    operation: AclOperation
+    type: AclResourceType
+    field: str
+    name: Name
+    refused: Callable[[Any, KafkaError], Any]
+    """Makes the result of an element that is refused."""
+    answers: str
+    nothing: Callable[[Any], Any] | None = None
+    """Makes a response without elements; None: the handler does, for a request without elements."""
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        elements = getattr(request, self.field)
+        errors = _errors(self, elements or (), access)
+        if not errors:
+            return await serve(request)
+        if self.nothing and len(errors) == len(elements):
+            serve = _answer(self.nothing)
+        served = [element for number, element in enumerate(elements) if number not in errors]
+        response = await serve(dataclasses.replace(request, **{self.field: served}))
+        answers = iter(getattr(response, self.answers))
+        merged = [
+            self.refused(element, errors[number]) if number in errors else next(answers)
+            for number, element in enumerate(elements)
+        ]
+        return dataclasses.replace(response, **{self.answers: merged})
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on each {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnEachKey:
+    """A right to the resource of each element of the request's collection `field`.
+
+    The response's mapping `answers` has an entry for each element, by `key`; for an element that is refused, the error.
+    """
+
+    operation: AclOperation
+    type: AclResourceType
+    field: str
+    name: Name
+    answers: str = "errors"
+    key: Callable[[Any], Any] = lambda element: element
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        elements = list(getattr(request, self.field) or ())
+        errors = _errors(self, elements, access)
+        if not errors:
+            return await serve(request)
+        served = [element for number, element in enumerate(elements) if number not in errors]
+        response = await serve(dataclasses.replace(request, **{self.field: served}))
+        refused = {self.key(elements[number]): error for number, error in errors.items()}
+        return dataclasses.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on each {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnAnswers:
+    """A right to the resource of each element of the response's sequence or mapping `field`."""
+
+    operation: AclOperation
+    type: AclResourceType
+    field: str
+    name: Name
+    refused: Callable[[Any, KafkaError], Any]
+    """Makes the result of an element that is refused from its result; of a mapping, the value from the key."""
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        response = await serve(request)
+        found = getattr(response, self.field)
+        errors = _errors(self, found, access)
+        if not errors:
+            return response
+        if isinstance(found, Mapping):
+            refused = {key: self.refused(key, errors[number]) for number, key in enumerate(found) if number in errors}
+            return dataclasses.replace(response, **{self.field: {**found, **refused}})
+        checked = [
+            self.refused(each, errors[number]) if number in errors else each for number, each in enumerate(found)
+        ]
+        return dataclasses.replace(response, **{self.field: checked})
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on each {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A right to see the elements of the response's sequence or mapping `field`; others are left out."""
+
+    operation: AclOperation
+    type: AclResourceType
+    field: str
+    name: Name
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        response = await serve(request)
+        found = getattr(response, self.field)
+        may_see = [self._may_see(each, access) for each in found]
+        if all(may_see):
+            return response
+        kept = [each for each, is_kept in zip(found, may_see, strict=True) if is_kept]
+        shown = {key: found[key] for key in kept} if isinstance(found, Mapping) else kept
+        return dataclasses.replace(response, **{self.field: shown})
+
+    def _may_see(self, element: Any, access: Access) -> bool:
+        name = self.name(element, access)
+        return name is None or access.may(self.operation, self.type, name)
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on each {self.type.name} that is shown"
+
+
+@dataclass(frozen=True, slots=True)
+class OnAll:
+    """A right to several resources that the request names."""
+
+    operation: AclOperation
+    type: AclResourceType
+    names: Callable[[Any], Iterable[str]]
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        for name in self.names(request):
+            access.check(self.operation, self.type, name)
+        return await serve(request)
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on every {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Somewhere:
+    """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType)."""
+
+    operation: AclOperation
+    type: AclResourceType
+    refused: On
+    """The right whose lack is told to a client without this one."""
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        if access.may_somewhere(self.operation, self.type):
+            return await serve(request)
+        return await self.refused.apply(request, access, serve)
+
+    def __str__(self) -> str:
+        return f"{self.refused} or {self.operation.name} on any {self.type.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of several rights: the first that the client has to the whole request, else the last one."""
+
+    alternatives: tuple[On, ...]
+    otherwise: Right
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        if any(right.error(request, access) is None for right in self.alternatives):
+            return await serve(request)
+        return await self.otherwise.apply(request, access, serve)
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, (*self.alternatives, self.otherwise)))
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One right or another, by what the request is."""
+
+    is_first: Callable[[Any], bool]
+    first: Right
+    second: Right
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        right = self.first if self.is_first(request) else self.second
+        return await right.apply(request, access, serve)
+
+    def __str__(self) -> str:
+        return " or ".join(dict.fromkeys((str(self.first), str(self.second))))
+
+
+def on_cluster(operation: AclOperation) -> On:
+    """Return a right to the cluster."""
+    return On(operation, CLUSTER)
+
+
+def on_group(operation: AclOperation) -> On:
+    """Return a right to the request's group."""
+    return On(operation, GROUP, lambda request, access: request.group_id)
+
+
+def on_transactional_id(operation: AclOperation) -> On:
+    """Return a right to the request's transactional id, if it has one."""
+    return On(operation, TRANSACTIONAL_ID, lambda request, access: request.transactional_id)
+
+
+def on_sink(operation: AclOperation) -> On:
+    """Return a right to the request's sink, which is a transactional id."""
+    return On(operation, TRANSACTIONAL_ID, lambda request, access: request.sink_id)
+
+
+def topic_of(element: Any, access: Access) -> str | None:
+    """Return the topic of an element that has one."""
+    topic: str | None = element.topic
+    return topic
+
+
+def itself(element: str, access: Access) -> str:
+    """Return the element, which is a name."""
+    return element
+
+
+OFFSETS = OnEachKey(
+    AclOperation.READ,
+    TOPIC,
+    "offsets",
+    lambda offset, access: offset.partition.topic,
+    key=lambda offset: offset.partition,
+)
+"""READ on the topic of each offset that is committed."""
+
+
+def _answer(make: Callable[[Any], Any]) -> Serve:
+    async def serve(request: Any) -> Any:
+        return make(request)
+
+    return serve
+
+
+async def apply(rights: Sequence[Right], request: Any, access: Access, serve: Serve) -> Any:
+    """Check the rights in their order, and serve what they allow."""
+    if not rights:
+        return await serve(request)
+    return await rights[0].apply(request, access, lambda checked: apply(rights[1:], checked, access, serve))
+
+
+class _OfElements(Protocol):
+    @property
+    def operation(self) -> AclOperation: ...
+    @property
+    def type(self) -> AclResourceType: ...
+    @property
+    def name(self) -> Name: ...
+
+
+def _errors(right: _OfElements, elements: Iterable[Any], access: Access) -> dict[int, KafkaError]:
+    """Return the errors of those elements, by position, to which the client has no right."""
+    errors = {}
+    for number, element in enumerate(elements):
+        name = right.name(element, access)
+        if name is not None and not access.may(right.operation, right.type, name):
+            errors[number] = access.refusal(right.operation, right.type, name)
+    return errors
