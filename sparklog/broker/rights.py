@@ -83,10 +83,7 @@ class Access(NamedTuple):
 
     def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> KafkaError:
         """Return the error for a client without the right."""
-        return _ERRORS[resource_type](
-            f"{self.subject.principal} may not {operation.name} {resource_type.name} {name}: `sparklog acls why "
-            f"{self.subject.principal} {operation.name} {resource_type.name}:{name}` says which rule decides"
-        )
+        return _ERRORS[resource_type](f"{self.subject.principal} may not {operation.name} {resource_type.name} {name}")
 
 
 class Right(Protocol):
