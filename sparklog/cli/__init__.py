@@ -38,6 +38,7 @@ TOOLS = {
     "transactions": "List transactions, find those that hang, abort them.",
     "sinks": "List and describe the sinks of Spark queries, reset them.",
     "cluster": "Show unhealthy partitions; move, elect, drain.",
+    "acls": "Say who may do what: add, list and remove ACLs, and ask why.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
     "audit": "Check every replica's bytes, indexes and epochs, and print the verdict.",

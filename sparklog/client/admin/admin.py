@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Unpack
 
+from sparklog.base.acls import AclBinding, AclBindingFilter
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.base.message_mapping import read_error
+from sparklog.base.message_mapping import read_error, to_message, to_value
 from sparklog.client.admin.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -48,6 +49,8 @@ from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
 from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
 from sparklog.v1 import admin_pb2
+
+EVERY_ACL = AclBindingFilter()
 
 
 class AsyncAdmin(AsyncClient):
@@ -291,6 +294,34 @@ class AsyncAdmin(AsyncClient):
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the group's committed offsets; raises GroupSubscribedToTopic if a member reads the topic."""
         await self._groups.delete_group_offsets(group_id, partitions)
+
+    async def describe_acls(self, filter: AclBindingFilter = EVERY_ACL) -> list[AclBinding]:
+        """Return the ACLs that the filter selects, sorted by resource.
+
+        Raises SecurityDisabled if the brokers have no authorizer, ClusterAuthorizationFailed without DESCRIBE on the
+        cluster.
+        """
+        request = admin_pb2.DescribeAclsRequest(filter=to_message(filter, admin_pb2.AclBindingFilter))
+        answer = await self._cluster.ask_admin("DescribeAcls", request)
+        return [to_value(acl, AclBinding) for acl in answer.acls]
+
+    async def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs; those that exist already stay. Brokers apply them a moment later.
+
+        Raises InvalidRequest for the first one that makes no sense, when the others are created; SecurityDisabled, or
+        ClusterAuthorizationFailed without ALTER on the cluster.
+        """
+        request = admin_pb2.CreateAclsRequest(acls=[to_message(acl, admin_pb2.AclBinding) for acl in acls])
+        for result in (await self._cluster.ask_admin("CreateAcls", request)).acls:
+            raise_error_of(result)
+
+    async def delete_acls(self, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
+        """Delete the ACLs that filters select, and return them. Raises as `create_acls` does."""
+        messages = [to_message(each, admin_pb2.AclBindingFilter) for each in filters]
+        answer = await self._cluster.ask_admin("DeleteAcls", admin_pb2.DeleteAclsRequest(filters=messages))
+        for result in answer.filters:
+            raise_error_of(result)
+        return sorted({to_value(acl, AclBinding) for result in answer.filters for acl in result.acls})
 
     async def list_transactions(
         self,
