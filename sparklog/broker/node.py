@@ -175,6 +175,8 @@ class Broker:
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
             )
         )  # fmt: skip
+        if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs
+            services.authorizer.set_acls(await asyncio.to_thread(services.acl_store.load))
         await services.registration.start()
         services.history.start()
         await services.controller.start()
@@ -332,7 +334,8 @@ class Broker:
         """Return what a client may do; None if everybody may do everything."""
         if not self.config.authorizer_class_name:
             return None
-        await self._is_ready.wait()  # the ACLs are known
+        if not self.has_services:
+            await self._is_ready.wait()
         return Access(self.services.authorizer, subject(), self.metadata)
 
     async def leave(self) -> None:
