@@ -78,7 +78,8 @@ _HEAD = """\
 
 What a sparklog broker serves of the protocol of Apache Kafka 4.3. Versions are those of the messages; a client and a
 broker choose the newest that both know. What each API does, and where it differs from Kafka's, is written at the top of
-its file in `sparklog/broker/apis/`.
+its file in `sparklog/broker/apis/`. Rights are needed where there is an [authorizer](../guides/security.md#access-rules);
+they are checked in their order.
 
 """
 
@@ -97,11 +98,14 @@ def page() -> str:
         [
             f"{_HEAD}## Served: {len(served)} of {len(everything)}\n",
             *_table(
-                ("key", "API", "Kafka", "sparklog", "what it does"),
+                ("key", "API", "Kafka", "sparklog", "what it does", "rights"),
                 (_served(key, served[name]) for name, key in everything.items() if name in served),
             ),
             "\n## Over gRPC only\n",
-            *_table(("API", "what it does"), ((api.name, _summary(api)) for api in APIS if api.key is None)),
+            *_table(
+                ("API", "what it does", "rights"),
+                ((api.name, _summary(api), _rights(api)) for api in APIS if api.key is None),
+            ),
             f"\n## Not served: {len(gaps)}\n",
             *_table(
                 ("key", "API", "Kafka", "why not"),
@@ -116,7 +120,12 @@ def _served(key: int, api: Api[object, object]) -> tuple[str, ...]:
     what = _summary(api)
     if api.name in LOWER:
         what += f"; {LOWER[api.name]}"
-    return str(key), api.name, _range(*versions_of(key)), _range(*api.versions), what
+    return str(key), api.name, _range(*versions_of(key)), _range(*api.versions), what, _rights(api)
+
+
+def _rights(api: Api[object, object]) -> str:
+    """Return the rights that a client needs where there is an authorizer."""
+    return "; ".join(dict.fromkeys(map(str, api.rights))) or "none"
 
 
 def _summary(api: Api[object, object]) -> str:
