@@ -362,6 +362,12 @@ class BrokerConfig:
         one_of("none", "requested", "required"),
         "Client certificates: none, optional (requested) or required.",
     )
+    ssl_principal_mapping_rules: str = key(
+        "DEFAULT",
+        text(),
+        "Rules that make the principal of a client certificate from its subject, separated by commas: "
+        "RULE:PATTERN/REPLACEMENT/[LU] or DEFAULT, the subject itself.",
+    )
     ssl_enabled_protocols: tuple[str, ...] = key(
         ("TLSv1.2", "TLSv1.3"), some_of("TLSv1.2", "TLSv1.3"), "The versions of TLS that Kafka listeners accept."
     )
@@ -398,6 +404,12 @@ class BrokerConfig:
     )
     allow_everyone_if_no_acl_found: bool = key(
         False, boolean(), "Whether everybody may use a resource for which there is no ACL."
+    )
+    authorizer_audit_log: str = key(
+        "",
+        text(),
+        "A file to which the authorizer appends its decisions as JSON lines: a denial at most once a second, a "
+        "permission at most once a minute for the same client, operation and resource; empty: none.",
     )
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
 

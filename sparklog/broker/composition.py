@@ -120,7 +120,7 @@ def compose(dependencies: Dependencies) -> Services:
         metadata=metadata,
         users=UserStore(store),
         acl_store=AclStore(store),
-        authorizer=Authorizer.of(config),
+        authorizer=Authorizer.of(config, clock.time_ms),
         topics=topics,
         groups=groups,
         transactions=transactions,

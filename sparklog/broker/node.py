@@ -74,6 +74,7 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 from sparklog.security.acls import Subject
+from sparklog.security.principal_mapping import PrincipalMapper
 
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
@@ -102,6 +103,8 @@ class Broker:
     ) -> None:
         """`store` replaces the configured one. `peers` is None if there are no other brokers."""
         self.config = config
+        self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
+        """Makes the principals of clients with certificates."""
         self.metadata = MetadataCache(config.topic_defaults)
         """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))

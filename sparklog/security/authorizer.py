@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sparklog.base.acls import AclBinding, AclOperation, AclResourceType
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import split_principals
-from sparklog.security.acls import AclRules, Acls, Action, Decision, Subject
+from sparklog.security.acls import AclRules, Acls, Action, Subject
+from sparklog.security.audit_log import AuditLog, open_audit_log
 
 
 class Authorizer:
     """Decides what clients may do. Used on one event loop."""
 
-    def __init__(self, rules: AclRules, *, is_enabled: bool = True) -> None:
+    def __init__(self, rules: AclRules, audit_log: AuditLog | None = None, *, is_enabled: bool = True) -> None:
         """`is_enabled`: whether there are ACLs. Without them, everybody may do everything."""
         self.is_enabled = is_enabled
+        self._audit_log = audit_log
         self._acls = Acls((), rules)
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> Authorizer:
-        """Return the authorizer that the configuration asks for; it has no ACLs yet."""
+    def of(cls, config: BrokerConfig, time_ms: Callable[[], int]) -> Authorizer:
+        """Return the authorizer that the configuration asks for; it has no ACLs yet.
+
+        Raises ConfigError if the audit log cannot be opened.
+        """
+        is_enabled, path = bool(config.authorizer_class_name), config.authorizer_audit_log
+        audit_log = open_audit_log(path, time_ms) if is_enabled and path else None
         rules = AclRules(
             super_users=split_principals(config.super_users),
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
-        return cls(rules, is_enabled=bool(config.authorizer_class_name))
+        return cls(rules, audit_log, is_enabled=is_enabled)
 
     @property
     def acls(self) -> frozenset[AclBinding]:
@@ -36,13 +43,14 @@ class Authorizer:
         """Replace the ACLs. Decisions from now on are based on these."""
         self._acls = Acls(acls, self._acls.rules)
 
-    def decide(self, subject: Subject, action: Action) -> Decision:
-        """Return whether the subject may do this, and why."""
-        return self._acls.decide(subject, action)
-
     def is_allowed(self, subject: Subject, action: Action) -> bool:
         """Return whether the subject may do this."""
-        return not self.is_enabled or self._acls.decide(subject, action).is_allowed
+        if not self.is_enabled:
+            return True
+        decision = self._acls.decide(subject, action)
+        if self._audit_log:
+            self._audit_log.note(subject, action, decision)
+        return decision.is_allowed
 
     def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether the subject may do this with some resource of the type, which need not exist."""

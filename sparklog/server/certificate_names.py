@@ -12,6 +12,8 @@ import ssl
 from asn1crypto.pem import unarmor
 from asn1crypto.x509 import Certificate, NameTypeAndValue
 
+from sparklog.security.principal_mapping import PrincipalMapper
+
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a client that has not said who it is."""
 _SHORT_NAMES = {
@@ -31,10 +33,13 @@ _BLANKS_AROUND = re.compile(r"^ +| +$")
 _ESCAPED_BLANK = r"\ "
 
 
-def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
-    """Return the peer's principal: the subject of its verified certificate, or User:ANONYMOUS without one."""
+def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None, mapper: PrincipalMapper) -> str:
+    """Return the peer's principal, made from its verified certificate, or User:ANONYMOUS without one.
+
+    Raises SaslAuthenticationFailed if no rule applies to the certificate.
+    """
     shown = connection.getpeercert(binary_form=True) if connection else None
-    return f"User:{distinguished_name(shown)}" if shown else ANONYMOUS
+    return mapper.principal(distinguished_name(shown)) if shown else ANONYMOUS
 
 
 def distinguished_name(certificate: bytes) -> str:
@@ -51,7 +56,7 @@ def _attribute(attribute: NameTypeAndValue) -> str:
     return f"{_SHORT_NAMES[oid]}={_BLANKS_AROUND.sub(lambda blanks: _ESCAPED_BLANK * len(blanks[0]), text)}"
 
 
-def principal_of_pem(certificate: bytes) -> str:
-    """Return the principal of a verified certificate in PEM."""
+def principal_of_pem(certificate: bytes, mapper: PrincipalMapper) -> str:
+    """Return the principal of a verified certificate in PEM. Raises as `principal_of` does."""
     _, _, der = unarmor(certificate)
-    return f"User:{distinguished_name(der)}"
+    return mapper.principal(distinguished_name(der))

@@ -107,6 +107,7 @@ class BrokerOptions(TypedDict, total=False):
     ssl_truststore_location: str
     ssl_truststore_type: str
     ssl_client_auth: str
+    ssl_principal_mapping_rules: str
     ssl_enabled_protocols: str | tuple[str, ...]
     sasl_enabled_mechanisms: str | tuple[str, ...]
     plain_sasl_jaas_config: str
@@ -116,6 +117,7 @@ class BrokerOptions(TypedDict, total=False):
     authorizer_class_name: str
     super_users: str
     allow_everyone_if_no_acl_found: bool
+    authorizer_audit_log: str
 
     log_cleanup_policy: str | tuple[str, ...]
     log_cleaner_compaction_strategy: str

@@ -20,6 +20,7 @@ from sparklog.base.acls import (
 )
 from sparklog.base.config import STANDARD_AUTHORIZER
 from sparklog.replica.messages import DescribeFiles
+from sparklog.security.principal_mapping import PrincipalMapper
 from sparklog.server.certificate_names import principal_of_pem
 from sparklog.server.grpc.replication import SERVICE as REPLICATION
 from sparklog.server.grpc.replication_calls import CALLS
@@ -38,6 +39,7 @@ Needed = tuple[tuple[AclOperation, AclResourceType, str], ...]
 T, G, X = "topic", "group", "transactional-id"
 UNAUTHORIZED = {29, 30, 31, 53}
 FOR_EVERYBODY = {"DescribeCluster"}
+RULES = "RULE:^CN=server,.*$/broker/,RULE:^CN=user,.*$/user/"
 SERVICES = (LOG, GROUPS, ADMIN, MAINTENANCE, TRANSACTIONS, SINKS)
 
 
@@ -199,7 +201,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
-    for name in ("server", "user"):
+    for name in ("server", "user", "stranger"):
         certificate = authority.issue_cert("localhost", "127.0.0.1", common_name=name)
         certificate.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
         certificate.cert_chain_pems[0].write_to_path(folder / f"{name}.crt")
@@ -210,6 +212,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def authorizing(keys: Path) -> Iterator[RunningBroker]:
     with start_broker(
         grpc_security_protocol="SSL",
+        ssl_principal_mapping_rules=RULES,
         ssl_keystore_location=str(keys / "server.pem"),
         ssl_truststore_location=str(keys / "ca.pem"),
         ssl_client_auth="required",
@@ -238,7 +241,7 @@ def user(authorizing: RunningBroker, keys: Path) -> Client:
 
 
 def principal(keys: Path, user: str) -> str:
-    return principal_of_pem((keys / f"{user}.crt").read_bytes())
+    return principal_of_pem((keys / f"{user}.crt").read_bytes(), PrincipalMapper(RULES))
 
 
 def allow(broker: RunningBroker, keys: Path, needed: Needed) -> None:
@@ -280,3 +283,15 @@ def test_only_who_may_act_on_the_cluster_speaks_as_a_broker(
         with pytest.raises(grpc.RpcError) as failure:
             ask(b"", timeout=PATIENCE_S)
         assert (code_of(failure.value) != 31) is is_let_in
+
+
+def test_a_client_without_a_rule_for_its_certificate_is_not_served(authorizing: RunningBroker, keys: Path) -> None:
+    assert Client(authorizing, keys, "stranger").call("Admin.ListTopics", {}) == 58
+
+
+def test_refusals_have_the_status_that_grpc_has_for_them(authorizing: RunningBroker, user: Client, keys: Path) -> None:
+    allow(authorizing, keys, ())
+    list_acls = user.channel.unary_unary(f"/{ADMIN.full_name}/DescribeAcls")
+    with pytest.raises(grpc.RpcError) as failure:
+        list_acls(b"", timeout=PATIENCE_S)
+    assert failure.value.code() is grpc.StatusCode.PERMISSION_DENIED

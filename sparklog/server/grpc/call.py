@@ -1,6 +1,6 @@
 """One gRPC call: the broker, and the client that has made it.
 
-The client's principal is the subject of its certificate, where the listener asks for one; else User:ANONYMOUS.
+The client's principal is made from its certificate, where the listener asks for one; else it is User:ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GrpcCall:
         kind, _, address = peer.partition(":")
         if kind not in ("ipv4", "ipv6"):
             return peer
-        return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
+        return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]").removeprefix("::ffff:")
 
     @property
     def client_host(self) -> str:
@@ -48,9 +48,11 @@ class GrpcCall:
 
     @cached_property
     def subject(self) -> Subject:
-        """Who has made the call."""
+        """Who has made the call. Raises SaslAuthenticationFailed if no rule applies to the client's certificate."""
         certificates = self.context.auth_context().get("x509_pem_cert", ())
-        return Subject(principal_of_pem(certificates[0]) if certificates else ANONYMOUS, self.host)
+        return Subject(
+            principal_of_pem(certificates[0], self.broker.principals) if certificates else ANONYMOUS, self.host
+        )
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
         """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""

@@ -8,13 +8,18 @@ import grpc
 
 from sparklog.base.errors import (
     BrokerNotAvailable,
+    ClusterAuthorizationFailed,
     DuplicateResource,
     FencedLeaderEpoch,
+    GroupAuthorizationFailed,
     InvalidUpdateVersion,
     KafkaError,
     RecordListTooLarge,
     ResourceNotFound,
+    SaslAuthenticationFailed,
     ThrottlingQuotaExceeded,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownServerError,
 )
@@ -40,6 +45,8 @@ async def refuse(context: Any, error: KafkaError) -> NoReturn:
     NOT_FOUND             maintenance: the lease does not exist
     ALREADY_EXISTS        maintenance: another holder has the lease
     FAILED_PRECONDITION   maintenance: the plan is out of date
+    PERMISSION_DENIED     the client may not do this
+    UNAUTHENTICATED       no rule applies to the client's certificate
     INVALID_ARGUMENT      the request is invalid
     """
     match error:
@@ -55,6 +62,15 @@ async def refuse(context: Any, error: KafkaError) -> NoReturn:
             status = grpc.StatusCode.ALREADY_EXISTS
         case InvalidUpdateVersion() | FencedLeaderEpoch() | UnknownLeaderEpoch():
             status = grpc.StatusCode.FAILED_PRECONDITION
+        case (
+            TopicAuthorizationFailed()
+            | GroupAuthorizationFailed()
+            | ClusterAuthorizationFailed()
+            | TransactionalIdAuthorizationFailed()
+        ):
+            status = grpc.StatusCode.PERMISSION_DENIED
+        case SaslAuthenticationFailed():
+            status = grpc.StatusCode.UNAUTHENTICATED
         case _:
             status = grpc.StatusCode.INVALID_ARGUMENT
     await context.abort(status, f"{error.name}: {error}", trailing_metadata=((ERROR_CODE, str(error.code)),))

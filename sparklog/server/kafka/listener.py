@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import ConfigError
+from sparklog.base.errors import ConfigError, SaslAuthenticationFailed
 from sparklog.base.listeners import Listener
 from sparklog.server.certificate_names import principal_of
 from sparklog.server.kafka import sasl
@@ -129,7 +129,7 @@ class KafkaListener:
 
         def opened(channel: Channel, tls: ssl.SSLObject) -> KafkaConnection:
             nonlocal is_open
-            connection = self._new_connection(peer, lambda _: channel, principal_of(tls))
+            connection = self._new_connection(peer, lambda _: channel, principal_of(tls, self._host.broker.principals))
             is_open = True
             return connection
 
@@ -141,10 +141,8 @@ class KafkaListener:
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=HANDSHAKE_TIMEOUT_S,
             )
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # SSLError and TimeoutError are OSErrors; a bad name is a ValueError
+        except (OSError, ValueError, SaslAuthenticationFailed) as error:
+            # SSLError and TimeoutError are OSErrors; a bad name is a ValueError
             logger.info("no TLS with %s on %s: %s", peer, self._listener.name, error)
         finally:
             if not is_open:

@@ -78,8 +78,8 @@ _HEAD = """\
 
 What a sparklog broker serves of the protocol of Apache Kafka 4.3. Versions are those of the messages; a client and a
 broker choose the newest that both know. What each API does, and where it differs from Kafka's, is written at the top of
-its file in `sparklog/broker/apis/`. Rights are needed where there is an [authorizer](../guides/security.md#access-rules);
-they are checked in their order.
+its file in `sparklog/broker/apis/`. Clients need rights where there is an
+[authorizer](../guides/security.md#access-rules); it checks them in their order.
 
 """
 

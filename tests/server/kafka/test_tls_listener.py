@@ -106,7 +106,7 @@ def test_a_client_that_never_finishes_its_handshake_is_cut_off(keys: Path, monke
 def test_a_certificate_whose_name_cannot_be_read_ends_its_connection_alone(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> str:
+    def fail(*_: object) -> str:
         raise ValueError("no text")
 
     with broker_that(keys, "required") as broker:
