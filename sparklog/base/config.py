@@ -346,9 +346,10 @@ class BrokerConfig:
     )
     grpc_security_protocol: str = key(
         "PLAINTEXT",
-        one_of("PLAINTEXT", "SSL"),
-        "SSL: the gRPC listener uses TLS with the keys of ssl.*. It always accepts TLSv1.2 and TLSv1.3, and asks for "
-        "no client certificate if ssl.client.auth is requested.",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "SSL, SASL_SSL: the gRPC listener uses TLS with the keys of ssl.*. It always accepts TLSv1.2 and TLSv1.3, and "
+        "asks for no client certificate if ssl.client.auth is requested. SASL_PLAINTEXT, SASL_SSL: each call needs the "
+        "metadata `authorization: Basic`, with a user of SASL and the password.",
     )
     ssl_keystore_location: str = key("", text(), "A PEM file with the private key and the chain of certificates.")
     ssl_keystore_type: str = key("PEM", pem(), "The form of ssl.keystore.location.")

@@ -19,8 +19,21 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
-from sparklog.base.config_keys import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, pem, text
+from sparklog.base.config_keys import (
+    MAX_INT,
+    MAX_LONG,
+    MINUTE_MS,
+    Bound,
+    boolean,
+    integer,
+    key,
+    one_of,
+    password,
+    pem,
+    text,
+)
 from sparklog.base.errors import ConfigError
+from sparklog.base.jaas import PLAIN_MODULE
 from sparklog.client.assignors import ASSIGNORS, Assignor
 from sparklog.records.batch import Codec
 
@@ -105,8 +118,20 @@ class ClientConfig:
     metadata_max_age_ms: int = key(5 * MINUTE_MS, integer(0), "After this, ask again which broker leads a partition.")
     security_protocol: str = key(
         "PLAINTEXT",
-        one_of("PLAINTEXT", "SSL"),
-        "SSL: use TLS; brokers' certificates must have the names clients connect to.",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "SSL, SASL_SSL: use TLS; brokers' certificates must have the names clients connect to. SASL_PLAINTEXT, "
+        "SASL_SSL: show the user and password of sasl_jaas_config; without TLS everybody on the way can read them.",
+    )
+    sasl_mechanism: str = key(
+        "PLAIN",
+        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "As of Kafka's clients. Over gRPC the password itself is sent whatever the mechanism; the broker checks it.",
+    )
+    sasl_jaas_config: str = key(
+        "",
+        password(),
+        f'User and password, as of Kafka\'s clients: {PLAIN_MODULE} required username="alice" password="…"; or the '
+        "same with ScramLoginModule.",
     )
     ssl_truststore_location: str = key(
         "", text(), "A PEM file with the certificates of authorities trusted for brokers; empty: public authorities."

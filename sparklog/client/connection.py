@@ -15,6 +15,7 @@ import grpc.aio
 
 from sparklog.base.errors import (
     ClosedError,
+    ConfigError,
     InvalidRequest,
     KafkaError,
     NetworkException,
@@ -24,6 +25,7 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.base.jaas import PLAIN_MODULE, SCRAM_MODULE, basic_authorization, parse_login
 from sparklog.base.message_mapping import read_error
 from sparklog.base.pem import read_keystore_for_grpc, read_pem
 from sparklog.client.config import ClientConfig
@@ -83,7 +85,7 @@ class Connection:
 
     def __init__(self, address: str, config: ClientConfig, channel: Any) -> None:
         self.address = address
-        self.metadata = (("client-id", config.client_id),) if config.client_id else ()
+        self.metadata = _metadata(config)
         self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
@@ -133,10 +135,11 @@ class Connections:
     """A client's connections, by address."""
 
     def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
-        """Raises ConfigError if a key or certificate file cannot be used."""
+        """Raises ConfigError if a key or certificate file cannot be used, or there is no user where one is needed."""
         self._config = config
         self._open_channel = open_channel
         self._credentials = credentials_of(config)
+        _metadata(config)  # says at once what is wrong
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
@@ -155,7 +158,7 @@ class Connections:
 
 def credentials_of(config: ClientConfig) -> Any:
     """Return gRPC's credentials for TLS, None without it; raises ConfigError if a file cannot be used."""
-    if config.security_protocol == "PLAINTEXT":
+    if config.security_protocol.endswith("PLAINTEXT"):
         return None
     trusted, own = config.ssl_truststore_location, config.ssl_keystore_location
     keystore = read_keystore_for_grpc("ssl_keystore_location", own) if own else None
@@ -164,6 +167,18 @@ def credentials_of(config: ClientConfig) -> Any:
         private_key=keystore,
         certificate_chain=keystore,
     )
+
+
+def _metadata(config: ClientConfig) -> tuple[tuple[str, str], ...]:
+    """Return what each call carries; raises ConfigError if there is no user where the protocol wants one."""
+    client_id = (("client-id", config.client_id),) if config.client_id else ()
+    if not config.security_protocol.startswith("SASL_"):
+        return client_id
+    login = parse_login("sasl_jaas_config", config.sasl_jaas_config, PLAIN_MODULE, SCRAM_MODULE)
+    user = login.option("username")
+    if not user:
+        raise ConfigError("sasl_jaas_config: it has no username")
+    return (*client_id, basic_authorization(user, login.option("password")))
 
 
 def raise_error_of(result: Any) -> None:

@@ -82,7 +82,7 @@ class _Probe:
 
     def _mistaken(self) -> str:
         """Return what listens there instead of what the client expects; empty if it is that."""
-        wants_tls = self._config.security_protocol == "SSL"
+        wants_tls = self._config.security_protocol.endswith("SSL")
         if not self._speaks_tls():
             protocol = self._protocol(self._connect)
             if protocol == GRPC:

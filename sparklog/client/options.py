@@ -27,6 +27,8 @@ class ClientOptions(TypedDict, total=False):
     reconnect_backoff_max_ms: int
     metadata_max_age_ms: int
     security_protocol: str
+    sasl_mechanism: str
+    sasl_jaas_config: str
     ssl_truststore_location: str
     ssl_truststore_type: str
     ssl_keystore_location: str

@@ -17,13 +17,14 @@ SaslAuthenticate (key 36):
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Operation
 from sparklog.broker.sasl import Authenticated, Authentication
-from sparklog.cluster.users import UserStore
+from sparklog.cluster.users import ScramCredential, ScramMechanism, UserStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,11 @@ async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig
         raise
 
 
+async def find_credentials(user: str, *, users: UserStore) -> Mapping[ScramMechanism, ScramCredential]:
+    """Return the SCRAM credentials of a user, none for an unknown one."""
+    return await asyncio.to_thread(users.credentials, user)
+
+
 def _check_listener(authentication: Authentication | None) -> Authentication:
     """Return the connection's authentication. Raises IllegalSaslState if its listener has no SASL."""
     if authentication is None:
@@ -68,6 +74,7 @@ def _check_listener(authentication: Authentication | None) -> Authentication:
     return authentication
 
 
+FIND_CREDENTIALS = Operation(handle=find_credentials, rights=())
 SASL_HANDSHAKE = Api(
     name="SaslHandshake",
     summary="choose the SASL mechanism that authenticates the client",

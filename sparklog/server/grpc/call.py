@@ -1,19 +1,26 @@
 """One gRPC call: the broker, and the client that has made it.
 
-The client's principal is made from its certificate, where the listener asks for one; else it is User:ANONYMOUS.
+SASL_PLAINTEXT, SASL_SSL    the client's principal is the user whose password the call brings (`Authenticator`)
+SSL                         it is made from the client's certificate, if the listener asks for one
+otherwise                   User:ANONYMOUS
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
+from sparklog.base.errors import SaslAuthenticationFailed
 from sparklog.broker.api import Api, Handler
+from sparklog.broker.apis.sasl import FIND_CREDENTIALS
 from sparklog.broker.node import Broker
 from sparklog.broker.rights import Access
+from sparklog.cluster.users import ScramCredential, ScramMechanism
 from sparklog.security.acls import Subject
 from sparklog.server.certificate_names import ANONYMOUS, principal_of_pem
+from sparklog.server.passwords import Passwords
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -22,10 +29,11 @@ Response = TypeVar("Response")
 class GrpcCall:
     """The call, for the methods of servicers."""
 
-    def __init__(self, broker: Broker, context: Any) -> None:
-        """context: gRPC's, of the call"""
+    def __init__(self, broker: Broker, context: Any, user: str | None = None) -> None:
+        """context: gRPC's, of the call. user: who has shown a password; None: the certificate tells who calls"""
         self.broker = broker
         self.context = context
+        self._user = user
 
     @cached_property
     def host(self) -> str:
@@ -49,6 +57,8 @@ class GrpcCall:
     @cached_property
     def subject(self) -> Subject:
         """Who has made the call. Raises SaslAuthenticationFailed if no rule applies to the client's certificate."""
+        if self._user is not None:
+            return Subject(f"User:{self._user}", self.host)
         certificates = self.context.auth_context().get("x509_pem_cert", ())
         return Subject(
             principal_of_pem(certificates[0], self.broker.principals) if certificates else ANONYMOUS, self.host
@@ -67,3 +77,52 @@ class GrpcCall:
     async def access(self) -> Access | None:
         """Return what the client may do; None if everybody may do everything."""
         return await self.broker.access(lambda: self.subject)
+
+
+Begin = Callable[[Any], Awaitable[GrpcCall]]
+"""Begins a call from gRPC's context. Raises SaslAuthenticationFailed if the client has not shown who it is."""
+
+
+def unauthenticated(broker: Broker) -> Begin:
+    """Return what begins the calls of a listener without passwords."""
+
+    async def begin(context: Any) -> GrpcCall:
+        return GrpcCall(broker, context)
+
+    return begin
+
+
+def authenticated(broker: Broker) -> Begin:
+    """Return what begins the calls of the broker's gRPC listener, by `grpc.security.protocol`."""
+    if not broker.config.grpc_security_protocol.startswith("SASL_"):
+        return unauthenticated(broker)
+
+    async def find_credentials(user: str) -> Mapping[ScramMechanism, ScramCredential]:
+        return await broker.handlers[FIND_CREDENTIALS](user)
+
+    passwords = Passwords(broker.config, find_credentials)
+
+    async def begin(context: Any) -> GrpcCall:
+        user, password = _basic(context.invocation_metadata() or ())
+        await passwords.check(user, password)
+        return GrpcCall(broker, context, user)
+
+    return begin
+
+
+def _basic(metadata: Iterable[tuple[str, Any]]) -> tuple[str, str]:
+    """Return user and password of a call (RFC 7617). Raises SaslAuthenticationFailed."""
+    value = next((str(value) for key, value in metadata if key == "authorization"), "")
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "basic":
+        raise SaslAuthenticationFailed(
+            "this listener wants the metadata `authorization: Basic`, with base64 of USER:PASSWORD; sparklog's clients "
+            "send it with security.protocol=SASL_SSL and sasl.jaas.config"
+        )
+    try:
+        user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
+    except ValueError:  # UnicodeDecodeError and binascii.Error are
+        user, colon, password = "", "", ""
+    if not (user and colon):
+        raise SaslAuthenticationFailed("the metadata `authorization: Basic` is not followed by base64 of USER:PASSWORD")
+    return user, password

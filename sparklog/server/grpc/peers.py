@@ -7,12 +7,14 @@ gRPC reconnects by itself, quickly at first and then at least once a second. Mea
 caller retries. Every call has a deadline, which limits the cost of a broker that hangs.
 
 With grpc.security.protocol = SSL, a broker presents the certificate of its own listener and trusts the certificates
-that ssl.truststore.location vouches for, or public authorities if there is no truststore.
+that ssl.truststore.location vouches for, or public authorities if there is no truststore. With SASL_PLAINTEXT or
+SASL_SSL it shows the username and the password of plain.sasl.jaas.config, as Kafka's brokers do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -30,6 +32,7 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.base.jaas import PLAIN_MODULE, basic_authorization, parse_login
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.model import BrokerInfo
 from sparklog.runtime.slices import Slices
@@ -39,6 +42,7 @@ from sparklog.server.grpc.replication import QUESTIONS, SERVICE
 from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
 from sparklog.server.grpc.service import LARGE_ELEMENTS, SMALL_BYTES, is_large
 
+logger = logging.getLogger(__name__)
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000
 _CALLS: Mapping[type, ReplicationCall] = MappingProxyType({call.request: call for call in CALLS})
@@ -65,6 +69,7 @@ class GrpcPeers:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
+        self._metadata = _credentials(config)
         self._links: dict[int, _Link] = {}
         self._is_closed = False
         self._slices = Slices()
@@ -77,7 +82,9 @@ class GrpcPeers:
             raise NetworkException("this broker is stopping")
         link = await self._link(broker)
         try:
-            answer = await link.methods[call.request](data, timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False)
+            answer = await link.methods[call.request](
+                data, timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as failure:
             raise _error_of(failure, broker) from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
@@ -109,9 +116,24 @@ class GrpcPeers:
         return link
 
     def _open(self, address: str) -> grpc.aio.Channel:
-        if self._config.grpc_security_protocol == "PLAINTEXT":
+        if self._config.grpc_security_protocol.endswith("PLAINTEXT"):
             return grpc.aio.insecure_channel(address, options=_OPTIONS)
         return grpc.aio.secure_channel(address, tls.grpc_peer_credentials(self._config), options=_OPTIONS)
+
+
+def _credentials(config: BrokerConfig) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of each call: this broker's user and password, where the listeners want one."""
+    if not config.grpc_security_protocol.startswith("SASL_"):
+        return ()
+    text = config.plain_sasl_jaas_config
+    login = parse_login("plain.sasl.jaas.config", text, PLAIN_MODULE) if text.strip() else None
+    if login is None or not login.option("username"):
+        logger.warning(
+            "plain.sasl.jaas.config has no username and password: this broker cannot call others, as each of a cluster "
+            "must with grpc.security.protocol = %s", config.grpc_security_protocol,
+        )  # fmt: skip
+        return ()
+    return (basic_authorization(login.option("username"), login.option("password")),)
 
 
 def _is_large(request: Any) -> bool:

@@ -24,7 +24,7 @@ from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
 from sparklog.runtime.slices import Slices
-from sparklog.server.grpc.call import GrpcCall
+from sparklog.server.grpc.call import Begin, GrpcCall, unauthenticated
 from sparklog.server.grpc.errors import refuse
 from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
 from sparklog.server.grpc.service import SMALL_BYTES, check_bytes, is_large
@@ -37,8 +37,12 @@ SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 class ReplicationServicer:
     """Translates the service's messages for one broker."""
 
-    def __init__(self, broker: Broker, apis: Mapping[type, Api[Any, Any]] = PEER_APIS) -> None:
+    def __init__(
+        self, broker: Broker, apis: Mapping[type, Api[Any, Any]] = PEER_APIS, *, begin: Begin | None = None
+    ) -> None:
+        """begin: as in `service_handler`"""
         self._broker = broker
+        self._begin = begin or unauthenticated(broker)
         self._apis = apis
         self._orders: set[asyncio.Task[Any]] = set()
         self._slices = Slices()
@@ -65,7 +69,7 @@ class ReplicationServicer:
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                await self._check(GrpcCall(self._broker, context))
+                await self._check(await self._begin(context))
                 response = await carry_out(api, await self._decode(call, data))
                 if is_large(response):
                     return await self._slices.in_thread(partial(call.encode_response, response))

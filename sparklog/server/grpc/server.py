@@ -23,6 +23,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server import tls
 from sparklog.server.grpc.admin import AdminServicer
+from sparklog.server.grpc.call import authenticated
 from sparklog.server.grpc.groups import GroupsServicer
 from sparklog.server.grpc.log import LogServicer
 from sparklog.server.grpc.maintenance import MaintenanceServicer
@@ -60,9 +61,10 @@ class GrpcServer:
         """The requests in progress of all services except `Replication`."""
         self.memory = memory = ResponseMemory()
         """The memory for the responses of the same services."""
+        begin = authenticated(broker)
         self._log = LogServicer(broker, queue, memory)
         self._maintenance = MaintenanceServicer(broker)
-        self._replication = ReplicationServicer(broker)
+        self._replication = ReplicationServicer(broker, begin=begin)
         self._health = _Health()
         self._is_started = False
         self._broker = broker
@@ -78,12 +80,12 @@ class GrpcServer:
         )
         self._server.add_generic_rpc_handlers(
             (
-                service_handler(LOG, self._log, broker.slices, queue, memory),
-                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue, memory),
-                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, memory),
-                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, memory),
-                service_handler(TRANSACTIONS, TransactionsServicer(broker), broker.slices, queue, memory),
-                service_handler(SINKS, SinksServicer(broker), broker.slices, queue, memory),
+                service_handler(LOG, self._log, broker.slices, queue, memory, begin),
+                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue, memory, begin),
+                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue, memory, begin),
+                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue, memory, begin),
+                service_handler(TRANSACTIONS, TransactionsServicer(broker), broker.slices, queue, memory, begin),
+                service_handler(SINKS, SinksServicer(broker), broker.slices, queue, memory, begin),
                 self._replication.handler(),
             )
         )
@@ -103,7 +105,7 @@ class GrpcServer:
             raise ConfigError(f"cannot listen on {listener}: {why}; choose another with --grpc HOST:PORT") from None
 
     def _add_port(self, address: str) -> int:
-        if self._config.grpc_security_protocol == "SSL":
+        if self._config.grpc_security_protocol.endswith("SSL"):
             return int(self._server.add_secure_port(address, tls.grpc_credentials(self._config)))
         return int(self._server.add_insecure_port(address))
 

@@ -37,7 +37,7 @@ from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuota
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
-from sparklog.server.grpc.call import GrpcCall
+from sparklog.server.grpc.call import Begin, GrpcCall, unauthenticated
 from sparklog.server.grpc.errors import refuse
 from sparklog.server.grpc.protobuf import fields_of
 from sparklog.server.grpc.response_memory import ResponseMemory
@@ -110,6 +110,7 @@ def service_handler(
     slices: Slices,
     queue: RequestQueue | None = None,
     memory: ResponseMemory | None = None,
+    begin: Begin | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a service.
 
@@ -117,11 +118,16 @@ def service_handler(
     servicer: an object with a method for each method of the service
     queue: counts the requests in progress of all services; None: they are not counted
     memory: the memory for the responses of all services; None: this service has its own
+    begin: begins each call; None: as on a listener without passwords
     """
     queue, memory = queue or RequestQueue(), memory or ResponseMemory()
+    begin = begin or unauthenticated(servicer.broker)
     return grpc.method_handlers_generic_handler(
         service.full_name,
-        {method.name: _handler(method, servicer, slices, queue, memory) for method in service.methods},
+        {
+            method.name: _handler(method, getattr(servicer, method.name), begin, slices, queue, memory)
+            for method in service.methods
+        },
     )
 
 
@@ -214,10 +220,8 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
 
 
 def _handler(
-    method: Any, servicer: Any, slices: Slices, queue: RequestQueue, memory: ResponseMemory
+    method: Any, serve: Callable[..., Any], begin: Begin, slices: Slices, queue: RequestQueue, memory: ResponseMemory
 ) -> grpc.RpcMethodHandler:
-    serve: Callable[..., Any] = getattr(servicer, method.name)
-    begin = partial(GrpcCall, servicer.broker)
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_refusing(serve, begin))
@@ -233,7 +237,7 @@ def _handler(
 
 def _unary(
     serve: Callable[[Any, GrpcCall], Any],
-    begin: Callable[[Any], GrpcCall],
+    begin: Begin,
     read: Callable[[bytes], Awaitable[Any]] | None,
     few: AbstractAsyncContextManager[None],
     queue: RequestQueue,
@@ -246,8 +250,9 @@ def _unary(
     """
 
     async def answer(data: bytes, context: Any) -> Any:
+        begun = await begin(context)
         request = await read(data) if read else data
-        return await serve(request, begin(context))
+        return await serve(request, begun)
 
     async def call(data: bytes, context: Any) -> bytes:
         size, was_full = len(data), queue.is_full
@@ -341,11 +346,12 @@ def _key(element: Any) -> str | bytes:
 
 
 def _streaming(
-    serve: Callable[[Any, GrpcCall], AsyncIterator[bytes]], begin: Callable[[Any], GrpcCall], request_class: Any
+    serve: Callable[[Any, GrpcCall], AsyncIterator[bytes]], begin: Begin, request_class: Any
 ) -> Callable[[bytes, Any], Any]:
     async def call(data: bytes, context: Any) -> AsyncIterator[bytes]:
         try:
-            async for answer in serve(await read_message(request_class, data), begin(context)):
+            begun = await begin(context)
+            async for answer in serve(await read_message(request_class, data), begun):
                 yield answer
         except KafkaError as error:
             await refuse(context, error)
@@ -353,10 +359,10 @@ def _streaming(
     return call
 
 
-def _refusing(serve: Callable[[GrpcCall], Any], begin: Callable[[Any], GrpcCall]) -> Callable[[Any, Any], Any]:
+def _refusing(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callable[[Any, Any], Any]:
     async def call(_: Any, context: Any) -> None:
         try:
-            await serve(begin(context))
+            await serve(await begin(context))
         except KafkaError as error:
             await refuse(context, error)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,6 +24,7 @@ from scramp.core import Salt
 from sparklog.base.addresses import Address
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
+from sparklog.base.jaas import PLAIN_MODULE, parse_login
 from sparklog.broker.apis.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authenticated, Authentication, Exchange, FindCredentials
@@ -136,7 +136,9 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
 def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
     """Log a warning if gRPC accepts unauthenticated clients, because they bypass SASL on the Kafka listeners."""
     host = Address.parse(config.grpc_listener, "grpc.listener").host
-    asks = config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
+    asks = config.grpc_security_protocol.startswith("SASL_") or (
+        config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
+    )
     if not (asks or host in ("localhost", "::1") or host.startswith("127.")):
         logger.warning(
             "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
@@ -163,36 +165,24 @@ def _credential_of_nobody(mechanism: ScramMechanism, user: str) -> ScramCredenti
     )
 
 
-_MODULE = r"org\.apache\.kafka\.common\.security\.plain\.PlainLoginModule\s+required"
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
-_OPTION = re.compile(rf'\s+({_QUOTED}|[\w.$-]+)\s*=\s*({_QUOTED}|[^\s"=;]+)')
-_WHOLE = re.compile(rf"\s*{_MODULE}((?:{_OPTION.pattern})*)\s*;\s*", re.DOTALL)
 _PREFIX = "user_"
 
 
 def parse_plain_users(text: str) -> dict[str, str]:
-    r"""Return the passwords by user; empty for an empty text. Raises ConfigError if the text has another form.
+    """Return the passwords by user; empty for an empty text. Raises ConfigError if the text has another form.
 
     The text is a line of JAAS configuration, as in Apache Kafka:
 
         org.apache.kafka.common.security.plain.PlainLoginModule required
-            username="broker" password="…"          for connections between Kafka's brokers: parsed but ignored
+            username="broker" password="…"          with which this broker calls others (server/grpc/peers.py)
             user_alice="her password"
-            user_bob="his \"best\" one";            in quotes, \" and \\ stand for " and \
-
-    Parsing is strict: any other text is refused. Error messages never repeat the text, because it holds passwords.
+            user_bob="his";
     """
     if not text.strip():
         return {}
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
-        raise ConfigError(
-            "plain.sasl.jaas.config: it must be org.apache.kafka.common.security.plain.PlainLoginModule required "
-            'user_NAME="PASSWORD" …; with a semicolon at the end'
-        )
+    login = parse_login("plain.sasl.jaas.config", text, PLAIN_MODULE)
     users: dict[str, str] = {}
-    for found in _OPTION.finditer(whole[1]):
-        name, value = _bare(found[1]), _bare(found[2])
+    for name, value in login.options:
         if name in ("username", "password"):
             continue
         user = name.removeprefix(_PREFIX)
@@ -200,7 +190,3 @@ def parse_plain_users(text: str) -> dict[str, str]:
             raise ConfigError("plain.sasl.jaas.config: each user is given once, as user_NAME=PASSWORD")
         users[user] = value
     return users
-
-
-def _bare(word: str) -> str:
-    return re.sub(r"\\(.)", r"\1", word[1:-1]) if word.startswith('"') else word

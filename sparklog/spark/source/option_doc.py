@@ -67,7 +67,13 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "kafkaConsumer.pollTimeoutMs": OptionDoc("Time-out of every call to a broker.", "120000"),
     "fetchOffset.numRetries": OptionDoc("How often a stream asks again while a log seems to have become shorter.", "3"),
     "fetchOffset.retryIntervalMs": OptionDoc("The pause between two of these.", "1000"),
-    "kafka.security.protocol": OptionDoc("SSL: the broker's gRPC listener speaks TLS.", "PLAINTEXT"),
+    "kafka.security.protocol": OptionDoc(
+        "SSL, SASL_SSL: the broker's gRPC listener speaks TLS. SASL_PLAINTEXT, SASL_SSL: it wants a user and a "
+        "password.",
+        "PLAINTEXT",
+    ),
+    "kafka.sasl.mechanism": OptionDoc("As of Kafka's clients. Over gRPC the password is sent in any case.", "PLAIN"),
+    "kafka.sasl.jaas.config": OptionDoc("A login module with the user and the password, as of Kafka's clients."),
     "kafka.ssl.truststore.location": OptionDoc("Certificates of the authorities that sign the brokers' certificates."),
     "kafka.ssl.truststore.type": OptionDoc("The form of that file.", "PEM"),
     "kafka.ssl.keystore.location": OptionDoc("Key and certificate of this client."),

@@ -5,7 +5,7 @@ Option names are case-insensitive, as everywhere in Spark. An option that is unk
 something else. Three options say where to begin; as in Spark, ``startingTimestamp`` overrides
 ``startingOffsetsByTimestamp``, which overrides ``startingOffsets``. The ending options have the same precedence.
 
-    where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.ssl.…
+    where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.sasl.…, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
@@ -384,7 +384,9 @@ def _codec(raw: str) -> str:
 
 
 SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
-    "security.protocol": ("PLAINTEXT", "SSL"),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl.jaas.config": (),
     "ssl.truststore.location": (),
     "ssl.truststore.type": ("PEM",),
     "ssl.keystore.location": (),
@@ -399,7 +401,8 @@ def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
             raise ValueError(raw)
         return raw
 
-    expects = " or ".join(allowed) or "a PEM file that every executor can see"
+    text = "a login module with username and password" if key == "sasl.jaas.config" else "a PEM file on every executor"
+    expects = " or ".join(allowed) or text
     return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
 
 

@@ -1,0 +1,55 @@
+r"""A line of JAAS configuration, as Kafka's brokers and clients have it: a login module and its options.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required
+        username="alice" password="her \"own\" secret";                  in quotes, \" and \\ stand for " and \
+
+Parsing is strict: any other text is refused. Error messages never repeat the text, because it holds passwords.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import NamedTuple
+
+from sparklog.base.errors import ConfigError
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_OPTION = re.compile(rf'\s+({_QUOTED}|[\w.$-]+)\s*=\s*({_QUOTED}|[^\s"=;]+)', re.DOTALL)
+_WHOLE = re.compile(rf"\s*([\w.$]+)\s+required((?:{_OPTION.pattern})*)\s*;\s*", re.DOTALL)
+
+
+class Login(NamedTuple):
+    """The module, and its options in their order; a name may occur twice."""
+
+    module: str
+    options: tuple[tuple[str, str], ...]
+
+    def option(self, name: str) -> str:
+        """Return the value of an option; empty without it."""
+        return dict(self.options).get(name, "")
+
+
+def parse_login(key: str, text: str, *modules: str) -> Login:
+    """Return the login that the value of the configuration key `key` describes.
+
+    Raises ConfigError if the text has another form or another module than `modules`.
+    """
+    whole = _WHOLE.fullmatch(text)
+    if whole is None or whole[1] not in modules:
+        raise ConfigError(
+            f'{key}: it must be {" or ".join(modules)} required NAME="VALUE" …; with a semicolon at the end'
+        )
+    options = tuple((_bare(found[1]), _bare(found[2])) for found in _OPTION.finditer(whole[2]))
+    return Login(whole[1], options)
+
+
+def _bare(word: str) -> str:
+    return re.sub(r"\\(.)", r"\1", word[1:-1]) if word.startswith('"') else word
+
+
+def basic_authorization(user: str, password: str) -> tuple[str, str]:
+    """Return the metadata with which a call over gRPC shows user and password (RFC 7617)."""
+    return "authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -1,0 +1,80 @@
+"""Passwords of users, for calls that bring both (`authorization: Basic`), checked against the users of SASL.
+
+A user of PLAIN has the password of `plain.sasl.jaas.config`; a user of SCRAM one that the credential in the cluster
+store verifies. Mechanisms that `sasl.enabled.mechanisms` leaves out are not looked at.
+
+To check a password of SCRAM takes thousands of hashes, and each call brings it. So a right one is remembered for
+REMEMBERED_S: a password that was changed or deleted is good for as long. A wrong one, or an unknown user, takes the
+same steps and gets the same error, after `connection.failed.authentication.delay.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import SaslAuthenticationFailed
+from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism
+from sparklog.server.kafka.sasl import PLAIN, parse_plain_users
+
+REMEMBERED_S = 60.0
+MAX_REMEMBERED = 10_000
+FEW = 4
+"""Passwords that are checked at a time: each takes milliseconds of a thread."""
+logger = logging.getLogger(__name__)
+FindCredentials = Callable[[str], Awaitable[Mapping[ScramMechanism, ScramCredential]]]
+
+
+class Passwords:
+    """The passwords that one broker accepts. Used on one event loop."""
+
+    def __init__(self, config: BrokerConfig, find_credentials: FindCredentials) -> None:
+        """Raises ConfigError if `plain.sasl.jaas.config` is invalid."""
+        users = parse_plain_users(config.plain_sasl_jaas_config)
+        self._plain = users if PLAIN in config.sasl_enabled_mechanisms else {}
+        self._mechanisms = [each for each in ScramMechanism if each.sasl_name in config.sasl_enabled_mechanisms]
+        self._delay_s = config.connection_failed_authentication_delay_ms / 1000
+        self._find_credentials = find_credentials
+        self._few = asyncio.Semaphore(FEW)
+        self._secret = secrets.token_bytes(32)
+        self._known: dict[bytes, float] = {}
+        """When users with their passwords, hashed with the secret, are to be checked again."""
+
+    async def check(self, user: str, password: str) -> None:
+        """Raises SaslAuthenticationFailed if this is not the user's password."""
+        loop = asyncio.get_running_loop()
+        known = hmac.digest(self._secret, f"{len(user)}:{user}{password}".encode(), "sha256")
+        if self._known.get(known, 0.0) > loop.time():
+            return
+        async with self._few:
+            is_right = await self._is_right(user, password)
+            if not is_right:
+                logger.warning("user %r could not log in over gRPC", user)
+                await asyncio.sleep(self._delay_s)
+        if not is_right:
+            raise SaslAuthenticationFailed("Authentication failed: Invalid username or password")
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[known] = loop.time() + REMEMBERED_S
+
+    async def _is_right(self, user: str, password: str) -> bool:
+        expected = self._plain.get(user, "")
+        if expected and hmac.compare_digest(self._digest(password), self._digest(expected)):
+            return True
+        found = await self._find_credentials(user) if self._mechanisms else {}
+        checks = [await asyncio.to_thread(self._verify, each, found.get(each), password) for each in self._mechanisms]
+        return any(checks)
+
+    def _verify(self, mechanism: ScramMechanism, credential: ScramCredential | None, password: str) -> bool:
+        """Return whether the credential is of this password. Blocks, as long as for a user without one."""
+        salt = credential.salt if credential else b"0"
+        iterations = credential.iterations if credential else MIN_ITERATIONS
+        made = ScramCredential.of_password(mechanism, password, salt, iterations)
+        return credential is not None and hmac.compare_digest(made.stored_key, credential.stored_key)
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self._secret, text.encode(), "sha256")
