@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 
 import click
 
@@ -26,6 +27,7 @@ from sparklog.cli import reason
 from sparklog.log.directory.open_files import LEAST
 from sparklog.server.garbage import freeze_what_stays
 from sparklog.server.node import BrokerNode
+from sparklog.server.open_listeners import open_listeners
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
 
@@ -56,6 +58,7 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
     help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart.",
 )
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key; may be repeated.")
+@click.option("--allow-anonymous", is_flag=True, help="Let everybody on the network do everything: see below.")
 @click.option("--child", "is_child", is_flag=True, hidden=True, help="Started by --brokers: stop when stdin ends.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -67,6 +70,7 @@ def command(
     config_file: str | None,
     brokers: int | None,
     settings: tuple[str, ...],
+    allow_anonymous: bool,
     is_child: bool,
     log_level: str,
 ) -> None:
@@ -75,6 +79,10 @@ def command(
     No configuration is needed: `sparklog up` stores topics in ./sparklog-data and listens on 127.0.0.1:9094 for its own
     clients and on 127.0.0.1:9092 for Kafka's. Keys come from --config, the environment
     (SPARKLOG_CONFIG_LOG_SEGMENT_BYTES=…) and --set; a later one overrides an earlier one.
+
+    Listeners on other addresses than this machine's own must ask clients who they are, by passwords (SASL_SSL) or
+    certificates (ssl.client.auth=required), or there must be access rules (authorizer.class.name). --allow-anonymous
+    starts without.
 
     --brokers 3 runs a cluster: topics have three replicas, and no acknowledged record is lost when one broker dies.
     """
@@ -86,6 +94,8 @@ def command(
             given = given_keys(config_file, os.environ, settings)
             chosen += [f"{key}={value}" for key, value in cluster_defaults(brokers).items() if key not in given]
         config = load_broker_config(config_file, os.environ, [*settings, *chosen])
+        if not allow_anonymous:
+            _check_not_open(config)
     except ConfigError as error:
         _fail(error, WRONG_CONFIGURATION)
     _log_to_stderr(log_level, f"broker {config.broker_id} " if is_child else "")
@@ -95,11 +105,25 @@ def command(
             # Imported here because it imports the client, which a single broker does not need.
             several = importlib.import_module("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
+            shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         asyncio.run(_run(config, stop_with_stdin=is_child))
     except (SparklogError, OSError) as error:
         _fail(error, CANNOT_START)
+
+
+def _check_not_open(config: BrokerConfig) -> None:
+    """Raises ConfigError if strangers could do everything."""
+    found: list[str] = []
+    with suppress(ConfigError):  # the start says what is wrong with a listener
+        found = open_listeners(config)
+    if found:
+        raise ConfigError(
+            f"{', '.join(found)}: everybody on the network could do everything. Let it ask for passwords (SASL_SSL) or "
+            "certificates (ssl.client.auth=required), set authorizer.class.name, listen on 127.0.0.1, or start with "
+            "--allow-anonymous; see docs/guides/security.md"
+        )
 
 
 def _fail(error: Exception, status: int) -> None:

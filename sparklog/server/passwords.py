@@ -52,10 +52,9 @@ class Passwords:
             return
         async with self._few:
             is_right = await self._is_right(user, password)
-            if not is_right:
-                logger.warning("user %r could not log in over gRPC", user)
-                await asyncio.sleep(self._delay_s)
         if not is_right:
+            logger.warning("user %r could not log in over gRPC", user)
+            await asyncio.sleep(self._delay_s)
             raise SaslAuthenticationFailed("Authentication failed: Invalid username or password")
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()

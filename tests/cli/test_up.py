@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from sparklog.base.config import STANDARD_AUTHORIZER, BrokerConfig
+from sparklog.server.open_listeners import open_listeners
 from support.patience import PATIENCE_S
 from support.processes.output import first_line
 
@@ -139,3 +142,42 @@ def test_the_kafka_door_may_stay_shut(tmp_path: Path) -> None:
         process.communicate(timeout=PATIENCE_S)
     assert "ready: grpc" in ready
     assert "kafka" not in ready
+
+
+OPEN_GRPC = ("--grpc", "0.0.0.0:0", "--kafka", "none")
+OPEN_KAFKA = ("--grpc", "127.0.0.1:0", "--kafka", "0.0.0.0:0", "--set", "advertised.listeners=PLAINTEXT://host:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (OPEN_GRPC, "grpc.listener 0.0.0.0:0"),
+        (OPEN_KAFKA, "PLAINTEXT://0.0.0.0:0"),
+        (("--set", "listeners=SSL://:0", "--grpc", "127.0.0.1:0"), "SSL://"),
+    ],
+)
+def test_a_listener_that_lets_everybody_in_is_refused_with_what_to_do(
+    arguments: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
+    refused = run(*arguments, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert named in refused.stderr
+    assert "--allow-anonymous" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"listeners": ("SASL_PLAINTEXT://0.0.0.0:0",)},
+        {"listeners": ("SSL://0.0.0.0:0",), "ssl_client_auth": "required"},
+        {"listeners": ("PLAINTEXT://localhost:0",)},
+        {"listeners": ("PLAINTEXT://[::1]:0",)},
+        {"grpc_listener": "0.0.0.0:0", "grpc_security_protocol": "SASL_SSL"},
+        {"grpc_listener": "0.0.0.0:0", "authorizer_class_name": STANDARD_AUTHORIZER},
+    ],
+)
+def test_listeners_that_ask_who_comes_or_are_of_this_machine_are_not_open(settings: dict[str, Any]) -> None:
+    names = [each.partition(":")[0] for each in settings.get("listeners", ())]
+    advertised = tuple(f"{name}://host:1" for name in names)
+    assert open_listeners(BrokerConfig(advertised_listeners=advertised, **settings)) == []

@@ -21,7 +21,6 @@ from typing import Any
 import scramp
 from scramp.core import Salt
 
-from sparklog.base.addresses import Address
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
 from sparklog.base.jaas import PLAIN_MODULE, parse_login
@@ -30,6 +29,7 @@ from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authenticated, Authentication, Exchange, FindCredentials
 from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from sparklog.server.kafka.translation import Session
+from sparklog.server.open_listeners import is_grpc_open
 
 Salt.MIN_LENGTH = 1  # Kafka clients choose the salts; neither Kafka nor RFC 5802 requires a minimum length
 
@@ -135,11 +135,7 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
 
 def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
     """Log a warning if gRPC accepts unauthenticated clients, because they bypass SASL on the Kafka listeners."""
-    host = Address.parse(config.grpc_listener, "grpc.listener").host
-    asks = config.grpc_security_protocol.startswith("SASL_") or (
-        config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
-    )
-    if not (asks or host in ("localhost", "::1") or host.startswith("127.")):
+    if is_grpc_open(config):
         logger.warning(
             "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
             config.grpc_listener,
