@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from sparklog import __version__
+from sparklog.base.acls import OPERATIONS, AclOperation, AclResourceType
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
@@ -332,6 +333,14 @@ class Broker:
             return await serve(request)
         response: Response = await apply_rights(operation.rights, request, access, serve)
         return response
+
+    def operations(
+        self, resource_type: AclResourceType, name: str, subject: Callable[[], Subject]
+    ) -> Sequence[AclOperation]:
+        """Return what a client may do with a resource that it may describe (KIP-430)."""
+        if not self.config.authorizer_class_name:
+            return OPERATIONS[resource_type]
+        return self.services.authorizer.operations(subject(), resource_type, name)
 
     async def access(self, subject: Callable[[], Subject]) -> Access | None:
         """Return what a client may do; None if everybody may do everything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sparklog.base.acls import AclBinding, AclOperation, AclResourceType
+from sparklog.base.acls import OPERATIONS, AclBinding, AclOperation, AclResourceType
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import split_principals
 from sparklog.security.acls import AclRules, Acls, Action, Subject
@@ -51,6 +51,14 @@ class Authorizer:
         if self._audit_log:
             self._audit_log.note(subject, action, decision)
         return decision.is_allowed
+
+    def operations(self, subject: Subject, resource_type: AclResourceType, name: str) -> list[AclOperation]:
+        """Return what the subject may do with a resource. The audit log does not have these decisions."""
+        return [
+            operation
+            for operation in OPERATIONS[resource_type]
+            if not self.is_enabled or self._acls.decide(subject, Action(operation, resource_type, name)).is_allowed
+        ]
 
     def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether the subject may do this with some resource of the type, which need not exist."""

@@ -1,9 +1,6 @@
 """Pieces of responses that several APIs share.
 
 - Error messages, partitions grouped by topic, and addresses of brokers for clients of a listener.
-- Bit sets for `*_authorized_operations` fields (KIP-430). There is no authorizer, so every client may do everything. If
-  the request includes authorized operations, the response has all operations of the resource type, as in Apache Kafka
-  without an authorizer; otherwise it has OPERATIONS_NOT_ASKED.
 - Current leaders, for requests that went to the wrong broker or used another leader epoch (KIP-951). They are tagged
   fields: the leader's id and epoch in the partition, and the addresses of these leaders at the end of the response. The
   handlers look them up. No leader is named if there is none, or if the leader does not have the listener that received
@@ -23,21 +20,6 @@ from sparklog.server.kafka.translation import KafkaCall
 
 Key = TypeVar("Key")
 Part = TypeVar("Part")
-
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8  # org.apache.kafka.common.acl.AclOperation
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
-
-
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-OPERATIONS_NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DESCRIBE, _DELETE, _ALTER, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP_OPERATIONS = _bits(_READ, _DESCRIBE, _DELETE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE, _ALTER, _DESCRIBE
-)
 
 
 def message_of(error: KafkaError | None) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from sparklog.base.acls import AclResourceType
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.node import Broker
@@ -21,6 +22,8 @@ from sparklog.server.kafka.messages import Message, make, response_type
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+OPERATIONS_NOT_ASKED = -(2**31)
+"""Set of bits of a client that has not asked for its authorized operations (KIP-430)."""
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a request that is not served in parts: less than 100 ms of work."""
 
@@ -96,6 +99,15 @@ class KafkaCall:
     def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
         """Do the same with a step of a request."""
         return self.broker.authorized(step, self.broker.handlers[step], request, self.session.subject)
+
+    def operations(self, resource_type: AclResourceType, name: str, *, is_asked: bool = True) -> int:
+        """Return the client's authorized operations on a resource as a set of bits (KIP-430).
+
+        is_asked: whether the client wants to know
+        """
+        if not is_asked:
+            return OPERATIONS_NOT_ASKED
+        return sum(1 << each for each in self.broker.operations(resource_type, name, self.session.subject))
 
     @property
     def client_host(self) -> str:

@@ -477,3 +477,22 @@ def test_a_fetch_session_ends_with_the_right_to_read(authorizing: RunningBroker)
         )  # fmt: skip
     assert [part.error_code for topic in again.responses for part in topic.partitions] == [29]
     assert not any(part.records for topic in again.responses for part in topic.partitions)
+
+
+def test_a_client_is_told_what_it_may_do_if_it_asks(authorizing: RunningBroker) -> None:
+    needed = on(Op.READ, TOPIC, T, Op.ALTER_CONFIGS, TOPIC, T, Op.DELETE, GROUP, "known", Op.DESCRIBE, GROUP, "known")
+    asked = dict.fromkeys(UNASKED, True)
+    with as_user(authorizing, "user") as wire:
+        allow(authorizing, needed + cluster(Op.CREATE))
+        topics = [{"topic_id": None, "name": T}]
+        found = wire.send(3, 10, topics=topics, allow_auto_topic_creation=False, **asked)
+        groups = wire.send(69, 0, group_ids=["known"], include_authorized_operations=True).groups
+    assert operations(found.topics[0].topic_authorized_operations) == {
+        Op.READ, Op.DESCRIBE, Op.ALTER_CONFIGS, Op.DESCRIBE_CONFIGS,
+    }  # fmt: skip
+    assert operations(found.cluster_authorized_operations) == {Op.CREATE}
+    assert operations(groups[0].authorized_operations) == {Op.DELETE, Op.DESCRIBE}
+
+
+def operations(bits: int) -> set[AclOperation]:
+    return {each for each in AclOperation if bits > 0 and bits & 1 << each}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sparklog.base.acls import AclResourceType
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ConsumerGroupDescribe, DescribedConsumer, DescribedConsumerGroup
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
+from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, Wide
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 CLASSIC, CONSUMER = 0, 1
@@ -21,16 +22,22 @@ WIDE = Wide(("group_ids",), ("groups", "members"), once=True)
 async def serve(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids))
     ask = request.include_authorized_operations
+    operations = {
+        group.group_id: call.operations(AclResourceType.GROUP, group.group_id, is_asked=ask)
+        for group in response.groups
+    }
 
     def make(parts: list[tuple[DescribedConsumerGroup, list[DescribedConsumer]]]) -> Message:
-        return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
+        return call.answer(
+            groups=[_group(call, group, members, operations=operations[group.group_id]) for group, members in parts]
+        )
 
     return await answer_in_parts(call, response.groups, lambda group: group.members, make, WIDE.response_arrays, _weigh)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedConsumerGroup(group_id=group_id, error=error) for group_id in request.group_ids]
-    return call.answer(groups=[_group(call, group, (), ask_operations=False) for group in groups])
+    return call.answer(groups=[_group(call, group, (), operations=OPERATIONS_NOT_ASKED) for group in groups])
 
 
 def _weigh(member: DescribedConsumer) -> int:
@@ -38,7 +45,7 @@ def _weigh(member: DescribedConsumer) -> int:
 
 
 def _group(
-    call: KafkaCall, group: DescribedConsumerGroup, members: Sequence[DescribedConsumer], *, ask_operations: bool
+    call: KafkaCall, group: DescribedConsumerGroup, members: Sequence[DescribedConsumer], *, operations: int
 ) -> dict[str, Any]:
     ids = TopicIds(call.broker)
     return {
@@ -50,7 +57,7 @@ def _group(
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
         "members": [_member(member, ids) for member in members],
-        "authorized_operations": GROUP_OPERATIONS if ask_operations and not group.error else OPERATIONS_NOT_ASKED,
+        "authorized_operations": OPERATIONS_NOT_ASKED if group.error else operations,
     }
 
 

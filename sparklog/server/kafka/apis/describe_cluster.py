@@ -6,11 +6,12 @@ MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for an unknown type. No 
 
 from __future__ import annotations
 
+from sparklog.base.acls import CLUSTER_NAME, AclResourceType
 from sparklog.base.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from sparklog.broker.apis import describe_cluster
 from sparklog.broker.apis.describe_cluster import DescribeClusterRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.responses import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, broker_address, with_listener
+from sparklog.server.kafka.responses import broker_address, with_listener
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 BROKERS, CONTROLLERS = 1, 2
@@ -39,7 +40,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
             }
             for broker in with_listener(response.brokers, call.session.listener)
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if ask_operations else OPERATIONS_NOT_ASKED,
+        cluster_authorized_operations=call.operations(AclResourceType.CLUSTER, CLUSTER_NAME, is_asked=ask_operations),
     )
 
 

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from sparklog.base.acls import AclResourceType
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_topic_partitions
 from sparklog.broker.apis.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from sparklog.broker.apis.metadata import TopicMetadata
 from sparklog.server.kafka.apis.metadata import partition_fields
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.responses import TOPIC_OPERATIONS
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
@@ -45,7 +45,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
 def _page(call: KafkaCall, topics: Sequence[TopicMetadata], after: Cursor | None) -> Message:
     return call.answer(
         throttle_time=0,
-        topics=[_topic(topic) for topic in topics],
+        topics=[_topic(call, topic) for topic in topics],
         next_cursor={"topic_name": after.topic, "partition_index": after.partition} if after else None,
     )
 
@@ -53,17 +53,19 @@ def _page(call: KafkaCall, topics: Sequence[TopicMetadata], after: Cursor | None
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(
         throttle_time=0,
-        topics=[_topic(TopicMetadata(name=topic.name, error=error)) for topic in request.topics[:PART]],
+        topics=[_topic(call, TopicMetadata(name=topic.name, error=error)) for topic in request.topics[:PART]],
     )
 
 
-def _topic(topic: TopicMetadata) -> dict[str, Any]:
+def _topic(call: KafkaCall, topic: TopicMetadata) -> dict[str, Any]:
     return {
         "error_code": topic.error,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": call.operations(
+            AclResourceType.TOPIC, topic.name or "", is_asked=topic.error is None
+        ),
         "partitions": [
             {**partition_fields(part), "eligible_leader_replicas": (), "last_known_elr": ()}
             for part in topic.partitions

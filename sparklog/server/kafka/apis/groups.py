@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from sparklog.base.acls import AclResourceType
 from sparklog.base.errors import GroupIdNotFound, KafkaError
 from sparklog.broker.apis import group_apis
 from sparklog.group.requests import (
@@ -22,8 +23,8 @@ from sparklog.group.requests import (
     ListGroups,
 )
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.responses import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED, message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.responses import message_of
+from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, Wide
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
@@ -35,20 +36,26 @@ DESCRIBED = Wide(("groups",), ("groups", "members"), once=True)
 async def _describe(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
+    operations = {
+        group.group_id: call.operations(AclResourceType.GROUP, group.group_id, is_asked=ask)
+        for group in response.groups
+    }
 
     def make(parts: list[tuple[DescribedGroup, list[DescribedMember]]]) -> Message:
-        return call.answer(groups=[_group(call, group, members, ask_operations=ask) for group, members in parts])
+        return call.answer(
+            groups=[_group(call, group, members, operations=operations[group.group_id]) for group, members in parts]
+        )
 
     return await answer_in_parts(call, response.groups, lambda group: group.members, make, DESCRIBED.response_arrays)
 
 
 def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedGroup(group_id=group_id, error=error, state="") for group_id in request.groups]
-    return call.answer(groups=[_group(call, group, (), ask_operations=False) for group in groups])
+    return call.answer(groups=[_group(call, group, (), operations=OPERATIONS_NOT_ASKED) for group in groups])
 
 
 def _group(
-    call: KafkaCall, group: DescribedGroup, members: Sequence[DescribedMember], *, ask_operations: bool
+    call: KafkaCall, group: DescribedGroup, members: Sequence[DescribedMember], *, operations: int
 ) -> dict[str, Any]:
     error = group.error
     if call.version < FIRST_DESCRIBE_WITH_NOT_FOUND and isinstance(error, GroupIdNotFound):
@@ -71,7 +78,7 @@ def _group(
             }
             for member in members
         ],
-        "authorized_operations": GROUP_OPERATIONS if ask_operations and not error else OPERATIONS_NOT_ASKED,
+        "authorized_operations": OPERATIONS_NOT_ASKED if error else operations,
     }
 
 

@@ -7,15 +7,13 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+from sparklog.base.acls import CLUSTER_NAME, AclResourceType
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.responses import (
-    CLUSTER_OPERATIONS,
-    OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
     broker_address,
     with_listener,
 )
@@ -62,8 +60,8 @@ async def _serve_part(call: KafkaCall, request: Message, wanted: MetadataRequest
         ],
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
-        topics=[_topic(topic, ask_operations=ask_topic) for topic in response.topics],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if ask_cluster else OPERATIONS_NOT_ASKED,
+        topics=[_topic(call, topic, ask_operations=ask_topic) for topic in response.topics],
+        cluster_authorized_operations=call.operations(AclResourceType.CLUSTER, CLUSTER_NAME, is_asked=ask_cluster),
         error_code=None,
     )
 
@@ -76,13 +74,14 @@ def _queries(version: int, request: Message) -> list[TopicQuery]:
     return list(dict.fromkeys(TopicQuery(topic_id=query.topic_id) if query.topic_id else query for query in queries))
 
 
-def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
+def _topic(call: KafkaCall, topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
+    is_asked = ask_operations and topic.error is None
     return {
         "error_code": topic.error,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "topic_authorized_operations": TOPIC_OPERATIONS if ask_operations else OPERATIONS_NOT_ASKED,
+        "topic_authorized_operations": call.operations(AclResourceType.TOPIC, topic.name or "", is_asked=is_asked),
         "partitions": [partition_fields(part) for part in topic.partitions],
     }
 
