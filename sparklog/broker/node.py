@@ -348,7 +348,7 @@ class Broker:
             return None
         if not self.has_services:
             await self._is_ready.wait()
-        return Access(self.services.authorizer, subject(), self.metadata)
+        return Access(self.services.authorizer, subject(), self.metadata, self.config.auto_create_topics_enable)
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""

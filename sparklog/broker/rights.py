@@ -7,6 +7,7 @@
     OnAll        a right to several resources; without one of them, the whole request is refused
     OneOf        the first of several alternatives that the client has; none: as the last one refuses
     Either       one right or another, by what the request is
+    If           a right that only some requests need
 
 Rights are checked in their order, before the handler runs. Operations and errors are those of Apache Kafka's KafkaApis.
 Where a request names what does not exist, the client gets the same error as where it exists.
@@ -63,6 +64,8 @@ class Access(NamedTuple):
     authorizer: Authorizer
     subject: Subject
     topics: Topics
+    creates_topics: bool
+    """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         """Return whether the client may do this."""
@@ -71,10 +74,6 @@ class Access(NamedTuple):
     def may_somewhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether the client may do this with some resource of the type."""
         return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
-
-    def may_create(self, topic: str) -> bool:
-        """Return whether the client may create this topic."""
-        return self.may(AclOperation.CREATE, CLUSTER, CLUSTER_NAME) or self.may(AclOperation.CREATE, TOPIC, topic)
 
     def check(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
         """Raises the error for a client without the right."""
@@ -102,11 +101,16 @@ class On:
     operation: AclOperation
     type: AclResourceType
     name: Name = lambda request, access: CLUSTER_NAME
+    refused: Callable[[KafkaError], Any] | None = None
+    """Makes the response to a request that is refused; None: the error is raised."""
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        if (error := self.error(request, access)) is not None:
+        error = self.error(request, access)
+        if error is None:
+            return await serve(request)
+        if self.refused is None:
             raise error
-        return await serve(request)
+        return self.refused(error)
 
     def error(self, request: Any, access: Access) -> KafkaError | None:
         """Return the error if the client has no such right."""
@@ -145,12 +149,10 @@ class OnEach:
             serve = _answer(self.nothing)
         served = [element for number, element in enumerate(elements) if number not in errors]
         response = await serve(dataclasses.replace(request, **{self.field: served}))
-        answers = iter(getattr(response, self.answers))
-        merged = [
-            self.refused(element, errors[number]) if number in errors else next(answers)
-            for number, element in enumerate(elements)
-        ]
-        return dataclasses.replace(response, **{self.answers: merged})
+        answers = list(getattr(response, self.answers))
+        for number, error in errors.items():  # ascending, so that each is put in its place
+            answers.insert(number, self.refused(elements[number], error))
+        return dataclasses.replace(response, **{self.answers: answers})
 
     def __str__(self) -> str:
         return f"{self.operation.name} on each {self.type.name}"
@@ -307,14 +309,30 @@ class Either:
         return " or ".join(dict.fromkeys((str(self.first), str(self.second))))
 
 
+@dataclass(frozen=True, slots=True)
+class If:
+    """A right that only some requests need."""
+
+    is_needed: Callable[[Any, Access], bool]
+    right: Right
+
+    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
+        if self.is_needed(request, access):
+            return await self.right.apply(request, access, serve)
+        return await serve(request)
+
+    def __str__(self) -> str:
+        return str(self.right)
+
+
 def on_cluster(operation: AclOperation) -> On:
     """Return a right to the cluster."""
     return On(operation, CLUSTER)
 
 
-def on_group(operation: AclOperation) -> On:
-    """Return a right to the request's group."""
-    return On(operation, GROUP, lambda request, access: request.group_id)
+def on_group(operation: AclOperation, refused: Callable[[KafkaError], Any] | None = None) -> On:
+    """Return a right to the request's group. refused: as in On"""
+    return On(operation, GROUP, lambda request, access: request.group_id, refused)
 
 
 def on_transactional_id(operation: AclOperation) -> On:
@@ -325,6 +343,31 @@ def on_transactional_id(operation: AclOperation) -> On:
 def on_sink(operation: AclOperation) -> On:
     """Return a right to the request's sink, which is a transactional id."""
     return On(operation, TRANSACTIONAL_ID, lambda request, access: request.sink_id)
+
+
+def to_create(
+    field: str,
+    name: Callable[[Any], str | None],
+    refused: Callable[[Any, KafkaError], Any],
+    answers: str,
+    nothing: Callable[[Any], Any] | None = None,
+) -> Right:
+    """Return the right to create the topics of `field` that are missing, if the request lets the broker create them.
+
+    name: returns the topic of an element; the others: as in OnEach
+    """
+
+    def missing(element: Any, access: Access) -> str | None:
+        topic = name(element)
+        return None if topic is None or topic in access.topics else topic
+
+    return If(
+        lambda request, access: access.creates_topics and request.allow_auto_topic_creation,
+        OneOf(
+            (on_cluster(AclOperation.CREATE),),
+            OnEach(AclOperation.CREATE, TOPIC, field, missing, refused, answers, nothing),
+        ),
+    )
 
 
 def topic_of(element: Any, access: Access) -> str | None:

@@ -104,6 +104,7 @@ class Acls:
                 lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
         self._decisions: dict[tuple[Subject, Action], Decision] = {}
+        self._somewhere: dict[tuple[Subject, AclOperation, AclResourceType], bool] = {}
 
     def decide(self, subject: Subject, action: Action) -> Decision:
         """Return whether the subject may do this, and why."""
@@ -123,6 +124,14 @@ class Acls:
 
         Such a resource need not exist. An ACL that allows does not count if another denies all that it allows.
         """
+        asked = subject, operation, resource_type
+        if asked not in self._somewhere:
+            if len(self._somewhere) >= MAX_DECISIONS:
+                self._somewhere.clear()
+            self._somewhere[asked] = self._decide_somewhere(*asked)
+        return self._somewhere[asked]
+
+    def _decide_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
         if subject.principal in self.rules.super_users:
             return True
         of_type = [each for each in self.bindings if each.resource_type is resource_type]

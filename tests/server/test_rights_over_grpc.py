@@ -94,7 +94,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], Needed]] = {
         on(Op.DELETE, GROUP, "known") + READ_T,
     ),
     "Groups.ListGroups": ({}, on(Op.DESCRIBE, GROUP, "known")),
-    "Groups.DescribeGroups": ({"group_ids": [G]}, on(Op.DESCRIBE, GROUP, G)),
+    "Groups.DescribeGroups": ({"group_ids": ["known"]}, on(Op.DESCRIBE, GROUP, "known") + DESCRIBE_T),
     "Groups.DeleteGroups": ({"group_ids": [G]}, on(Op.DELETE, GROUP, G)),
     "Admin.CreateTopics": ({"topics": [{"name": "new"}], "validate_only": True}, on(Op.CREATE, TOPIC, "new")),
     "Admin.DeleteTopics": ({"names": ["missing"]}, on(Op.DELETE, TOPIC, "missing")),
@@ -219,6 +219,7 @@ def authorizing(keys: Path) -> Iterator[RunningBroker]:
         authorizer_class_name=STANDARD_AUTHORIZER,
         super_users=principal(keys, "server"),
         group_initial_rebalance_delay_ms=0,
+        group_consumer_session_timeout_ms=600_000,  # the member of `known` sends no heartbeats
         auto_create_topics_enable=False,
     ) as broker:
         server = Client(broker, keys, "server")

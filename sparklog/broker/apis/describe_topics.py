@@ -19,7 +19,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Operation
-from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Serve, Shown, itself
+from sparklog.broker.rights import TOPIC, Either, OnEach, Shown, itself, to_create
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -156,19 +156,8 @@ def _refused(name: str, error: KafkaError) -> TopicDescription:
     return TopicDescription(name=name, error=error)
 
 
-class MayCreate:
-    """CREATE on the cluster or on each topic that is missing, if the request creates missing topics."""
-
-    async def apply(self, request: DescribeTopicsRequest, access: Access, serve: Serve) -> DescribeTopicsResponse:
-        if request.allow_auto_topic_creation:
-            missing = [name for name in request.names if name not in access.topics]
-            if not all(map(access.may_create, missing)):
-                request = replace(request, allow_auto_topic_creation=False)
-        response: DescribeTopicsResponse = await serve(request)
-        return response
-
-    def __str__(self) -> str:
-        return "CREATE on CLUSTER or on each TOPIC that it creates"
+def _nothing(_: DescribeTopicsRequest) -> DescribeTopicsResponse:
+    return DescribeTopicsResponse(topics=())
 
 
 SPLIT = Operation(handle=split, rights=())
@@ -176,7 +165,6 @@ API = Api(
     name="DescribeTopics",
     handle=DescribeTopics,
     rights=(
-        MayCreate(),
         Either(
             lambda request: not request.names or request.omits_missing,
             Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
@@ -187,8 +175,9 @@ API = Api(
                 itself,
                 _refused,
                 "topics",
-                nothing=lambda request: DescribeTopicsResponse(topics=()),
+                _nothing,
             ),
         ),
+        to_create("names", lambda name: name, _refused, "topics", _nothing),
     ),
 )

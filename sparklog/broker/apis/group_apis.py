@@ -21,13 +21,21 @@ from sparklog.broker.rights import (
     OnEach,
     OnEachKey,
     OneOf,
+    Serve,
     Shown,
     itself,
     on_cluster,
     on_group,
 )
 from sparklog.group.coordinator import GroupCoordinator
-from sparklog.group.requests import CommittedOffset, DescribedConsumerGroup, DescribedGroup
+from sparklog.group.requests import (
+    CommittedOffset,
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    OffsetFetchResponse,
+)
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -67,12 +75,34 @@ def _no_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumerGro
     return DescribedConsumerGroup(group_id=group_id, error=error)
 
 
+def _hide(group: DescribedConsumerGroup, access: Access) -> DescribedConsumerGroup:
+    """Return the group, or an error if its members have partitions of topics that the client may not describe."""
+    assigned = {name.topic for member in group.members for name in (*member.assignment, *member.target_assignment)}
+    for topic in sorted(assigned):
+        if not access.may(AclOperation.DESCRIBE, TOPIC, topic):
+            return _no_consumer_group(group.group_id, access.refusal(AclOperation.DESCRIBE, TOPIC, topic))
+    return group
+
+
+class TopicsOfMembers:
+    """DESCRIBE on the topics of all partitions that members of a group have; without it, the group is not shown."""
+
+    async def apply(
+        self, request: ConsumerGroupDescribe, access: Access, serve: Serve
+    ) -> ConsumerGroupDescribeResponse:
+        response: ConsumerGroupDescribeResponse = await serve(request)
+        return ConsumerGroupDescribeResponse(groups=[_hide(group, access) for group in response.groups])
+
+    def __str__(self) -> str:
+        return "DESCRIBE on each TOPIC of a member's partitions"
+
+
 OFFSET_FETCH = Api(
     name="OffsetFetch",
     summary="read the committed offsets of groups",
     handle=_by(GroupCoordinator.fetch_offsets),
     rights=(
-        on_group(AclOperation.DESCRIBE),
+        on_group(AclOperation.DESCRIBE, lambda error: OffsetFetchResponse(error=error)),
         Either(
             lambda request: request.partitions is None,
             Shown(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset),
@@ -161,7 +191,7 @@ CONSUMER_GROUP_DESCRIBE = Api(
     name="ConsumerGroupDescribe",
     summary="describe groups of the newer consumer protocol (KIP-848), with their members",
     handle=_by(GroupCoordinator.consumer_describe),
-    rights=(OnEach(AclOperation.DESCRIBE, GROUP, "group_ids", itself, _no_consumer_group, "groups"),),
+    rights=(OnEach(AclOperation.DESCRIBE, GROUP, "group_ids", itself, _no_consumer_group, "groups"), TopicsOfMembers()),
     key=69,
     versions=(0, 1),
 )

@@ -24,7 +24,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api, Operation
-from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Serve, Shown
+from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Shown, to_create
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -213,32 +213,17 @@ def _refused(query: TopicQuery, error: KafkaError) -> TopicMetadata:
     return TopicMetadata(name=query.name, error=error)
 
 
-class MayCreate:
-    """CREATE on the cluster or on each topic that is missing, if the request creates missing topics."""
-
-    async def apply(self, request: MetadataRequest, access: Access, serve: Serve) -> MetadataResponse:
-        if request.allow_auto_topic_creation and request.topics:
-            missing = [query.name for query in request.topics if query.name and query.name not in access.topics]
-            if not all(map(access.may_create, missing)):
-                request = replace(request, allow_auto_topic_creation=False)
-        response: MetadataResponse = await serve(request)
-        return response
-
-    def __str__(self) -> str:
-        return "CREATE on CLUSTER or on each TOPIC that it creates"
-
-
 SPLIT = Operation(handle=split, rights=())
 API = Api(
     name="Metadata",
     handle=handle,
     rights=(
-        MayCreate(),
         Either(
             lambda request: request.topics is None or request.omits_missing,
             Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
             OnEach(AclOperation.DESCRIBE, TOPIC, "topics", _name, _refused, "topics"),
         ),
+        to_create("topics", lambda query: query.name, _refused, "topics"),
     ),
     key=3,
     versions=(0, 13),

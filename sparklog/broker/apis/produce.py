@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
-from sparklog.base.acls import AclOperation
+from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
@@ -342,8 +342,10 @@ def check_topic(access: Access, topic: str) -> None:
     For a listener whose requests have steps before the append: they come after this.
     """
     access.check(AclOperation.WRITE, TOPIC, topic)
-    if topic not in access.topics and not access.may_create(topic):
-        raise access.refusal(AclOperation.CREATE, TOPIC, topic)
+    if access.creates_topics and topic not in access.topics:
+        may_create_any = access.may(AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+        if not may_create_any:
+            access.check(AclOperation.CREATE, TOPIC, topic)
 
 
 def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:

@@ -335,6 +335,7 @@ def authorizing() -> Iterator[RunningBroker]:
         authorizer_class_name=STANDARD_AUTHORIZER,
         super_users="User:admin",
         group_initial_rebalance_delay_ms=0,
+        group_consumer_session_timeout_ms=600_000,  # the member of `known` sends no heartbeats
     ) as broker:
         with as_user(broker, "admin") as wire:
             for topic in (T, "gone"):
@@ -445,6 +446,10 @@ def test_a_topic_is_refused_whether_it_exists_or_not(authorizing: RunningBroker)
         allow(authorizing, ())
         response = wire.send(3, 12, topics=topics, allow_auto_topic_creation=True, **UNASKED)
         assert [topic.error_code for topic in response.topics] == [29, 29]
+        allow(authorizing, on(Op.DESCRIBE, TOPIC, T, Op.DESCRIBE, TOPIC, "missing"))
+        response = wire.send(3, 12, topics=topics, allow_auto_topic_creation=True, **UNASKED)
+        assert [topic.error_code for topic in response.topics] == [0, 29], "it may not create the topic"
+        allow(authorizing, ())
         topic_id = authorizing.node.broker.metadata.get(T).topic_id
         by_id = wire.send(3, 12, topics=[{"topic_id": each, "name": None} for each in (topic_id, uuid.UUID(int=9))],
                           allow_auto_topic_creation=False, **UNASKED)  # fmt: skip
@@ -496,3 +501,30 @@ def test_a_client_is_told_what_it_may_do_if_it_asks(authorizing: RunningBroker) 
 
 def operations(bits: int) -> set[AclOperation]:
     return {each for each in AclOperation if bits > 0 and bits & 1 << each}
+
+
+def test_one_group_that_is_refused_leaves_the_others_answered(authorizing: RunningBroker) -> None:
+    groups = [{"group_id": name, "topics": None} for name in ("secret", "known")]
+    with as_user(authorizing, "user") as wire:
+        allow(authorizing, on(Op.DESCRIBE, GROUP, "known"))
+        response = wire.send(9, 8, groups=groups, require_stable=False)
+    assert {group.group_id: group.error_code for group in response.groups} == {"secret": 30, "known": 0}
+
+
+def test_a_missing_topic_is_created_by_whoever_may(authorizing: RunningBroker) -> None:
+    topics = [{"topic_id": None, "name": "made"}]
+    with as_user(authorizing, "user") as wire:
+        allow(authorizing, on(Op.DESCRIBE, TOPIC, "made", Op.CREATE, TOPIC, "made"))
+        response = wire.send(3, 12, topics=topics, allow_auto_topic_creation=True, **UNASKED)
+        assert response.topics[0].error_code != 29
+    assert "made" in authorizing.node.broker.metadata
+
+
+def test_a_group_is_not_shown_with_topics_that_the_client_may_not_describe(authorizing: RunningBroker) -> None:
+    rights = on(Op.DESCRIBE, GROUP, "known", Op.DESCRIBE, TOPIC, T)
+    with as_user(authorizing, "user") as wire:
+        for needed, code in ((rights, 0), (rights[:1], 29)):
+            allow(authorizing, needed)
+            [group] = wire.send(69, 0, group_ids=["known"], include_authorized_operations=False).groups
+            assert group.error_code == code
+            assert bool(group.members) is (code == 0)
