@@ -16,13 +16,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Handler, Handlers, Operation
 from sparklog.broker.apis import fetch
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
-from sparklog.broker.rights import TOPIC, OnAll
 from sparklog.runtime.purgatory import Purgatory
 
 WAIT_MS = 60_000  # bounds the delay after a lost wake-up
@@ -80,7 +78,4 @@ def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetched
     return quiet + busy
 
 
-SUBSCRIBE = Operation(
-    handle=handle,
-    rights=(OnAll(AclOperation.READ, TOPIC, lambda request: {part.topic for part in request.partitions}),),
-)
+SUBSCRIBE = Operation(handle=handle, rights=())  # the listener checks the rights to each fetch
