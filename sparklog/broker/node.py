@@ -55,7 +55,7 @@ from sparklog.broker.restoration import (
     restore_lost_configs,
     restore_topics,
 )
-from sparklog.broker.rights import Access
+from sparklog.broker.rights import Access, admit
 from sparklog.broker.rights import apply as apply_rights
 from sparklog.broker.services import Services
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
@@ -318,6 +318,10 @@ class Broker:
         """
         if not self.config.authorizer_class_name:
             return self.serve(api, request)
+        if self._services is not None:
+            access = self._access(self._services, subject())
+            if admit(api.rights, request, access):
+                return self.serve(api, request)
         return self.authorized(api, partial(self.serve, api), request, subject)
 
     async def authorized(
@@ -348,7 +352,10 @@ class Broker:
             return None
         if not self.has_services:
             await self._is_ready.wait()
-        return Access(self.services.authorizer, subject(), self.metadata, self.config.auto_create_topics_enable)
+        return self._access(self.services, subject())
+
+    def _access(self, services: Services, subject: Subject) -> Access:
+        return Access(services.authorizer, subject, self.metadata, self.config.auto_create_topics_enable)
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""

@@ -88,6 +88,10 @@ class Access(NamedTuple):
 class Right(Protocol):
     """A right, and what becomes of a request without it."""
 
+    def admits(self, request: Any, access: Access) -> bool:
+        """Return whether the client has the right to the whole request, so that `apply` would only serve it."""
+        ...
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         """Serve as much of the request as the client may have; return the response. Raises KafkaError if that is none
         and the response has no place to say so."""
@@ -104,20 +108,18 @@ class On:
     refused: Callable[[KafkaError], Any] | None = None
     """Makes the response to a request that is refused; None: the error is raised."""
 
+    def admits(self, request: Any, access: Access) -> bool:
+        name = self.name(request, access)
+        return name is None or access.may(self.operation, self.type, name)
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        error = self.error(request, access)
-        if error is None:
+        name = self.name(request, access)
+        if name is None or access.may(self.operation, self.type, name):
             return await serve(request)
+        error = access.refusal(self.operation, self.type, name)
         if self.refused is None:
             raise error
         return self.refused(error)
-
-    def error(self, request: Any, access: Access) -> KafkaError | None:
-        """Return the error if the client has no such right."""
-        name = self.name(request, access)
-        if name is None or access.may(self.operation, self.type, name):
-            return None
-        return access.refusal(self.operation, self.type, name)
 
     def __str__(self) -> str:
         return f"{self.operation.name} on {self.type.name}"
@@ -139,6 +141,13 @@ class OnEach:
     answers: str
     nothing: Callable[[Any], Any] | None = None
     """Makes a response without elements; None: the handler does, for a request without elements."""
+
+    def admits(self, request: Any, access: Access) -> bool:
+        for element in getattr(request, self.field) or ():
+            name = self.name(element, access)
+            if name is not None and not access.may(self.operation, self.type, name):
+                return False
+        return True
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         elements = getattr(request, self.field)
@@ -172,6 +181,13 @@ class OnEachKey:
     answers: str = "errors"
     key: Callable[[Any], Any] = lambda element: element
 
+    def admits(self, request: Any, access: Access) -> bool:
+        for element in getattr(request, self.field) or ():
+            name = self.name(element, access)
+            if name is not None and not access.may(self.operation, self.type, name):
+                return False
+        return True
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         elements = list(getattr(request, self.field) or ())
         errors = _errors(self, elements, access)
@@ -196,6 +212,9 @@ class OnAnswers:
     name: Name
     refused: Callable[[Any, KafkaError], Any]
     """Makes the result of an element that is refused from its result; of a mapping, the value from the key."""
+
+    def admits(self, request: Any, access: Access) -> bool:
+        return False  # the response tells
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
@@ -224,6 +243,9 @@ class Shown:
     field: str
     name: Name
 
+    def admits(self, request: Any, access: Access) -> bool:
+        return False  # the response tells
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
         found = getattr(response, self.field)
@@ -250,6 +272,9 @@ class OnAll:
     type: AclResourceType
     names: Callable[[Any], Iterable[str]]
 
+    def admits(self, request: Any, access: Access) -> bool:
+        return all(access.may(self.operation, self.type, name) for name in self.names(request))
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         for name in self.names(request):
             access.check(self.operation, self.type, name)
@@ -268,8 +293,11 @@ class Somewhere:
     refused: On
     """The right whose lack is told to a client without this one."""
 
+    def admits(self, request: Any, access: Access) -> bool:
+        return access.may_somewhere(self.operation, self.type)
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        if access.may_somewhere(self.operation, self.type):
+        if self.admits(request, access):
             return await serve(request)
         return await self.refused.apply(request, access, serve)
 
@@ -284,8 +312,11 @@ class OneOf:
     alternatives: tuple[On, ...]
     otherwise: Right
 
+    def admits(self, request: Any, access: Access) -> bool:
+        return any(right.admits(request, access) for right in (*self.alternatives, self.otherwise))
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        if any(right.error(request, access) is None for right in self.alternatives):
+        if any(right.admits(request, access) for right in self.alternatives):
             return await serve(request)
         return await self.otherwise.apply(request, access, serve)
 
@@ -301,6 +332,10 @@ class Either:
     first: Right
     second: Right
 
+    def admits(self, request: Any, access: Access) -> bool:
+        right = self.first if self.is_first(request) else self.second
+        return right.admits(request, access)
+
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         right = self.first if self.is_first(request) else self.second
         return await right.apply(request, access, serve)
@@ -315,6 +350,9 @@ class If:
 
     is_needed: Callable[[Any, Access], bool]
     right: Right
+
+    def admits(self, request: Any, access: Access) -> bool:
+        return not self.is_needed(request, access) or self.right.admits(request, access)
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         if self.is_needed(request, access):
@@ -396,6 +434,14 @@ def _answer(make: Callable[[Any], Any]) -> Serve:
         return make(request)
 
     return serve
+
+
+def admit(rights: Sequence[Right], request: Any, access: Access) -> bool:
+    """Return whether the client has all rights to the whole request."""
+    for right in rights:  # noqa: SIM110 - a loop is faster, and every request takes it
+        if not right.admits(request, access):
+            return False
+    return True
 
 
 async def apply(rights: Sequence[Right], request: Any, access: Access, serve: Serve) -> Any:

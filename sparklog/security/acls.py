@@ -103,17 +103,24 @@ class Acls:
             if pattern_type is PatternType.PREFIXED:
                 lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
-        self._decisions: dict[tuple[Subject, Action], Decision] = {}
+        self._decisions: dict[Subject, dict[tuple[int, int, str], Decision]] = {}
+        """By numbers: members of an enumeration have slow hashes."""
+        self._decision_count = 0
         self._somewhere: dict[tuple[Subject, AclOperation, AclResourceType], bool] = {}
 
     def decide(self, subject: Subject, action: Action) -> Decision:
         """Return whether the subject may do this, and why."""
-        decision = self._decisions.get((subject, action))
+        operation, resource_type, name = action
+        key = int(operation), int(resource_type), name
+        known = self._decisions.get(subject)
+        decision = known.get(key) if known else None
         if decision is None:
             decision = self._decide(subject, action)
-            if len(self._decisions) >= MAX_DECISIONS:
+            if self._decision_count >= MAX_DECISIONS:
                 self._decisions.clear()
-            self._decisions[subject, action] = decision
+                self._decision_count = 0
+            self._decision_count += 1
+            self._decisions.setdefault(subject, {})[key] = decision
         return decision
 
     def is_allowed(self, subject: Subject, action: Action) -> bool:

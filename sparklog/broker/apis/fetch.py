@@ -63,7 +63,7 @@ from sparklog.broker.read_replicas import (
     preferred_read_replica,
     readable_replica,
 )
-from sparklog.broker.rights import TOPIC, OnAnswers, topic_of
+from sparklog.broker.rights import TOPIC, Access, If, OnAnswers, topic_of
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.replica.manager import Replica, ReplicaManager
@@ -408,6 +408,17 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     return None
 
 
+def _needs_a_look(request: FetchRequest, access: Access) -> bool:
+    """Return whether the answer may have partitions that the client must not read.
+
+    A session has partitions that the request does not name; the right to them may have been withdrawn.
+    """
+    if request.session_id:
+        return True
+    topics = (part.topic for part in request.partitions)
+    return not all(topic is None or access.may(AclOperation.READ, TOPIC, topic) for topic in topics)
+
+
 def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
     return PartitionFetched(
         topic=part.topic,
@@ -422,7 +433,7 @@ def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
 API = Api(
     name="Fetch",
     handle=Fetch,
-    rights=(OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused),),
+    rights=(If(_needs_a_look, OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused)),),
     key=1,
     versions=(4, 18),
 )

@@ -87,6 +87,9 @@ def _hide(group: DescribedConsumerGroup, access: Access) -> DescribedConsumerGro
 class TopicsOfMembers:
     """DESCRIBE on the topics of all partitions that members of a group have; without it, the group is not shown."""
 
+    def admits(self, request: ConsumerGroupDescribe, access: Access) -> bool:
+        return False  # the response tells
+
     async def apply(
         self, request: ConsumerGroupDescribe, access: Access, serve: Serve
     ) -> ConsumerGroupDescribeResponse:

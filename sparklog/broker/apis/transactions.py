@@ -136,6 +136,9 @@ async def list_transactions(
 class AllPartitions:
     """WRITE on the topics of all partitions; without it on one of them, none is enrolled."""
 
+    def admits(self, request: AddPartitions, access: Access) -> bool:
+        return all(access.may(AclOperation.WRITE, TOPIC, name.topic) for name in request.partitions)
+
     async def apply(self, request: AddPartitions, access: Access, serve: Serve) -> AddPartitionsResponse:
         errors = {
             name: access.refusal(AclOperation.WRITE, TOPIC, name.topic)
@@ -158,6 +161,9 @@ class AllPartitions:
 
 class ShownPartitions:
     """DESCRIBE on the topics whose partitions are shown."""
+
+    def admits(self, request: DescribeTransactions, access: Access) -> bool:
+        return False  # the response tells
 
     async def apply(self, request: DescribeTransactions, access: Access, serve: Serve) -> DescribeTransactionsResponse:
         response: DescribeTransactionsResponse = await serve(request)
