@@ -9,7 +9,12 @@ from pathlib import Path
 import sparklog.server
 
 SERVER = Path(sparklog.server.__file__).parent
-REFUSED = {"services": (), "metadata": ("kafka/topic_ids.py",)}
+REFUSED = {
+    "services": (),
+    "metadata": ("kafka/topic_ids.py",),
+    # It asks for no rights: produce and the service Replication have checked them before, and logins need none.
+    "serve": ("grpc/log.py", "grpc/replication.py", "kafka/sasl.py"),
+}
 """Attributes of a broker that no listener uses, each with the files that may."""
 
 
