@@ -49,10 +49,14 @@ class Session:
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     is_over: bool = False
     """The connection is closed once this request is answered."""
+    _subject: Subject | None = None
+    """The principal and the host, once they were asked for."""
 
     def subject(self) -> Subject:
         """Return who has connected."""
-        return Subject(self.principal, self.host)
+        if self._subject is None:
+            self._subject = Subject(self.principal, self.host)
+        return self._subject
 
     def require(
         self,
@@ -67,6 +71,7 @@ class Session:
     def authenticated(self, user: str, *, max_request_bytes: int) -> None:
         """Serve the connection as this user's from now on."""
         self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
+        self._subject = None
 
     def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
         """Take frames for bare SASL tokens, answered by `serve`; None: for requests again."""
