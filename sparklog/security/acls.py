@@ -216,6 +216,7 @@ def _is_within(host: str, network: str) -> bool:
 
 def _includes(one: AclBinding, other: AclBinding) -> bool:
     """Return whether the pattern of `one` covers every resource that the pattern of `other` covers."""
+    is_literal = other.pattern_type is PatternType.LITERAL
     if one.pattern_type is PatternType.PREFIXED:
-        return other.name != ANY_NAME and other.name.startswith(one.name)
-    return one.name == ANY_NAME or (other.pattern_type is PatternType.LITERAL and one.name == other.name)
+        return other.name.startswith(one.name) and not (is_literal and other.name == ANY_NAME)
+    return one.name == ANY_NAME or (is_literal and one.name == other.name)

@@ -186,6 +186,11 @@ def test_what_is_allowed_somewhere_is_allowed_for_some_name(
     assert acls.is_allowed_somewhere(subject, operation, TOPIC) is expected
 
 
+def test_a_denial_of_a_prefix_that_is_a_star_denies_that_prefix() -> None:
+    acls = Acls([acl(ALLOW, READ, "*", PREFIXED), acl(DENY, READ, "*", PREFIXED)])
+    assert not acls.is_allowed_somewhere(ALICE, READ, TOPIC)
+
+
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
