@@ -71,7 +71,7 @@ class ReplicationServicer:
             try:
                 await self._check(await self._begin(context))
                 response = await carry_out(api, await self._decode(call, data))
-                if is_large(response):
+                if is_large(response) or len(data) > SMALL_BYTES:  # each marker of WriteTxnMarkers may have thousands
                     return await self._slices.in_thread(partial(call.encode_response, response))
                 return call.encode_response(response)
             except KafkaError as error:
