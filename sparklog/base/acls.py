@@ -80,6 +80,11 @@ class AclPermission(IntEnum):
     ALLOW = 3
 
 
+def kafka_name(member: IntEnum) -> str:
+    """Return a member's name as Kafka's tools and its JSON have it, such as DescribeConfigs."""
+    return member.name.title().replace("_", "")
+
+
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = (
     AclOperation.READ,
     AclOperation.WRITE,

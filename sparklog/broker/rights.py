@@ -126,60 +126,30 @@ class On:
 
 
 @dataclass(frozen=True, slots=True)
-class OnEach:
-    """A right to the resource of each element of the request's sequence `field`.
-
-    The response's sequence `answers` has a result for each element, in the same order.
-    """
+class _OfElements:
+    """A right to the resource of each element of `field`, which the request or the response has."""
 
     operation: AclOperation
     type: AclResourceType
     field: str
     name: Name
-    refused: Callable[[Any, KafkaError], Any]
-    """Makes the result of an element that is refused."""
-    answers: str
-    nothing: Callable[[Any], Any] | None = None
-    """Makes a response without elements; None: the handler does, for a request without elements."""
 
-    def admits(self, request: Any, access: Access) -> bool:
-        for element in getattr(request, self.field) or ():
+    def errors(self, elements: Iterable[Any], access: Access) -> dict[int, KafkaError]:
+        """Return the errors of those elements, by position, to which the client has no right."""
+        errors = {}
+        for number, element in enumerate(elements):
             name = self.name(element, access)
             if name is not None and not access.may(self.operation, self.type, name):
-                return False
-        return True
-
-    async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
-        elements = getattr(request, self.field)
-        errors = _errors(self, elements or (), access)
-        if not errors:
-            return await serve(request)
-        if self.nothing and len(errors) == len(elements):
-            serve = _answer(self.nothing)
-        served = [element for number, element in enumerate(elements) if number not in errors]
-        response = await serve(dataclasses.replace(request, **{self.field: served}))
-        answers = list(getattr(response, self.answers))
-        for number, error in errors.items():  # ascending, so that each is put in its place
-            answers.insert(number, self.refused(elements[number], error))
-        return dataclasses.replace(response, **{self.answers: answers})
+                errors[number] = access.refusal(self.operation, self.type, name)
+        return errors
 
     def __str__(self) -> str:
         return f"{self.operation.name} on each {self.type.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class OnEachKey:
-    """A right to the resource of each element of the request's collection `field`.
-
-    The response's mapping `answers` has an entry for each element, by `key`; for an element that is refused, the error.
-    """
-
-    operation: AclOperation
-    type: AclResourceType
-    field: str
-    name: Name
-    answers: str = "errors"
-    key: Callable[[Any], Any] = lambda element: element
+class _OfRequested(_OfElements):
+    """A right to elements that the request names: those without it are not served."""
 
     def admits(self, request: Any, access: Access) -> bool:
         for element in getattr(request, self.field) or ():
@@ -190,26 +160,64 @@ class OnEachKey:
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         elements = list(getattr(request, self.field) or ())
-        errors = _errors(self, elements, access)
+        errors = self.errors(elements, access)
         if not errors:
             return await serve(request)
         served = [element for number, element in enumerate(elements) if number not in errors]
-        response = await serve(dataclasses.replace(request, **{self.field: served}))
-        refused = {self.key(elements[number]): error for number, error in errors.items()}
-        return dataclasses.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
+        response = await self.serve_rest(dataclasses.replace(request, **{self.field: served}), served, serve)
+        return self.merged(response, elements, errors)
 
-    def __str__(self) -> str:
-        return f"{self.operation.name} on each {self.type.name}"
+    async def serve_rest(self, request: Any, served: Sequence[Any], serve: Serve) -> Any:
+        """Serve the elements that are left."""
+        return await serve(request)
+
+    def merged(self, response: Any, elements: Sequence[Any], errors: Mapping[int, KafkaError]) -> Any:
+        """Return the response with the errors of elements, by their position."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class OnAnswers:
+class OnEach(_OfRequested):
+    """A right to the resource of each element of the request's sequence `field`.
+
+    The response's sequence `answers` has a result for each element, in the same order.
+    """
+
+    refused: Callable[[Any, KafkaError], Any]
+    """Makes the result of an element that is refused."""
+    answers: str
+    nothing: Callable[[Any], Any] | None = None
+    """Makes a response without elements; None: the handler does, for a request without elements."""
+
+    async def serve_rest(self, request: Any, served: Sequence[Any], serve: Serve) -> Any:
+        return self.nothing(request) if self.nothing and not served else await serve(request)
+
+    def merged(self, response: Any, elements: Sequence[Any], errors: Mapping[int, KafkaError]) -> Any:
+        answers = list(getattr(response, self.answers))
+        for number, error in errors.items():  # ascending, so that each is put in its place
+            answers.insert(number, self.refused(elements[number], error))
+        return dataclasses.replace(response, **{self.answers: answers})
+
+
+@dataclass(frozen=True, slots=True)
+class OnEachKey(_OfRequested):
+    """A right to the resource of each element of the request's collection `field`.
+
+    The response's mapping `answers` has an entry for each element, by `key`; for an element that is refused, the error.
+    """
+
+    answers: str = "errors"
+    key: Callable[[Any], Any] = lambda element: element
+
+    def merged(self, response: Any, elements: Sequence[Any], errors: Mapping[int, KafkaError]) -> Any:
+        refused = {self.key(elements[number]): error for number, error in errors.items()}
+        return dataclasses.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
+
+
+@dataclass(frozen=True, slots=True)
+class OnAnswers(_OfElements):
     """A right to the resource of each element of the response's sequence or mapping `field`."""
 
-    operation: AclOperation
-    type: AclResourceType
-    field: str
-    name: Name
     refused: Callable[[Any, KafkaError], Any]
     """Makes the result of an element that is refused from its result; of a mapping, the value from the key."""
 
@@ -219,7 +227,7 @@ class OnAnswers:
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
         found = getattr(response, self.field)
-        errors = _errors(self, found, access)
+        errors = self.errors(found, access)
         if not errors:
             return response
         if isinstance(found, Mapping):
@@ -230,18 +238,10 @@ class OnAnswers:
         ]
         return dataclasses.replace(response, **{self.field: checked})
 
-    def __str__(self) -> str:
-        return f"{self.operation.name} on each {self.type.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(_OfElements):
     """A right to see the elements of the response's sequence or mapping `field`; others are left out."""
-
-    operation: AclOperation
-    type: AclResourceType
-    field: str
-    name: Name
 
     def admits(self, request: Any, access: Access) -> bool:
         return False  # the response tells
@@ -249,16 +249,12 @@ class Shown:
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         response = await serve(request)
         found = getattr(response, self.field)
-        may_see = [self._may_see(each, access) for each in found]
-        if all(may_see):
+        hidden = self.errors(found, access)
+        if not hidden:
             return response
-        kept = [each for each, is_kept in zip(found, may_see, strict=True) if is_kept]
+        kept = [each for number, each in enumerate(found) if number not in hidden]
         shown = {key: found[key] for key in kept} if isinstance(found, Mapping) else kept
         return dataclasses.replace(response, **{self.field: shown})
-
-    def _may_see(self, element: Any, access: Access) -> bool:
-        name = self.name(element, access)
-        return name is None or access.may(self.operation, self.type, name)
 
     def __str__(self) -> str:
         return f"{self.operation.name} on each {self.type.name} that is shown"
@@ -429,13 +425,6 @@ OFFSETS = OnEachKey(
 """READ on the topic of each offset that is committed."""
 
 
-def _answer(make: Callable[[Any], Any]) -> Serve:
-    async def serve(request: Any) -> Any:
-        return make(request)
-
-    return serve
-
-
 def admit(rights: Sequence[Right], request: Any, access: Access) -> bool:
     """Return whether the client has all rights to the whole request."""
     for right in rights:  # noqa: SIM110 - a loop is faster, and every request takes it
@@ -449,22 +438,3 @@ async def apply(rights: Sequence[Right], request: Any, access: Access, serve: Se
     if not rights:
         return await serve(request)
     return await rights[0].apply(request, access, lambda checked: apply(rights[1:], checked, access, serve))
-
-
-class _OfElements(Protocol):
-    @property
-    def operation(self) -> AclOperation: ...
-    @property
-    def type(self) -> AclResourceType: ...
-    @property
-    def name(self) -> Name: ...
-
-
-def _errors(right: _OfElements, elements: Iterable[Any], access: Access) -> dict[int, KafkaError]:
-    """Return the errors of those elements, by position, to which the client has no right."""
-    errors = {}
-    for number, element in enumerate(elements):
-        name = right.name(element, access)
-        if name is not None and not access.may(right.operation, right.type, name):
-            errors[number] = access.refusal(right.operation, right.type, name)
-    return errors

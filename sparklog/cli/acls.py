@@ -23,6 +23,7 @@ from sparklog.base.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    kafka_name,
 )
 from sparklog.base.config_keys import split_principals
 from sparklog.base.errors import ClientError, SecurityDisabled
@@ -58,13 +59,8 @@ def operation_named(text: str) -> AclOperation:
     plain = text.replace("-", "").replace("_", "").lower()
     known = {each.name.replace("_", "").lower(): each for each in AclOperation if each > AclOperation.ANY}
     if plain not in known:
-        raise click.UsageError(f"{text!r} is no operation: one of {', '.join(map(title, known.values()))}")
+        raise click.UsageError(f"{text!r} is no operation: one of {', '.join(map(kafka_name, known.values()))}")
     return known[plain]
-
-
-def title(operation: AclOperation | AclPermission | AclResourceType | PatternType) -> str:
-    """Return a name as Kafka's tools print it, such as DescribeConfigs."""
-    return operation.name.title().replace("_", "")
 
 
 def principal_named(text: str) -> str:
@@ -250,8 +246,8 @@ def why(principal: str, operation: str, resource: str, host: str, bootstrap: str
     kind, name = _resource_named(resource)
     wanted = operation_named(operation)
     if wanted not in OPERATIONS[kind]:
-        known = ", ".join(map(title, OPERATIONS[kind]))
-        raise click.UsageError(f"there is no {title(wanted)} of a {resource.partition(':')[0]}, but {known}")
+        known = ", ".join(map(kafka_name, OPERATIONS[kind]))
+        raise click.UsageError(f"there is no {kafka_name(wanted)} of a {resource.partition(':')[0]}, but {known}")
     with admin_client(bootstrap) as admin, _told_of_no_authorizer():
         acls = Acls(admin.describe_acls(), _rules(admin))
     decision = acls.decide(Subject(principal_named(principal), host), Action(wanted, kind, name))
@@ -266,7 +262,9 @@ def why(principal: str, operation: str, resource: str, host: str, bootstrap: str
         )
     else:
         reason = f"{decision.acl}" if decision.acl else decision.reason.value
-        click.echo(f"{principal_named(principal)} {may} {title(wanted)} {title(kind)} {name} from {host}: {reason}")
+        click.echo(
+            f"{principal_named(principal)} {may} {kafka_name(wanted)} {kafka_name(kind)} {name} from {host}: {reason}"
+        )
     return 0 if decision.is_allowed else DENIED
 
 
@@ -303,8 +301,8 @@ def _rights(
     for kind, name in resources:
         for operation in wanted:
             if operation is not AclOperation.ALL and operation not in OPERATIONS[kind]:
-                known = ", ".join(map(title, OPERATIONS[kind]))
-                raise click.UsageError(f"there is no {title(operation)} of a {title(kind)}, but {known}, All")
+                known = ", ".join(map(kafka_name, OPERATIONS[kind]))
+                raise click.UsageError(f"there is no {kafka_name(operation)} of a {kafka_name(kind)}, but {known}, All")
         implied = {
             TOPIC: [_WRITE, _DESCRIBE, _CREATE] * producer + [_READ, _DESCRIBE] * consumer,
             GROUP: [_READ] * consumer,
@@ -331,13 +329,13 @@ def _filter(resource_type: AclResourceType, name: str | None, *, principal: str 
 
 def _fields(acl: AclBinding) -> dict[str, str]:
     return {
-        "resource": title(acl.resource_type),
+        "resource": kafka_name(acl.resource_type),
         "name": acl.name,
-        "pattern": title(acl.pattern_type),
+        "pattern": kafka_name(acl.pattern_type),
         "principal": acl.principal,
         "host": acl.host,
-        "operation": title(acl.operation),
-        "permission": title(acl.permission),
+        "operation": kafka_name(acl.operation),
+        "permission": kafka_name(acl.permission),
     }
 
 

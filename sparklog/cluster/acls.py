@@ -27,6 +27,7 @@ from sparklog.base.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    kafka_name,
 )
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import ANY_VERSION, Store, ensure_path
@@ -141,10 +142,10 @@ class AclStore:
     def _notify(self, pattern: Pattern) -> None:
         resource_type, name, pattern_type = pattern
         if pattern_type is PatternType.LITERAL:
-            path, data = ACL_CHANGES, f"{_text(resource_type)}:{name}".encode()
+            path, data = ACL_CHANGES, f"{kafka_name(resource_type)}:{name}".encode()
         else:
             path = EXTENDED_ACL_CHANGES
-            changed = {"resourceType": _text(resource_type), "name": name, "patternType": pattern_type.name}
+            changed = {"resourceType": kafka_name(resource_type), "name": name, "patternType": pattern_type.name}
             data = _json({"version": 1, **changed})
         ensure_path(self._store, path)
         self._store.create(f"{path}/acl_changes_", data, sequential=True)
@@ -163,24 +164,19 @@ def _path(pattern: Pattern) -> str:
     escaped = quote(name, safe=_SAFE)
     if escaped in (".", ".."):  # no names in a path
         escaped = escaped.replace(".", "%2E")
-    return f"{_ROOTS[pattern_type]}/{_text(resource_type)}/{escaped}"
-
-
-def _text(value: IntEnum) -> str:
-    """Return the name as in Kafka's JSON, such as DescribeConfigs."""
-    return value.name.title().replace("_", "")
+    return f"{_ROOTS[pattern_type]}/{kafka_name(resource_type)}/{escaped}"
 
 
 def _named(kind: type[_Enum], text: str) -> _Enum | None:
-    return next((each for each in kind if _text(each) == text), None)
+    return next((each for each in kind if kafka_name(each) == text), None)
 
 
 def _encode(acls: frozenset[AclBinding]) -> bytes:
     entries = [
         {
             "principal": acl.principal,
-            "permissionType": _text(acl.permission),
-            "operation": _text(acl.operation),
+            "permissionType": kafka_name(acl.permission),
+            "operation": kafka_name(acl.operation),
             "host": acl.host,
         }
         for acl in sorted(acls)

@@ -11,12 +11,8 @@ import pytest
 import trustme
 
 from sparklog.base.acls import (
-    CLUSTER_NAME,
-    AclBinding,
     AclOperation,
-    AclPermission,
     AclResourceType,
-    PatternType,
 )
 from sparklog.base.config import STANDARD_AUTHORIZER
 from sparklog.replica.messages import DescribeFiles
@@ -26,7 +22,10 @@ from sparklog.server.grpc.replication import SERVICE as REPLICATION
 from sparklog.server.grpc.replication_calls import CALLS
 from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, SINKS, TRANSACTIONS
 from sparklog.testing import RunningBroker, start_broker
+from support import rights
 from support.patience import PATIENCE_S
+from support.rights import UNAUTHORIZED, Needed, on
+from support.rights import on_cluster as cluster
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResourceType.TOPIC,
@@ -35,21 +34,10 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResourceType.TRANSACTIONAL_ID,
 )
 Op = AclOperation
-Needed = tuple[tuple[AclOperation, AclResourceType, str], ...]
 T, G, X = "topic", "group", "transactional-id"
-UNAUTHORIZED = {29, 30, 31, 53}
 FOR_EVERYBODY = {"DescribeCluster"}
 RULES = "RULE:^CN=server,.*$/broker/,RULE:^CN=user,.*$/user/"
 SERVICES = (LOG, GROUPS, ADMIN, MAINTENANCE, TRANSACTIONS, SINKS)
-
-
-def on(*needed: Any) -> Needed:
-    """Rights from operation, type and name in turns."""
-    return tuple(zip(needed[::3], needed[1::3], needed[2::3], strict=True))
-
-
-def cluster(operation: AclOperation) -> Needed:
-    return on(operation, CLUSTER, CLUSTER_NAME)
 
 
 READ_T, WRITE_T, DESCRIBE_T = (on(each, TOPIC, T) for each in (Op.READ, Op.WRITE, Op.DESCRIBE))
@@ -247,17 +235,7 @@ def principal(keys: Path, user: str) -> str:
 
 def allow(broker: RunningBroker, keys: Path, needed: Needed) -> None:
     """Let the client with user.pem do what is needed, and nothing else."""
-    acls = [
-        AclBinding(
-            resource_type, name, PatternType.LITERAL, principal(keys, "user"), "*", operation, AclPermission.ALLOW
-        )
-        for operation, resource_type, name in needed
-    ]
-
-    async def set_acls() -> None:
-        broker.node.broker.services.authorizer.set_acls(acls)
-
-    broker.run(set_acls())
+    rights.allow(broker, principal(keys, "user"), needed)
 
 
 def test_every_method_is_tried() -> None:

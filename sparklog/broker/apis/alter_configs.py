@@ -250,13 +250,15 @@ def _overrides(new: NewConfigs) -> dict[str, str]:
     return overrides
 
 
+def _refused(change: ConfigChange | NewConfigs, error: KafkaError) -> ResourceResult:
+    return ResourceResult(resource=change.resource, error=error)
+
+
 INCREMENTAL_ALTER_CONFIGS = Api(
     name="IncrementalAlterConfigs",
     summary="change single keys of configurations and leave the others",
     handle=alter_incrementally,
-    rights=on_configs(
-        AclOperation.ALTER_CONFIGS, lambda element, error: ResourceResult(resource=element.resource, error=error)
-    ),
+    rights=on_configs(AclOperation.ALTER_CONFIGS, _refused),
     key=44,
     versions=(0, 1),
 )
@@ -264,9 +266,7 @@ ALTER_CONFIGS = Api(
     name="AlterConfigs",
     summary="replace the whole configuration of topics or brokers",
     handle=alter,
-    rights=on_configs(
-        AclOperation.ALTER_CONFIGS, lambda element, error: ResourceResult(resource=element.resource, error=error)
-    ),
+    rights=on_configs(AclOperation.ALTER_CONFIGS, _refused),
     key=33,
     versions=(0, 2),
 )

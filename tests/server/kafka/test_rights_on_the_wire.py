@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from sparklog.base.acls import (
-    CLUSTER_NAME,
-    AclBinding,
     AclOperation,
-    AclPermission,
     AclResourceType,
-    PatternType,
 )
 from sparklog.base.config import STANDARD_AUTHORIZER
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.records.records import Record, write_records
 from sparklog.testing import RunningBroker, start_broker
+from support import rights
 from support.kafka.connection import Wire
+from support.rights import UNAUTHORIZED, Needed, Right, on
+from support.rights import on_cluster as cluster
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResourceType.TOPIC,
@@ -31,8 +30,6 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResourceType.TRANSACTIONAL_ID,
 )
 Op = AclOperation
-Needed = tuple[tuple[AclOperation, AclResourceType, str], ...]
-UNAUTHORIZED = {29, 30, 31, 53}
 FOR_EVERYBODY = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster"}
 T, G, X = "topic", "group", "transactional-id"
 BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"v")]))
@@ -41,15 +38,6 @@ JAAS = (
     + " ".join(f'user_{name}="{name}"' for name in ("admin", "user"))
     + ";"
 )
-
-
-def on(*needed: Any) -> Needed:
-    """Rights from operation, type and name in turns."""
-    return tuple(zip(needed[::3], needed[1::3], needed[2::3], strict=True))
-
-
-def cluster(operation: AclOperation) -> Needed:
-    return on(operation, CLUSTER, CLUSTER_NAME)
 
 
 ACL_FILTER = {
@@ -376,19 +364,9 @@ def codes(message: Any) -> set[int]:
     return found
 
 
-def allow(broker: RunningBroker, needed: Needed, *denied: tuple[AclOperation, AclResourceType, str]) -> None:
+def allow(broker: RunningBroker, needed: Needed, *denied: Right) -> None:
     """Let `user` do what is needed, and nothing else."""
-
-    def acl(right: tuple[AclOperation, AclResourceType, str], permission: AclPermission) -> AclBinding:
-        operation, resource_type, name = right
-        return AclBinding(resource_type, name, PatternType.LITERAL, "User:user", "*", operation, permission)
-
-    acls = [acl(each, AclPermission.ALLOW) for each in needed] + [acl(each, AclPermission.DENY) for each in denied]
-
-    async def set_acls() -> None:
-        broker.node.broker.services.authorizer.set_acls(acls)
-
-    broker.run(set_acls())
+    rights.allow(broker, "User:user", needed, *denied)
 
 
 def is_refused(name: str, response: Any) -> bool:
