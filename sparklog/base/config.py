@@ -81,6 +81,18 @@ class BrokerConfig:
     max_connection_creation_rate: int = key(
         MAX_INT, integer(1, MAX_INT), "Maximum connections that one listener accepts in a second; further ones wait."
     )
+    quota_window_size_seconds: int = key(
+        1,
+        integer(1, MAX_INT),
+        "How many seconds' worth of its quota a client that was silent may use at once; also the longest wait for "
+        "request_percentage.",
+    )
+    controller_quota_window_num: int = key(
+        11, integer(1, MAX_INT), "Windows of controller_mutation_rate that a client may use up at once."
+    )
+    controller_quota_window_size_seconds: int = key(
+        1, integer(1, MAX_INT), "Seconds of a window of controller_mutation_rate."
+    )
     connections_max_idle_ms: int = key(
         10 * MINUTE_MS, integer(1), "The broker closes a connection that has been idle for this long."
     )

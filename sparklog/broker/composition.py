@@ -39,6 +39,7 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import IsrWriter
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.producer_ids import ProducerIds
+from sparklog.cluster.quotas import QuotaStore
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.cluster.users import UserStore
@@ -56,6 +57,7 @@ from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.security.authorizer import Authorizer
+from sparklog.security.quotas import ClientQuotas
 from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC, TransactionCoordinator
 from sparklog.transaction.marker_sender import MarkerSender
 
@@ -74,6 +76,7 @@ class Dependencies:
     logs: LogManager
     metadata: MetadataCache
     metrics: Metrics
+    client_quotas: ClientQuotas
     slices: Slices
     waiting: Purgatory[TopicPartition]
     peers: Peers | None
@@ -120,6 +123,8 @@ def compose(dependencies: Dependencies) -> Services:
         metadata=metadata,
         users=UserStore(store),
         acl_store=AclStore(store),
+        client_quotas=dependencies.client_quotas,
+        quota_store=QuotaStore(store),
         authorizer=Authorizer.of(config, clock.time_ms),
         topics=topics,
         groups=groups,

@@ -76,6 +76,7 @@ from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 from sparklog.security.acls import Subject
 from sparklog.security.principal_mapping import PrincipalMapper
+from sparklog.security.quotas import ClientQuotas, Windows
 
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
@@ -109,6 +110,13 @@ class Broker:
         self.metadata = MetadataCache(config.topic_defaults)
         """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
+        self.client_quotas = ClientQuotas(
+            Windows(
+                burst_s=config.quota_window_size_seconds,
+                mutations_s=config.controller_quota_window_num * config.controller_quota_window_size_seconds,
+            )
+        )
+        """The quotas of clients, for the listeners."""
         self.is_stopping = False
         self.slices = Slices()
         self._fs = fs or LocalFs()
@@ -177,6 +185,7 @@ class Broker:
                 config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self.clock,
                 random=self._random, store=store, logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
+                client_quotas=self.client_quotas,
             )
         )  # fmt: skip
         if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs

@@ -22,6 +22,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.producer_ids import ProducerIds
+from sparklog.cluster.quotas import QuotaStore
 from sparklog.cluster.users import UserStore
 from sparklog.controller.controller import Controller
 from sparklog.group.coordinator import GroupCoordinator
@@ -32,6 +33,7 @@ from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.security.authorizer import Authorizer
+from sparklog.security.quotas import ClientQuotas
 from sparklog.transaction.coordinator import TransactionCoordinator
 
 
@@ -49,6 +51,8 @@ class Services:
     users: UserStore
     acl_store: AclStore
     authorizer: Authorizer
+    quota_store: QuotaStore
+    client_quotas: ClientQuotas
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager

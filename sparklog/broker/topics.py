@@ -50,6 +50,7 @@ from sparklog.cluster.topics import TopicStore, without_leader
 from sparklog.controller.assignment import Racks, assign_more, assign_replicas
 from sparklog.log.directory.topic_configs import config_of
 from sparklog.runtime.serial_executor import SerialExecutor
+from sparklog.security.quotas import Mutate, unlimited
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
 MANY_PARTITIONS = 500
@@ -103,11 +104,15 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
+        mutate: Mutate = unlimited,
     ) -> Topic:
-        """Create a topic and return it. `assignments` gives the replicas of each partition, instead of both numbers.
+        """Create a topic and return it.
+
+        assignments: the replicas of each partition, instead of both numbers
+        mutate: is called with the number of partitions if nothing is wrong with them
 
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, PolicyViolation (too many
-        partitions at once, or for this broker), InvalidConfig or RequestTimedOut.
+        partitions at once, or for this broker), InvalidConfig or RequestTimedOut, and what `mutate` raises.
         """
         self._check_new(name)
         overrides = dict(overrides or {})
@@ -120,6 +125,7 @@ class Topics:
         topic = Topic(name=name, topic_id=self._new_id(), partitions=infos, overrides=overrides, config=config)
         if validate_only:
             return topic
+        mutate(count)
         await self._add(topic, replicas, timeout_ms)
         logger.info("created topic %s with %d partitions", name, len(replicas))
         await self._wait(lambda: self._is_there(topic), timeout_ms, f"topic {name!r} is not led by anybody yet")
@@ -193,11 +199,15 @@ class Topics:
 
         await self._wait(is_known, timeout_ms, f"topic {name!r} is not led by anybody yet")
 
-    async def delete(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Delete a topic. Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut."""
+    async def delete(self, name: str, timeout_ms: int = TIMEOUT_MS, *, mutate: Mutate = unlimited) -> None:
+        """Delete a topic. mutate: is called with the number of its partitions
+
+        Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut, and what `mutate` raises.
+        """
         topic = self._metadata.get(name)
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
+        mutate(len(topic.partitions))
         await self._write(lambda: self._store.mark_deleted(name))
         gone = topic.topic_id
         why = f"topic {name!r} is not deleted everywhere yet"
@@ -216,11 +226,15 @@ class Topics:
         assignments: Sequence[Replicas] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
+        mutate: Mutate = unlimited,
     ) -> int:
-        """Add partitions up to `total` and return `total`. `assignments` gives the replicas of each new partition.
+        """Add partitions up to `total` and return `total`.
+
+        assignments: the replicas of each new partition
+        mutate: is called with the number of partitions to add
 
         Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
-        ReassignmentInProgress or RequestTimedOut.
+        ReassignmentInProgress or RequestTimedOut, and what `mutate` raises.
         """
         topic = self._metadata.get(name)
         racks, random_start = self._racks(), self._random_below(1 << 16)
@@ -230,6 +244,9 @@ class Topics:
                 return assignments
             return assign_more(racks, total - len(existing), existing=existing, random_start=random_start)
 
+        added = total - len(topic.partitions)
+        if added > 0 and not validate_only:
+            mutate(added)
         try:
             await self._write(lambda: self._grow(name, total, assign, validate_only=validate_only))
         except NoNode:

@@ -20,6 +20,7 @@ The topic has one partition, so that the records have one order. A record's key 
     topic deleted            topic
     config changed           topic, configs (all of its own); or broker (-1: all), keys
     acls changed             created, deleted (ACLs as text)
+    quotas changed           quotas (by entity as text: all of its own)
     group generation         group, protocol (classic, consumer), generation (the group epoch where it is consumer),
                              members; by the coordinator
     job run                  job, run_id, started_ms, status (0 done, 1 findings, 2 could not run), rows, findings,
@@ -59,6 +60,7 @@ class Kind(Enum):
     TOPIC_DELETED = "topic deleted"
     CONFIG_CHANGED = "config changed"
     ACLS_CHANGED = "acls changed"
+    QUOTAS_CHANGED = "quotas changed"
     GROUP_GENERATION = "group generation"
     JOB_RUN = "job run"
     HISTORY_DROPPED = "history dropped"

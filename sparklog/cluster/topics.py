@@ -31,6 +31,7 @@ from uuid import UUID
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.config_nodes import CONFIG_CHANGES, notify
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
@@ -38,7 +39,6 @@ from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
-CONFIG_CHANGES = "/config/changes"
 DELETIONS = "/admin/delete_topics"
 ALL_BROKERS = -1
 """Id for the keys that are set for all brokers."""
@@ -100,7 +100,7 @@ class TopicStore:
         """Write the configuration of a topic whose own one was lost."""
         with contextlib.suppress(NodeExists):  # another broker has done it
             self._store.create(f"{CONFIGS}/{name}", _config_data(overrides))
-            self._notify(f"topics/{name}")
+            notify(self._store, f"topics/{name}")
 
     def load_config(self, name: str) -> TopicConfig:
         """Return the topic's effective configuration."""
@@ -203,7 +203,7 @@ class TopicStore:
         Raises NoNode, or StoreError if other writers change it CHANGES times meanwhile.
         """
         changed = self._change(f"{CONFIGS}/{name}", change)
-        self._notify(f"topics/{name}")
+        notify(self._store, f"topics/{name}")
         return changed
 
     def load_broker_overrides(self) -> dict[int, dict[str, str]]:
@@ -219,7 +219,7 @@ class TopicStore:
         entity = _DEFAULT_ENTITY if broker_id == ALL_BROKERS else str(broker_id)
         ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
         changed = self._change(f"{BROKER_CONFIGS}/{entity}", change)
-        self._notify(f"brokers/{entity}")
+        notify(self._store, f"brokers/{entity}")
         return changed
 
     def _change(self, path: str, change: ChangeOverrides) -> dict[str, str]:
@@ -237,10 +237,6 @@ class TopicStore:
             return _overrides(self._store.get(f"{BROKER_CONFIGS}/{entity}").data)
         except NoNode:
             return {}
-
-    def _notify(self, entity_path: str) -> None:
-        data = _encode({"version": 2, "entity_path": entity_path})
-        self._store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
 def state_path(name: str, number: int) -> str:

@@ -11,21 +11,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
-from urllib.parse import quote, unquote
 
-from sparklog.base.errors import BadVersion, NodeExists, NoNode
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.base.errors import NoNode
+from sparklog.cluster.config_nodes import USERS, change_config, escape, read_config, unescape
+from sparklog.cluster.store import Store
 
-USERS = "/config/users"
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
-ATTEMPTS = 20
-"""Attempts to change a user's node; each fails if another writer is first."""
 
 
 class ScramMechanism(IntEnum):
@@ -95,56 +90,32 @@ class UserStore:
     def names(self) -> list[str]:
         """Return the users that have a credential."""
         try:
-            names = [unquote(name) for name in self._store.children(USERS)]
+            names = [unescape(name) for name in self._store.children(USERS)]
         except NoNode:
             return []
         return [name for name in names if self.credentials(name)]
 
     def credentials(self, name: str) -> dict[ScramMechanism, ScramCredential]:
         """Return a user's credentials by mechanism; empty if there is no such user."""
-        try:
-            config = _decode(self._store.get(_path(name)).data)
-        except NoNode:
-            return {}
+        config = read_config(self._store, _path(name))
         known = {mechanism: config.get(mechanism.sasl_name) for mechanism in ScramMechanism}
         return {mechanism: ScramCredential.parse(text) for mechanism, text in known.items() if text}
 
     def put(self, name: str, mechanism: ScramMechanism, credential: ScramCredential) -> None:
         """Create or replace a user's credential."""
-        self._change(name, lambda config: config | {mechanism.sasl_name: str(credential)})
+        change_config(self._store, _path(name), lambda config: config | {mechanism.sasl_name: str(credential)})
 
     def delete(self, name: str, mechanism: ScramMechanism) -> bool:
         """Delete a user's credential and return whether there was one."""
         if mechanism not in self.credentials(name):
             return False
-        self._change(name, lambda config: {key: text for key, text in config.items() if key != mechanism.sasl_name})
+        change_config(
+            self._store,
+            _path(name),
+            lambda config: {key: text for key, text in config.items() if key != mechanism.sasl_name},
+        )
         return True
-
-    def _change(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        ensure_path(self._store, USERS)
-        for _ in range(ATTEMPTS):
-            try:
-                node = self._store.get(_path(name))
-                self._store.set(_path(name), _encode(change(_decode(node.data))), node.version)
-                return
-            except NoNode:
-                try:
-                    self._store.create(_path(name), _encode(change({})))
-                    return
-                except NodeExists:
-                    continue
-            except BadVersion:
-                continue
-        raise BadVersion(f"{_path(name)} is being changed by others all the time")
 
 
 def _path(name: str) -> str:
-    return f"{USERS}/{quote(name, safe='').replace('~', '%7E')}"
-
-
-def _encode(config: dict[str, str]) -> bytes:
-    return json.dumps({"version": 1, "config": config}, separators=(",", ":")).encode()
-
-
-def _decode(data: bytes) -> dict[str, str]:
-    return dict(json.loads(data)["config"])
+    return f"{USERS}/{escape(name)}"

@@ -137,6 +137,7 @@ class ActiveController:
         context.leadership.update(cluster.states)
         context.set_broker_overrides(cluster.broker_overrides)
         context.set_acls(cluster.acls)
+        context.set_quotas(cluster.quotas)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
         if self.dependencies.config.delete_topic_enable:
             moving = {name.topic for name in context.reassigning}

@@ -18,9 +18,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.ids import TopicPartition
+from sparklog.base.quotas import ClientQuota
+from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
-from sparklog.cluster.topics import CONFIG_CHANGES, TopicAssignment
+from sparklog.cluster.topics import TopicAssignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
     configured,
@@ -28,6 +30,7 @@ from sparklog.controller.cluster_reading import (
     read_deletions,
     read_notices,
     read_overrides,
+    read_quotas,
     read_topics,
     watch_requests,
 )
@@ -178,12 +181,26 @@ class Changes:
             before = context.broker_overrides
             context.set_broker_overrides(await asyncio.to_thread(dependencies.topic_store.load_broker_overrides))
             self._note_broker_configs(before)
+        if any(configured(notices, kind) for kind in ("users", "clients", "ips")):
+            self._set_quotas(await dependencies.store.read(read_quotas))
         for topic in topics:
             dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
         dependencies.outbox.update_metadata(topics)
         dependencies.outbox.flush()
         await self._elect_of(topics)
         await dependencies.store.delete(notices.paths)
+
+    def _set_quotas(self, quotas: tuple[ClientQuota, ...]) -> None:
+        context = self._context
+        before = {quota.entity: quota.values for quota in context.quotas}
+        now = {quota.entity: quota.values for quota in quotas}
+        changed = [each for each in (before | now) if before.get(each) != now.get(each)]
+        if not changed:  # a user's password was
+            return
+        told = {", ".join(map(str, each)): dict(now.get(each, {})) for each in changed}
+        self._dependencies.note(Kind.QUOTAS_CHANGED, quotas=told)
+        context.set_quotas(quotas)
+        self._dependencies.outbox.update_quotas()
 
     async def acls_changed(self) -> None:
         dependencies, context = self._dependencies, self._context

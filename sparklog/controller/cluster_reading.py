@@ -14,14 +14,16 @@ from typing import Any
 from sparklog.base.acls import AclBinding
 from sparklog.base.errors import NoNode
 from sparklog.base.ids import TopicPartition
+from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
 from sparklog.cluster.brokers import BROKER_IDS, load
+from sparklog.cluster.config_nodes import CLIENTS, CONFIG_CHANGES, IPS, USERS
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
+from sparklog.cluster.quotas import QuotaStore
 from sparklog.cluster.store import Store, ensure_path
 from sparklog.cluster.topics import (
     BROKER_CONFIGS,
-    CONFIG_CHANGES,
     CONFIGS,
     DELETIONS,
     TOPICS,
@@ -35,7 +37,10 @@ ISR_CHANGES = "/isr_change_notification"
 DISK_EVENTS = "/log_dir_event_notification"
 ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
 ASKED_ELECTIONS = "/admin/preferred_replica_election"
-_PATHS = (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES, DISK_EVENTS, *ACL_PATHS)
+_PATHS = (
+    BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, USERS, CLIENTS, IPS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES,
+    DISK_EVENTS, *ACL_PATHS,
+)  # fmt: skip
 ACL_NOTICES = (ACL_CHANGES, EXTENDED_ACL_CHANGES)
 
 
@@ -65,6 +70,7 @@ class ClusterState:
     deletions: tuple[str, ...]
     broker_overrides: Mapping[int, Mapping[str, str]]
     acls: frozenset[AclBinding]
+    quotas: tuple[ClientQuota, ...]
     notices: tuple[str, ...]
     """Paths of the notices that reading everything makes obsolete."""
 
@@ -96,6 +102,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
         broker_overrides=topic_store.load_broker_overrides(),
         acls=AclStore(store).load(),
+        quotas=read_quotas(store),
         notices=tuple(notices),
     )
 
@@ -156,7 +163,11 @@ def read_acls(store: Store, watching: Watching) -> tuple[list[str], frozenset[Ac
     return notices, AclStore(store).load()
 
 
+def read_quotas(store: Store) -> tuple[ClientQuota, ...]:
+    return tuple(QuotaStore(store).load())
+
+
 def configured(notices: Notices, kind: str) -> list[str]:
-    """Return the names of the `topics` or the `brokers` (`kind`) whose configuration has changed."""
+    """Return the names whose configuration has changed; kind: topics, brokers, users, clients or ips"""
     entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
     return sorted({name for found, _, name in entities if found == kind})

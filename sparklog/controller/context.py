@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.ids import TopicPartition
+from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.messages import TopicState
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
@@ -53,6 +54,7 @@ class ControllerContext:
     """Partitions whose replica is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
+    quotas: tuple[ClientQuota, ...] = ()
     log_ends: dict[int, dict[TopicPartition, LogEnd]] = field(default_factory=dict)
     """Where the logs of restored partitions end, by broker, until it restarts."""
 
@@ -84,6 +86,10 @@ class ControllerContext:
     def set_acls(self, acls: frozenset[AclBinding]) -> None:
         """Replace the cluster's ACLs."""
         self.acls = acls
+
+    def set_quotas(self, quotas: tuple[ClientQuota, ...]) -> None:
+        """Replace the cluster's client quotas."""
+        self.quotas = quotas
 
     # Deletions
 

@@ -1,8 +1,8 @@
 """Outgoing requests of one step of the controller, collected so that each broker gets few requests.
 
     LeaderAndIsr      to brokers that have a replica, with its whole state and the configuration of its topic
-    UpdateMetadata    to all brokers: the brokers, the whole state of the topics that have changed, and the ACLs if they
-                      have changed
+    UpdateMetadata    to all brokers: the brokers, the whole state of the topics that have changed, and the ACLs or the
+                      client quotas if they have changed
     StopReplica       to a broker that has to stop or delete a replica
 
 `flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
@@ -45,6 +45,7 @@ class Outbox:
         self._topics: dict[int, set[str]] = {}
         self._full: set[int] = set()
         self._acls: set[int] = set()
+        self._quotas: set[int] = set()
         self._is_held = False
 
     def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
@@ -73,6 +74,11 @@ class Outbox:
     def update_acls(self) -> None:
         """Send all brokers the list of brokers and all ACLs."""
         self._acls.update(self._context.brokers)
+        self.update_metadata(())
+
+    def update_quotas(self) -> None:
+        """Send all brokers the list of brokers and all client quotas."""
+        self._quotas.update(self._context.brokers)
         self.update_metadata(())
 
     def whole_state(self, broker: int) -> None:
@@ -109,7 +115,7 @@ class Outbox:
             self._send(broker, self._update_metadata(broker))
         for broker in sorted(self._stops.keys() & self._context.brokers.keys()):
             self._send(broker, self._stop_replica(broker))
-        for gathered in (self._leaderships, self._topics, self._stops, self._full, self._acls):
+        for gathered in (self._leaderships, self._topics, self._stops, self._full, self._acls, self._quotas):
             gathered.clear()
 
     def _leader_and_isr(self, broker: int) -> LeaderAndIsr:
@@ -153,6 +159,7 @@ class Outbox:
             is_full=is_full,
             broker_overrides=context.broker_overrides,
             acls=context.acls if is_full or broker in self._acls else None,
+            quotas=context.quotas if is_full or broker in self._quotas else None,
         )
 
     def _stop_replica(self, broker: int) -> StopReplica:

@@ -27,6 +27,9 @@ class BrokerOptions(TypedDict, total=False):
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str | tuple[str, ...]
     max_connection_creation_rate: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     connections_max_idle_ms: int
     queued_max_requests: int
     queued_max_request_bytes: int

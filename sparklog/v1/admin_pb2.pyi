@@ -70,6 +70,12 @@ class AclPermission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACL_PERMISSION_ANY: _ClassVar[AclPermission]
     ACL_PERMISSION_DENY: _ClassVar[AclPermission]
     ACL_PERMISSION_ALLOW: _ClassVar[AclPermission]
+
+class QuotaMatch(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    QUOTA_MATCH_EXACT: _ClassVar[QuotaMatch]
+    QUOTA_MATCH_DEFAULT: _ClassVar[QuotaMatch]
+    QUOTA_MATCH_ANY: _ClassVar[QuotaMatch]
 TOPIC: ResourceType
 BROKER: ResourceType
 DEFAULT_CONFIG: ConfigSource
@@ -112,6 +118,9 @@ ACL_PERMISSION_UNKNOWN: AclPermission
 ACL_PERMISSION_ANY: AclPermission
 ACL_PERMISSION_DENY: AclPermission
 ACL_PERMISSION_ALLOW: AclPermission
+QUOTA_MATCH_EXACT: QuotaMatch
+QUOTA_MATCH_DEFAULT: QuotaMatch
+QUOTA_MATCH_ANY: QuotaMatch
 
 class CreateTopicsRequest(_message.Message):
     __slots__ = ("topics", "validate_only")
@@ -643,3 +652,87 @@ class AclsDeleted(_message.Message):
     error: _records_pb2.Error
     acls: _containers.RepeatedCompositeFieldContainer[AclBinding]
     def __init__(self, error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., acls: _Optional[_Iterable[_Union[AclBinding, _Mapping]]] = ...) -> None: ...
+
+class EntityPart(_message.Message):
+    __slots__ = ("type", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ClientQuota(_message.Message):
+    __slots__ = ("entity", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[EntityPart]
+    values: _containers.ScalarMap[str, float]
+    def __init__(self, entity: _Optional[_Iterable[_Union[EntityPart, _Mapping]]] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class QuotaFilter(_message.Message):
+    __slots__ = ("type", "match", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    match: QuotaMatch
+    name: str
+    def __init__(self, type: _Optional[str] = ..., match: _Optional[_Union[QuotaMatch, str]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DescribeClientQuotasRequest(_message.Message):
+    __slots__ = ("filters", "strict")
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    STRICT_FIELD_NUMBER: _ClassVar[int]
+    filters: _containers.RepeatedCompositeFieldContainer[QuotaFilter]
+    strict: bool
+    def __init__(self, filters: _Optional[_Iterable[_Union[QuotaFilter, _Mapping]]] = ..., strict: _Optional[bool] = ...) -> None: ...
+
+class DescribeClientQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[ClientQuota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[ClientQuota, _Mapping]]] = ...) -> None: ...
+
+class QuotaChange(_message.Message):
+    __slots__ = ("entity", "values", "removed")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[EntityPart]
+    values: _containers.ScalarMap[str, float]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entity: _Optional[_Iterable[_Union[EntityPart, _Mapping]]] = ..., values: _Optional[_Mapping[str, float]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AlterClientQuotasRequest(_message.Message):
+    __slots__ = ("changes", "validate_only")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[QuotaChange]
+    validate_only: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class AlterClientQuotasResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[QuotaChanged]
+    def __init__(self, changes: _Optional[_Iterable[_Union[QuotaChanged, _Mapping]]] = ...) -> None: ...
+
+class QuotaChanged(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _records_pb2.Error
+    def __init__(self, error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ...) -> None: ...

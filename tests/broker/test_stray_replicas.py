@@ -19,6 +19,7 @@ from sparklog.cluster.model import PartitionInfo
 from sparklog.replica.messages import StopPartition
 from sparklog.security.acls import AclRules
 from sparklog.security.authorizer import Authorizer
+from sparklog.security.quotas import ClientQuotas, Windows
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -54,6 +55,7 @@ class Broker1:
             metadata=metadata,
             state_changes=changes,
             authorizer=Authorizer(AclRules(), is_enabled=False),
+            client_quotas=ClientQuotas(Windows()),
             groups=SimpleNamespace(forget_topics=lambda _: None),
             strays=self.strays,
         )

@@ -7,10 +7,11 @@ import pytest
 from sparklog.base.errors import BadVersion, NodeExists
 from sparklog.base.ids import decode_id
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.sqlite import SqliteStore
-from sparklog.cluster.topics import ALL_BROKERS, CONFIG_CHANGES, TopicStore, decode_config_change, without_leader
+from sparklog.cluster.topics import ALL_BROKERS, TopicStore, decode_config_change, without_leader
 
 ORDERS_ID = decode_id("zKEvD5ApShu5dhO_LAFBxA")
 LED = PartitionInfo(leader=1, leader_epoch=0, replicas=(1, 2), in_sync_replicas=(1,))

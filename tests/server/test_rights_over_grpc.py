@@ -97,6 +97,8 @@ REQUESTS: dict[str, tuple[dict[str, Any], Needed]] = {
     "Admin.ListPartitionReassignments": ({}, cluster(Op.DESCRIBE)),
     "Admin.ElectLeaders": ({"partitions": [PARTITION]}, cluster(Op.ALTER)),
     "Admin.DescribeAcls": ({}, cluster(Op.DESCRIBE)),
+    "Admin.DescribeClientQuotas": ({}, cluster(Op.DESCRIBE_CONFIGS)),
+    "Admin.AlterClientQuotas": ({"changes": [{"entity": [{"type": "user", "name": "x"}]}]}, cluster(Op.ALTER_CONFIGS)),
     "Admin.CreateAcls": ({"acls": [ACL]}, cluster(Op.ALTER)),
     "Admin.DeleteAcls": ({"filters": [{"name": "x"}]}, cluster(Op.ALTER)),
     "Maintenance.DescribeLog": ({"partitions": [PARTITION]}, READ_T),

@@ -24,6 +24,7 @@ from sparklog.broker.assignments import Replicas, check_replicas
 from sparklog.broker.rights import TOPIC, OnEach
 from sparklog.broker.topics import TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.security.quotas import Mutate, unlimited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class CreatePartitionsRequest:
     topics: Sequence[PartitionCount]
     validate_only: bool = False
     timeout_ms: int = TIMEOUT_MS
+    mutate: Mutate = unlimited
+    """Counts the partitions against the client's controller_mutation_rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ async def _grow(
             assignments=topic.assignments,
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
+            mutate=request.mutate,
         )
     except KafkaError as error:
         return TopicGrown(name=topic.name, error=error)

@@ -29,6 +29,7 @@ from sparklog.broker.rights import TOPIC, Access, OnAnswers, OnEach, OneOf, on_c
 from sparklog.broker.topics import MAX_PARTITIONS_PER_REQUEST, TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.runtime.slices import Slices
+from sparklog.security.quotas import Mutate, unlimited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class CreateTopicsRequest:
     topics: Sequence[NewTopic]
     validate_only: bool = False
     timeout_ms: int = TIMEOUT_MS
+    mutate: Mutate = unlimited
+    """Counts the partitions against the client's controller_mutation_rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ async def _create(
             overrides=_overrides(topic),
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
+            mutate=request.mutate,
         )
     except KafkaError as error:
         return TopicResult(name=topic.name, error=error)

@@ -23,6 +23,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.rights import TOPIC, Access, OnEach
 from sparklog.broker.topics import TIMEOUT_MS, Topics
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.security.quotas import Mutate, unlimited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class TopicToDelete:
 class DeleteTopicsRequest:
     topics: Sequence[TopicToDelete]
     timeout_ms: int = TIMEOUT_MS
+    mutate: Mutate = unlimited
+    """Counts the partitions against the client's controller_mutation_rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ async def handle(request: DeleteTopicsRequest, *, metadata: MetadataCache, topic
     times = Counter(names)
     return DeleteTopicsResponse(
         topics=[
-            await _delete(metadata, topics, topic, request.timeout_ms, is_alone=name is None or times[name] == 1)
+            await _delete(metadata, topics, topic, request, is_alone=name is None or times[name] == 1)
             for topic, name in zip(request.topics, names, strict=True)
         ]
     )
@@ -73,7 +76,7 @@ def _name(metadata: MetadataCache, topic: TopicToDelete) -> str | None:
 
 
 async def _delete(
-    metadata: MetadataCache, topics: Topics, topic: TopicToDelete, timeout_ms: int, *, is_alone: bool
+    metadata: MetadataCache, topics: Topics, topic: TopicToDelete, request: DeleteTopicsRequest, *, is_alone: bool
 ) -> TopicDeleted:
     try:
         if topic.name is not None and topic.topic_id is not None:
@@ -86,7 +89,7 @@ async def _delete(
             found = metadata.get(topic.name)
         else:
             raise InvalidRequest("Neither topic name nor id were specified.")
-        await topics.delete(found.name, timeout_ms)
+        await topics.delete(found.name, request.timeout_ms, mutate=request.mutate)
     except KafkaError as error:
         return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
     return TopicDeleted(name=found.name, topic_id=found.topic_id)

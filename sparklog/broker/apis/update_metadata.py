@@ -21,12 +21,14 @@ from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.replica.state_changes import StateChanges
 from sparklog.security.authorizer import Authorizer
+from sparklog.security.quotas import ClientQuotas
 
 
 async def handle(
     request: UpdateMetadata,
     *,
     authorizer: Authorizer,
+    client_quotas: ClientQuotas,
     groups: GroupCoordinator,
     metadata: MetadataCache,
     registration: Registration,
@@ -40,6 +42,8 @@ async def handle(
     change = metadata.update(request)
     if request.acls is not None:
         authorizer.set_acls(request.acls)
+    if request.quotas is not None:
+        client_quotas.set_quotas(request.quotas)
     for topic in change.reconfigured:
         state_changes.update_config(topic.name, topic.config)
     if change.removed:

@@ -11,6 +11,7 @@ from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis import (
     acls,
     alter_configs,
+    client_quotas,
     create_partitions,
     create_topics,
     delete_records,
@@ -87,6 +88,16 @@ class AdminServicer:
         given=lambda request: {"filter": to_value(request.filter, AclBindingFilter)},
     )
     CreateAcls = by_names(acls.CREATE_ACLS, acls.CreateAclsRequest, admin_pb2.CreateAclsResponse)
+    DescribeClientQuotas = by_names(
+        client_quotas.DESCRIBE_CLIENT_QUOTAS,
+        client_quotas.DescribeClientQuotasRequest,
+        admin_pb2.DescribeClientQuotasResponse,
+    )
+    AlterClientQuotas = by_names(
+        client_quotas.ALTER_CLIENT_QUOTAS,
+        client_quotas.AlterClientQuotasRequest,
+        admin_pb2.AlterClientQuotasResponse,
+    )
     DeleteAcls = by_names(acls.DELETE_ACLS, acls.DeleteAclsRequest, admin_pb2.DeleteAclsResponse)
 
     async def DeleteTopics(

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.message_mapping import read_error, read_partitions, to_message, to_value
+from sparklog.base.quotas import ClientQuota
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.cluster.messages import TopicState, UpdateMetadata
@@ -80,16 +81,21 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
 
 def metadata_message(request: UpdateMetadata) -> Fields:
     acls = None if request.acls is None else [to_message(each, admin_pb2.AclBinding) for each in sorted(request.acls)]
+    quotas = None if request.quotas is None else [to_message(each, admin_pb2.ClientQuota) for each in request.quotas]
     return {
         "topics": [_topic_message(topic) for topic in request.topics],
         "acls": None if acls is None else replication_pb2.AclList(acls=acls),
+        "quotas": None if quotas is None else replication_pb2.QuotaList(quotas=quotas),
     }
 
 
 def metadata(message: replication_pb2.UpdateMetadataRequest) -> Fields:
     """Return the fields of the value."""
     acls = frozenset(to_value(each, AclBinding) for each in message.acls.acls) if message.HasField("acls") else None
-    return {"topics": tuple(_topic(topic) for topic in message.topics), "acls": acls}
+    quotas = None
+    if message.HasField("quotas"):
+        quotas = tuple(to_value(each, ClientQuota) for each in message.quotas.quotas)
+    return {"topics": tuple(_topic(topic) for topic in message.topics), "acls": acls, "quotas": quotas}
 
 
 def _topic_message(topic: TopicState) -> replication_pb2.TopicState:

@@ -64,6 +64,7 @@ WIDE = {
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids", "FindTransactionCoordinator": "transactional_ids",
     "DescribeTransactions": "transactional_ids", "DescribeSinks": "sink_ids",
     "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets", "CreateAcls": "acls", "DeleteAcls": "filters",
+    "AlterClientQuotas": "changes",
 }  # fmt: skip
 """Request, without that word → the field whose elements can be served independently of each other."""
 ONCE = {

@@ -13,6 +13,7 @@ buffer.
     arriving    a part has arrived; the rest must arrive within a minute (or connections.max.idle.ms if that is shorter)
                 and one more second for each MiB; closed if the requests that arrive take too much memory together
     in progress no limit except those of the API
+    muted       the client has used up a quota (`throttle`): nothing is read for as long as it must wait
     sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
@@ -40,7 +41,8 @@ from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
 from sparklog.server.kafka.dispatch import Request, answer, read_frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
-from sparklog.server.kafka.translation import Session
+from sparklog.server.kafka.throttle import Throttle
+from sparklog.server.kafka.translation import KafkaCall, Session
 
 SHARED_BYTES = 64 << 10
 MIN_REQUEST_BYTES = 8
@@ -116,13 +118,17 @@ class KafkaConnection:
         self._is_in_queue = False
         self._remote_s = 0.0
         self._waits_since = 0.0
+        self._throttle = Throttle(host.broker.client_quotas, self._worked_s)
+        self._quotas = host.broker.client_quotas
+        self._began = self._ended = 0.0  # the work on the present request
+        self._mute: asyncio.TimerHandle | None = None
         self._times = (0.0, 0.0, 0.0)  # of the response being sent: seconds queued, time begun, time answered
         self.channel = open_channel(self)
 
     @property
     def is_idle(self) -> bool:
         """Whether every request that has arrived completely has been answered."""
-        return not (self._is_busy or self._held or self._whole)
+        return not ((self._is_busy and self._mute is None) or self._held or self._whole)
 
     # ---- receiving ----
 
@@ -151,7 +157,11 @@ class KafkaConnection:
         self._input_ended = True
         if self._waits_for_slice:
             return
-        if not self._is_busy or (self._task and self._request and self._request.translation.ends_with_connection):
+        if (
+            self.is_idle
+            or not self._is_busy
+            or (self._task and self._request and self._request.translation.ends_with_connection)
+        ):
             self.channel.close()
 
     def _take(self, data: memoryview) -> None:
@@ -271,6 +281,8 @@ class KafkaConnection:
             self._failed("reading a request", error)
             return
         self._remote_s = self._waits_since = 0.0
+        if self._quotas.has_client_quotas or self.session.throttle:
+            self._count(request.call, len(frame), began)
         OBSERVER.set(self)
         work = answer(request)
         try:
@@ -313,7 +325,7 @@ class KafkaConnection:
             self._go_on()
 
     def _send(self, request: Request, frame: Frame, queued: float, began: float) -> None:
-        answered = monotonic()
+        self._ended = answered = monotonic()
         if frame and not self.channel.send(frame):
             self._is_busy = True
             self._request = request
@@ -329,6 +341,10 @@ class KafkaConnection:
         stages.observe(queued, answered - began, self._remote_s, now - answered)
         if self.session.is_over:
             self.channel.close()
+        elif not self.session.throttle or self._is_lost or self._host.is_stopping:
+            return
+        elif wait_s := self.session.throttle.wait_s():
+            self._be_muted(wait_s)
 
     def progressed(self) -> None:
         self.deadline = monotonic() + self._host.idle_s
@@ -338,7 +354,8 @@ class KafkaConnection:
         self._is_busy = False
         if request:
             self._done(request, *self._times)
-        self._go_on()
+        if not self._is_busy:
+            self._go_on()
 
     def wait_begins(self) -> None:
         """Leave the request queue for good: a request that waits for others is not in progress."""
@@ -351,6 +368,35 @@ class KafkaConnection:
             self._remote_s += monotonic() - self._waits_since
             self._waits_since = 0.0
 
+    # ---- quotas ----
+
+    def _count(self, call: KafkaCall, size: int, began: float) -> None:
+        """Count the request against its client's quotas."""
+        session = self.session
+        self._began, self._ended = began, NEVER
+        applies = self._quotas.has_client_quotas and self._throttle.begin(
+            call.key, session.principal, call.client_id, size, began
+        )
+        session.count_with(self._throttle if applies else None)
+
+    def _worked_s(self, now: float) -> float:
+        waits_s = now - self._waits_since if self._waits_since else 0.0
+        return min(now, self._ended) - self._began - self._remote_s - waits_s
+
+    def _be_muted(self, seconds: float) -> None:
+        """Read nothing for this time: what arrives is held, as while a request is in progress."""
+        self._is_busy = True
+        self.deadline = NEVER
+        self._mute = asyncio.get_running_loop().call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._mute:
+            self._mute.cancel()
+            self._mute = None
+            self._is_busy = False
+            self.deadline = monotonic() + self._host.idle_s
+            self._go_on()
+
     # ---- closing ----
 
     def expire(self) -> None:
@@ -361,6 +407,7 @@ class KafkaConnection:
 
     def stop(self) -> None:
         """Close the connection once all requests that have arrived completely are answered."""
+        self._unmute()
         if self.is_idle:
             self.channel.close()
 
@@ -376,6 +423,7 @@ class KafkaConnection:
 
     def lost(self) -> None:
         self._is_lost = True
+        self._unmute()
         self._queue.end_arrival(self)
         self._held = bytearray()
         self._frame = self._whole = None

@@ -21,9 +21,17 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
 from sparklog.server.kafka.channels import Frame
-from sparklog.server.kafka.messages import Message, is_large, read_request, response_type, write
+from sparklog.server.kafka.messages import (
+    Message,
+    is_large,
+    read_request,
+    response_type,
+    with_throttle_time,
+    write,
+)
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
+from sparklog.server.kafka.throttle import FETCH, Throttle
 from sparklog.server.kafka.translation import Answer, KafkaCall, Pieces, Session, Translation
 from sparklog.server.kafka.wide_requests import is_wide, serve_wide, without_duplicates
 
@@ -104,6 +112,8 @@ async def answer(request: Request) -> Frame:
         found = await _respond(translation, call, message)
     if found is None:
         return NO_RESPONSE
+    if throttle := call.session.throttle:
+        found = _throttled(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
         found = (await _written(call, found),)
     frame = _join(call, found)
@@ -125,6 +135,24 @@ async def _respond(translation: Translation, call: KafkaCall, message: Message) 
             return await serve_wide(translation, call, message, wide)
         message = without_duplicates(wide, message)
     return await translation.respond(call, message)
+
+
+def _throttled(
+    translation: Translation, call: KafkaCall, throttle: Throttle, found: Message | Pieces
+) -> Message | Pieces:
+    """Return the answer with the time that the client must wait."""
+    if call.key == FETCH:
+        throttle.fetched(_size(found))
+    if not isinstance(found, tuple | list):
+        wait_ms = throttle.wait_ms()
+        return with_throttle_time(found, wait_ms) if wait_ms else found
+    if translation.throttled and (wait_ms := throttle.wait_ms()):
+        return translation.throttled(found, wait_ms)
+    return found
+
+
+def _size(found: Pieces) -> int:
+    return sum(part.size if isinstance(part, LogSlice) else len(part) for part in found)
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
@@ -180,9 +208,7 @@ async def _written(call: KafkaCall, message: Message) -> bytes:
 def _join(call: KafkaCall, found: Pieces) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
     tags = _form(call.key, call.version).response_tags
-    size = 4 + len(tags)
-    for part in found:
-        size += part.size if isinstance(part, LogSlice) else len(part)
+    size = 4 + len(tags) + _size(found)
     head = _SIZE_AND_CORRELATION.pack(size, call.correlation_id) + tags
     if isinstance(found[0], bytes):
         return (head + found[0], *found[1:])

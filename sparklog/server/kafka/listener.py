@@ -54,6 +54,8 @@ class KafkaListener:
         self._socket: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Connections over the quota of their address, and what closes them."""
 
     async def bind(self) -> Address:
         """Bind the address and return it with the chosen port if it is 0. Raises ConfigError if it cannot be bound."""
@@ -80,6 +82,9 @@ class KafkaListener:
             self._again.cancel()
         for handshake in self._handshakes:
             handshake.cancel()
+        for refused, closing in self._refused.items():
+            closing.cancel()
+            refused.close()
         if self._socket:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -113,8 +118,11 @@ class KafkaListener:
             self._host.refused(why)
             accepted.close()
             return
-        self._figures.connected()
         accepted.setblocking(False)
+        if wait_s := self._host.broker.client_quotas.connect(peer, monotonic()):
+            self._refuse_later(accepted, peer, wait_s)
+            return
+        self._figures.connected()
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._context:
@@ -123,6 +131,18 @@ class KafkaListener:
             handshake.add_done_callback(self._handshakes.discard)
             return
         self._new_connection(peer, partial(PlainChannel, asyncio.get_running_loop(), accepted)).channel.resume()
+
+    def _refuse_later(self, accepted: socket.socket, peer: str, seconds: float) -> None:
+        """Close a connection over its address's quota only when the next is allowed, so that nobody retries in vain."""
+
+        def close() -> None:
+            del self._refused[accepted]
+            accepted.close()
+            self._host.quotas.give_back(peer)
+
+        self._figures.count_refused()
+        self._host.refused(f"{peer} opens more of them than its connection_creation_rate allows")
+        self._refused[accepted] = asyncio.get_running_loop().call_later(seconds, close)
 
     async def _shake_hands(self, accepted: socket.socket, peer: str, context: ssl.SSLContext) -> None:
         is_open = False

@@ -88,6 +88,13 @@ def whole_ms(time: datetime.timedelta) -> int:
     return time // _MILLISECOND
 
 
+def with_throttle_time(message: Message, wait_ms: int) -> Message:
+    """Return a response that tells the client to wait; the same one if its version has no field for that."""
+    if "throttle_time" not in _fields(message.__class__):
+        return message
+    return dataclasses.replace(message, throttle_time=_milliseconds(wait_ms))
+
+
 def make(cls: MessageClass, /, **values: Any) -> Message:
     """Return a structure of the class. Raises TypeError as described at the head of this file."""
     fields = _fields(cls)

@@ -19,7 +19,6 @@ from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import versions_of
 
 _TOKENS = "there are no delegation tokens"
-_QUOTAS = "there are no quotas of users or clients"
 _KRAFT = "sent between KRaft's brokers and controllers, never by clients"
 _QUORUM = "there is no KRaft quorum: the cluster store is a file"
 _TELEMETRY = "clients' own metrics are not collected"
@@ -33,7 +32,6 @@ GAPS = {
     "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS,
     "DescribeDelegationToken": _TOKENS,
-    "AlterClientQuotas": _QUOTAS,
     "Vote": _KRAFT,
     "BeginQuorumEpoch": _KRAFT,
     "EndQuorumEpoch": _KRAFT,

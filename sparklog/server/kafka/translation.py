@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.acls import AclResourceType
@@ -17,8 +18,10 @@ from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authentication
 from sparklog.log.slice import LogSlice
 from sparklog.security.acls import Subject
+from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
+from sparklog.server.kafka.throttle import Throttle
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -47,6 +50,8 @@ class Session:
     """If set, called before each request with its API key. Raises KafkaError to end the connection."""
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
+    throttle: Throttle | None = None
+    """Counts what the present request costs; None: no quota applies to the client."""
     is_over: bool = False
     """The connection is closed once this request is answered."""
     _subject: Subject | None = None
@@ -72,6 +77,10 @@ class Session:
         """Serve the connection as this user's from now on."""
         self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
         self._subject = None
+
+    def count_with(self, throttle: Throttle | None) -> None:
+        """Count the costs of the next request so; None: not at all."""
+        self.throttle = throttle
 
     def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
         """Take frames for bare SASL tokens, answered by `serve`; None: for requests again."""
@@ -104,6 +113,14 @@ class KafkaCall:
     def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
         """Do the same with a step of a request."""
         return self.broker.authorized(step, self.broker.handlers[step], request, self.session.subject)
+
+    def mutation_quota(self, *, strict_from: int) -> Mutate:
+        """Return what counts the partitions that a request creates or deletes.
+
+        strict_from: the first version whose clients know THROTTLING_QUOTA_EXCEEDED
+        """
+        throttle = self.session.throttle
+        return partial(throttle.mutate, strict=self.version >= strict_from) if throttle else unlimited
 
     def operations(self, resource_type: AclResourceType, name: str, *, is_asked: bool = True) -> int:
         """Return the client's authorized operations on a resource as a set of bits (KIP-430).
@@ -161,6 +178,8 @@ class Translation:
     read: Callable[[int, memoryview], Message] | None = None
     """Decodes the request from its version and the bytes after its header; None: kio does. The bytes belong to this
     request and are writable, so that large parts need not be copied. Raises InvalidRequest."""
+    throttled: Callable[[Pieces, int], Pieces] | None = None
+    """Puts the milliseconds to wait into an answer that is made of pieces; None: they are there."""
     ends_with_connection: bool = False
     """Whether a waiting request is cancelled when its client disconnects."""
     wide: Wide | None = None

@@ -251,6 +251,12 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any], Needed]] = {
     ),
     "ListConfigResources": (74, 1, {"resource_types": [2]}, cluster(Op.DESCRIBE_CONFIGS)),
     "DescribeClientQuotas": (48, 1, {"components": [], "strict": False}, cluster(Op.DESCRIBE_CONFIGS)),
+    "AlterClientQuotas": (
+        49,
+        1,
+        {"entries": [{"entity": [{"entity_type": "user", "entity_name": "x"}], "ops": ()}], "validate_only": True},
+        cluster(Op.ALTER_CONFIGS),
+    ),
     "DescribeUserScramCredentials": (50, 0, {"users": None}, cluster(Op.DESCRIBE)),
     "AlterUserScramCredentials": (
         51,

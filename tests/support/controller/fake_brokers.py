@@ -25,13 +25,14 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.brokers import register
+from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, alter_isr, read_states
 from sparklog.cluster.store import SessionState
-from sparklog.cluster.topics import CONFIG_CHANGES, TopicAssignment, TopicStore
+from sparklog.cluster.topics import TopicAssignment, TopicStore
 from sparklog.controller.controller import Controller
 from sparklog.replica.messages import (
     AlterIsr,

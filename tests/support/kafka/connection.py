@@ -28,6 +28,7 @@ class Wire:
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(tuple(address), timeout=PATIENCE_S)
         self._correlation_ids = itertools.count(1)
+        self.client_id = CLIENT_ID
 
     def send(self, key: int, version: int, /, **fields: Any) -> Any:
         """The response, as kio's value of its version."""
@@ -37,7 +38,7 @@ class Wire:
     def write(self, key: int, version: int, /, **fields: Any) -> int:
         """Send a request without waiting for its response; its correlation id."""
         correlation_id = next(self._correlation_ids)
-        self.write_frame(request_frame(key, version, correlation_id, **fields))
+        self.write_frame(request_frame(key, version, correlation_id, client_id=self.client_id, **fields))
         return correlation_id
 
     def write_frame(self, frame: bytes) -> None:
@@ -71,11 +72,13 @@ class Wire:
         return bytes(parts)
 
 
-def request_frame(key: int, version: int, correlation_id: int = 1, /, **fields: Any) -> bytes:
+def request_frame(
+    key: int, version: int, correlation_id: int = 1, /, *, client_id: str = CLIENT_ID, **fields: Any
+) -> bytes:
     """A request with its header, without its size."""
-    return message_frame(make(load_request_schema(key, version), **fields), correlation_id)
+    return message_frame(make(load_request_schema(key, version), **fields), correlation_id, client_id)
 
 
-def message_frame(request: Any, correlation_id: int = 1) -> bytes:
+def message_frame(request: Any, correlation_id: int = 1, client_id: str = CLIENT_ID) -> bytes:
     """A request of kio's with its header, without its size."""
-    return kafka_frames.request_frame(request, correlation_id, CLIENT_ID)
+    return kafka_frames.request_frame(request, correlation_id, client_id)

@@ -11,12 +11,15 @@ from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
+FIRST_WITH_QUOTA_ERROR = 3
+
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = CreatePartitionsRequest(
         topics=[_count(topic) for topic in request.topics],
         validate_only=request.validate_only,
         timeout_ms=whole_ms(request.timeout),
+        mutate=call.mutation_quota(strict_from=FIRST_WITH_QUOTA_ERROR),
     )
     response = await call.serve(create_partitions.API, wanted)
     return call.answer(results=[_result(topic) for topic in response.topics])

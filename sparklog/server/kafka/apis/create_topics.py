@@ -14,6 +14,7 @@ from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 DEFAULT = -1
+FIRST_WITH_QUOTA_ERROR = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -21,6 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         topics=[_new_topic(topic) for topic in request.topics],
         validate_only=request.validate_only,
         timeout_ms=whole_ms(request.timeout),
+        mutate=call.mutation_quota(strict_from=FIRST_WITH_QUOTA_ERROR),
     )
     response = await call.serve(create_topics.API, wanted)
     return call.answer(topics=[_result(topic) for topic in response.topics])

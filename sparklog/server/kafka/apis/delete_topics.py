@@ -15,11 +15,16 @@ from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_DISABLED = 3
+FIRST_WITH_QUOTA_ERROR = 5
 FIRST_WITH_IDS = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    wanted = DeleteTopicsRequest(topics=_topics(call, request), timeout_ms=whole_ms(request.timeout))
+    wanted = DeleteTopicsRequest(
+        topics=_topics(call, request),
+        timeout_ms=whole_ms(request.timeout),
+        mutate=call.mutation_quota(strict_from=FIRST_WITH_QUOTA_ERROR),
+    )
     response = await call.serve(delete_topics.API, wanted)
     return call.answer(responses=[_result(call, topic) for topic in response.topics])
 

@@ -56,7 +56,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
         min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
+        max_bytes=_max_bytes(call, request.max_bytes),
         partitions=await _in_slices(call, asked) if is_large else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
@@ -69,6 +69,20 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     response = await call.serve(fetch.API, wanted)
     packed = _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
     return _join(await _in_slices(call, packed) if len(response.partitions) > fetch.TOGETHER else packed)
+
+
+def _max_bytes(call: KafkaCall, asked: int) -> int:
+    """Return how much the client gets at once: what its quota allows in a second, so that it never waits long."""
+    throttle = call.session.throttle
+    allowed = throttle.fetch_bytes if throttle else None
+    return asked if allowed is None else min(asked, max(1, allowed))
+
+
+def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
+    """Put the throttle time where the response begins."""
+    first, *rest = pieces
+    assert isinstance(first, bytes)
+    return (_INT32.pack(wait_ms) + first[_INT32.size :], *rest)
 
 
 async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
@@ -212,4 +226,4 @@ def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetched]) -> bytes:
     return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
-TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, ends_with_connection=True)
+TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, throttled=_throttled, ends_with_connection=True)

@@ -175,11 +175,17 @@ def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[Partit
                 parts.append(_pack_error(call, result, result.error))
         if flexible:
             parts.append(packing.NO_TAGS)
-    if leaders:
-        parts += (_NO_THROTTLE, node_endpoints(call, leaders))
+    throttle = call.session.throttle
+    if leaders or throttle:
+        wait_ms = throttle.wait_ms() if throttle else 0
+        parts += (_INT32.pack(wait_ms), _tags(call, leaders) if flexible else b"")
     else:
         parts.append(_NO_THROTTLE_NO_TAGS if flexible else _NO_THROTTLE)
     return b"".join(parts)
+
+
+def _tags(call: KafkaCall, leaders: Sequence[CurrentLeader | None]) -> bytes:
+    return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
 def _pack_success(version: int, result: PartitionProduced) -> bytes:
