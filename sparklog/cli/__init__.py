@@ -39,6 +39,7 @@ TOOLS = {
     "sinks": "List and describe the sinks of Spark queries, reset them.",
     "cluster": "Show unhealthy partitions; move, elect, drain.",
     "acls": "Say who may do what: add, list and remove ACLs, and ask why.",
+    "quotas": "Say how much users, clients and addresses may ask for.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
     "audit": "Check every replica's bytes, indexes and epochs, and print the verdict.",

@@ -21,6 +21,7 @@ from sparklog.base.errors import (
     NetworkException,
     RecordListTooLarge,
     RequestTimedOut,
+    ThrottlingQuotaExceeded,
     UnknownServerError,
     UnsupportedVersion,
     error_for,
@@ -93,15 +94,35 @@ class Connection:
         self.maintenance: Any = MaintenanceStub(self._channel)  # type: ignore[no-untyped-call]
         self.sinks: Any = SinksStub(self._channel)  # type: ignore[no-untyped-call]
         self.transactions: Any = TransactionsStub(self._channel)  # type: ignore[no-untyped-call]
+        self._throttled: dict[Callable[..., Any], float] = {}
+        """When a method may be called again, by the loop's clock, if the broker has told to wait."""
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
-        """Return the answer to `request`; raises a KafkaError if gRPC fails, ClosedError after `close`."""
+        """Return the answer to `request`; before that, wait as long as the last answer said (KIP-219).
+
+        Raises a KafkaError if gRPC fails, ThrottlingQuotaExceeded if there is no time for the wait, ClosedError after
+        `close`.
+        """
+        if method in self._throttled:
+            await self._wait(method, timeout_ms)
         try:
-            return await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self.metadata)
+            answer = await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self.metadata)
         except grpc.aio.AioRpcError as failure:
             raise self.error_of(failure) from None
         except grpc.aio.UsageError:
             raise ClosedError(f"the connection to {self.address} is closed") from None
+        if wait_ms := getattr(answer, "throttle_time_ms", 0):
+            self._throttled[method] = asyncio.get_running_loop().time() + wait_ms / 1000
+        return answer
+
+    async def _wait(self, method: Callable[..., Any], timeout_ms: float) -> None:
+        wait_s = self._throttled[method] - asyncio.get_running_loop().time()
+        if wait_s * 1000 > timeout_ms:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise ThrottlingQuotaExceeded(f"{self.address}: the client's quota is used up for another {wait_s:.0f} s")
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        self._throttled.pop(method, None)
 
     async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
         """Return the result of a read, a write or the end of a streaming call; raises as `call` does."""

@@ -49,6 +49,16 @@ class Subject(NamedTuple):
     principal: str
     host: str
 
+    @property
+    def user(self) -> str:
+        """The principal without its type."""
+        return user_of(self.principal)
+
+
+def user_of(principal: str) -> str:
+    """Return a principal without its type, such as alice."""
+    return principal.partition(":")[2]
+
 
 class Action(NamedTuple):
     """An operation on one resource."""

@@ -90,6 +90,11 @@ class Client(NamedTuple):
     longest_s: float
     """The longest wait that work causes, as in Kafka: a debt beyond it is paid after later requests."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether any quota applies."""
+        return (self.produced or self.fetched or self.worked or self.mutated) is not None
+
     def wait_s(self, now: float) -> float:
         """Return how long the client must wait before its next request."""
         longest = 0.0

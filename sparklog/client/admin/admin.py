@@ -17,6 +17,7 @@ from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error, to_message, to_value
+from sparklog.base.quotas import ClientQuota, QuotaChange, QuotaFilter
 from sparklog.client.admin.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -322,6 +323,32 @@ class AsyncAdmin(AsyncClient):
         for result in answer.filters:
             raise_error_of(result)
         return sorted({to_value(acl, AclBinding) for result in answer.filters for acl in result.acls})
+
+    async def describe_client_quotas(
+        self, filters: Iterable[QuotaFilter] = (), *, strict: bool = False
+    ) -> list[ClientQuota]:
+        """Return the quotas of entities that all filters select, sorted by entity; without filters, all of them.
+
+        strict: only entities without a part of any other type
+
+        Raises InvalidRequest for filters that no entity can match, ClusterAuthorizationFailed without DESCRIBE_CONFIGS
+        on the cluster.
+        """
+        messages = [to_message(each, admin_pb2.QuotaFilter) for each in filters]
+        request = admin_pb2.DescribeClientQuotasRequest(filters=messages, strict=strict)
+        answer = await self._cluster.ask_admin("DescribeClientQuotas", request)
+        return [to_value(quota, ClientQuota) for quota in answer.quotas]
+
+    async def alter_client_quotas(self, changes: Iterable[QuotaChange], *, validate_only: bool = False) -> None:
+        """Set and remove quotas. Brokers apply them a moment later.
+
+        Raises InvalidRequest for the first change that makes no sense, when the others are made, or
+        ClusterAuthorizationFailed without ALTER_CONFIGS on the cluster.
+        """
+        messages = [to_message(each, admin_pb2.QuotaChange) for each in changes]
+        request = admin_pb2.AlterClientQuotasRequest(changes=messages, validate_only=validate_only)
+        for result in (await self._cluster.ask_admin("AlterClientQuotas", request)).changes:
+            raise_error_of(result)
 
     async def list_transactions(
         self,

@@ -46,6 +46,8 @@ class Admin(Blocking[AsyncAdmin]):
     describe_acls = blocking(AsyncAdmin.describe_acls)
     create_acls = blocking(AsyncAdmin.create_acls)
     delete_acls = blocking(AsyncAdmin.delete_acls)
+    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transactions = blocking(AsyncAdmin.describe_transactions)
     describe_producers = blocking(AsyncAdmin.describe_producers)

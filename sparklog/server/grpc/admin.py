@@ -41,10 +41,15 @@ class AdminServicer:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    CreateTopics = by_names(create_topics.API, create_topics.CreateTopicsRequest, admin_pb2.CreateTopicsResponse)
+    CreateTopics = by_names(
+        create_topics.API, create_topics.CreateTopicsRequest, admin_pb2.CreateTopicsResponse, mutates=True
+    )
     ListTopics = by_names(list_topics.API, list_topics.ListTopicsRequest, admin_pb2.ListTopicsResponse)
     CreatePartitions = by_names(
-        create_partitions.API, create_partitions.CreatePartitionsRequest, admin_pb2.CreatePartitionsResponse
+        create_partitions.API,
+        create_partitions.CreatePartitionsRequest,
+        admin_pb2.CreatePartitionsResponse,
+        mutates=True,
     )
     DescribeConfigs = by_names(
         describe_configs.API,
@@ -105,7 +110,7 @@ class AdminServicer:
     ) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics by name; each result holds the name only."""
         wanted = delete_topics.DeleteTopicsRequest(
-            topics=[delete_topics.TopicToDelete(name=name) for name in request.names]
+            topics=[delete_topics.TopicToDelete(name=name) for name in request.names], mutate=call.mutation_quota
         )
         response = await call.serve(delete_topics.API, wanted)
         return admin_pb2.DeleteTopicsResponse(

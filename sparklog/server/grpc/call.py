@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
+from time import monotonic
 from typing import Any, TypeVar
 
 from sparklog.base.errors import SaslAuthenticationFailed
@@ -19,7 +20,9 @@ from sparklog.broker.node import Broker
 from sparklog.broker.rights import Access
 from sparklog.cluster.users import ScramCredential, ScramMechanism
 from sparklog.security.acls import Subject
+from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.certificate_names import ANONYMOUS, principal_of_pem
+from sparklog.server.grpc.throttle import CallThrottle, HeldCalls
 from sparklog.server.passwords import Passwords
 
 Request = TypeVar("Request")
@@ -29,11 +32,17 @@ Response = TypeVar("Response")
 class GrpcCall:
     """The call, for the methods of servicers."""
 
-    def __init__(self, broker: Broker, context: Any, user: str | None = None) -> None:
-        """context: gRPC's, of the call. user: who has shown a password; None: the certificate tells who calls"""
+    def __init__(self, broker: Broker, context: Any, user: str | None = None, held: HeldCalls | None = None) -> None:
+        """Begin a call.
+
+        context: gRPC's, of the call
+        user: who has shown a password; None: the certificate tells who calls
+        held: where calls wait for quotas; None: this call waits alone
+        """
         self.broker = broker
         self.context = context
         self._user = user
+        self._held = held or HeldCalls()
 
     @cached_property
     def host(self) -> str:
@@ -64,6 +73,23 @@ class GrpcCall:
             principal_of_pem(certificates[0], self.broker.principals) if certificates else ANONYMOUS, self.host
         )
 
+    @property
+    def throttle(self) -> CallThrottle | None:
+        """The client's quotas as they are now; None if none apply. Raises as `subject` does."""
+        quotas = self.broker.client_quotas
+        if not quotas.has_client_quotas:
+            return None
+        client = quotas.client(self.subject.user, self.client_id, monotonic())
+        if not client.is_limited:
+            return None
+        return CallThrottle(client, self._held, self.context.time_remaining())
+
+    @property
+    def mutation_quota(self) -> Mutate:
+        """What counts the partitions that the call creates or deletes. Raises ThrottlingQuotaExceeded."""
+        throttle = self.throttle
+        return throttle.mutate if throttle else unlimited
+
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
         """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
         return self.broker.serve_client(api, request, lambda: self.subject)
@@ -83,19 +109,19 @@ Begin = Callable[[Any], Awaitable[GrpcCall]]
 """Begins a call from gRPC's context. Raises SaslAuthenticationFailed if the client has not shown who it is."""
 
 
-def unauthenticated(broker: Broker) -> Begin:
+def unauthenticated(broker: Broker, held: HeldCalls | None = None) -> Begin:
     """Return what begins the calls of a listener without passwords."""
 
     async def begin(context: Any) -> GrpcCall:
-        return GrpcCall(broker, context)
+        return GrpcCall(broker, context, held=held)
 
     return begin
 
 
-def authenticated(broker: Broker) -> Begin:
-    """Return what begins the calls of the broker's gRPC listener, by `grpc.security.protocol`."""
+def authenticated(broker: Broker, held: HeldCalls) -> Begin:
+    """Return what begins the calls of the broker's gRPC listener, by `grpc.security.protocol`; held: as in GrpcCall"""
     if not broker.config.grpc_security_protocol.startswith("SASL_"):
-        return unauthenticated(broker)
+        return unauthenticated(broker, held)
 
     async def find_credentials(user: str) -> Mapping[ScramMechanism, ScramCredential]:
         return await broker.handlers[FIND_CREDENTIALS](user)
@@ -105,7 +131,7 @@ def authenticated(broker: Broker) -> Begin:
     async def begin(context: Any) -> GrpcCall:
         user, password = _basic(context.invocation_metadata() or ())
         await passwords.check(user, password)
-        return GrpcCall(broker, context, user)
+        return GrpcCall(broker, context, user, held)
 
     return begin
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -104,11 +105,15 @@ class LogServicer:
             stream.stop()
 
     async def Produce(self, data: bytes, call: GrpcCall) -> log_pb2.ProduceResponse:
-        return await (await self._begin(call, data))
+        response = await (await self._begin(call, data))
+        if throttle := call.throttle:
+            response.throttle_time_ms = throttle.produce_wait_ms
+        return response
 
     async def ProduceStream(self, call: GrpcCall) -> None:
         begin = partial(self._begin, call)
-        stream = ProduceStream(call.context, begin, self.broker.config.max_outstanding_produces, self._queue)
+        most = self.broker.config.max_outstanding_produces
+        stream = ProduceStream(call.context, begin, most, self._queue, lambda: call.throttle)
         self._streams.add(stream)
         try:
             await stream.run()
@@ -118,10 +123,13 @@ class LogServicer:
             raise BrokerNotAvailable(STOPPING)
 
     async def Fetch(self, request: log_pb2.FetchRequest, call: GrpcCall) -> bytes:
+        throttle, max_bytes = call.throttle, request.max_bytes or _default_max_bytes(request.partitions)
+        if throttle:
+            await throttle.fetch()
         wanted = FetchRequest(
             max_wait_ms=request.max_wait_ms,
             min_bytes=request.min_bytes or 1,
-            max_bytes=request.max_bytes or _default_max_bytes(request.partitions),
+            max_bytes=throttle.fetch_bytes(max_bytes) if throttle else max_bytes,
             partitions=_partitions(request.partitions),
             is_read_committed=request.isolation_level == log_pb2.READ_COMMITTED,
             client_rack=request.client_rack if request.HasField("client_rack") else None,
@@ -131,7 +139,12 @@ class LogServicer:
             response, max_bytes = await _read_within(reservation, read, wanted, request.format)
             slices = self.broker.slices
             found = await first_messages(response.partitions, request.format, max_bytes, slices, self._decoding)
-            return serialize(found)
+            data = serialize(found)
+            if throttle:
+                throttle.fetched(len(data))
+                if wait_ms := throttle.fetch_wait_ms:
+                    data += log_pb2.FetchResponse(throttle_time_ms=wait_ms).SerializeToString()
+            return data
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest, call: GrpcCall) -> AsyncIterator[bytes]:
         max_bytes = request.max_bytes or DEFAULT_MAX_BYTES
@@ -140,7 +153,13 @@ class LogServicer:
             async def read(handler: Handler[FetchRequest, FetchResponse], asked: FetchRequest) -> FetchResponse:
                 nonlocal max_bytes
                 allowed = partial(call.authorized, fetch.API, handler)  # each time: rights may be withdrawn
-                response, max_bytes = await _read_within(reservation, allowed, asked, request.format)
+                throttle = call.throttle
+                if throttle:
+                    await throttle.admit()
+                    await throttle.fetch()
+                    asked = replace(asked, max_bytes=throttle.fetch_bytes(asked.max_bytes))
+                with throttle.working() if throttle else nullcontext():
+                    response, max_bytes = await _read_within(reservation, allowed, asked, request.format)
                 return response
 
             wanted = SubscribeRequest(
@@ -154,6 +173,8 @@ class LogServicer:
                     async for message in all_messages(part, request.format, max_bytes, self._decoding):
                         is_last, data = message.head.HasField("error"), serialize([message])
                         del message  # its bytes, while the client takes its time
+                        if throttle := call.throttle:
+                            throttle.fetched(len(data))
                         yield data
                         if is_last:
                             return
@@ -177,6 +198,8 @@ class LogServicer:
         """
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
+        if throttle := call.throttle:
+            await throttle.produce(len(data))
         correlation_id, translated, refused = await self._translate(call, data)
         await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
         translated = await self.broker.handlers[produce.VERIFY](translated)

@@ -19,12 +19,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
 
 from sparklog.base.errors import KafkaError
 from sparklog.runtime.eager import start
+from sparklog.server.grpc.throttle import CallThrottle
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
 
@@ -40,10 +42,16 @@ class ProduceStream:
         begin: Callable[[bytes], Awaitable[Answering]],
         max_outstanding: int,
         queue: RequestQueue,
+        find_throttle: Callable[[], CallThrottle | None] = lambda: None,
     ) -> None:
-        """queue: the bytes of all requests in progress, including those of other calls."""
+        """Prepare the call.
+
+        queue: the bytes of all requests in progress, including those of other calls
+        find_throttle: returns the quotas of the client as they are now
+        """
         self.was_stopped = False
         self._context = context
+        self._find_throttle = find_throttle
         self._begin = begin
         self._room = asyncio.Semaphore(max_outstanding)
         self._queue = queue
@@ -74,10 +82,13 @@ class ProduceStream:
         await self._finish_line()
 
     async def _start(self, request: bytes) -> asyncio.Future[log_pb2.ProduceResponse]:
-        size = len(request)
+        size, throttle = len(request), self._find_throttle()
+        if throttle:
+            await throttle.admit()
         self._queue.reserve(size)
         try:
-            answer = start(await self._begin(request))
+            with throttle.working() if throttle else nullcontext():
+                answer = start(await self._begin(request))
         except BaseException:
             self._queue.leave(size, 0)
             raise

@@ -32,6 +32,7 @@ from sparklog.server.grpc.replication import ReplicationServicer
 from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.server.grpc.service import service_handler
 from sparklog.server.grpc.sinks import SinksServicer
+from sparklog.server.grpc.throttle import HeldCalls
 from sparklog.server.grpc.transactions import TransactionsServicer
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2, sinks_pb2, transactions_pb2
@@ -61,7 +62,8 @@ class GrpcServer:
         """The requests in progress of all services except `Replication`."""
         self.memory = memory = ResponseMemory()
         """The memory for the responses of the same services."""
-        begin = authenticated(broker)
+        self._held = HeldCalls()
+        begin = authenticated(broker, self._held)
         self._log = LogServicer(broker, queue, memory)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker, begin=begin)
@@ -137,6 +139,7 @@ class GrpcServer:
             self._telling.cancel()
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
+        self._held.release()
         self._log.stop()
         self._maintenance.stop()
         if not self._is_started:

@@ -139,15 +139,18 @@ def by_names(
     *,
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
+    mutates: bool = False,
 ) -> Callable[[Any, Any, GrpcCall], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `message_mapping` does.
 
     given: returns the fields of the request's value that are not derived from the message
     answered: returns the fields of the response's message that are not derived from the value
+    mutates: whether the request creates or deletes partitions, which controller_mutation_rate limits
     """
 
     async def serve(servicer: Any, request: Any, call: GrpcCall) -> Any:
-        wanted = to_value(request, request_type, **given(request))
+        counted = {"mutate": call.mutation_quota} if mutates else {}
+        wanted = to_value(request, request_type, **given(request), **counted)
         response = await call.serve(api, wanted)
 
         def translate() -> Any:
@@ -252,8 +255,12 @@ def _unary(
 
     async def answer(data: bytes, context: Any) -> Any:
         begun = await begin(context)
-        request = await read(data) if read else data
-        return await serve(request, begun)
+        throttle = begun.throttle
+        if throttle:
+            await throttle.admit()
+        with throttle.working() if throttle else nullcontext():
+            request = await read(data) if read else data
+            return await serve(request, begun)
 
     async def call(data: bytes, context: Any) -> bytes:
         size, was_full = len(data), queue.is_full

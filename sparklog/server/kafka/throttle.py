@@ -18,11 +18,11 @@ from math import ceil
 from time import monotonic
 
 from sparklog.broker.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from sparklog.security.acls import user_of
 from sparklog.security.quotas import Client, ClientQuotas
 
 PRODUCE, FETCH = 0, 1
 _FREE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
-_USER = "User:"
 MAX_WAIT_MS = (1 << 31) - 1
 
 
@@ -89,6 +89,6 @@ class Throttle:
     def _find(self, principal: str, client_id: str, now: float) -> Client | None:
         quotas = self._quotas
         self._principal, self._client_id = principal, client_id
-        found = quotas.client(principal.removeprefix(_USER), client_id, now)
+        found = quotas.client(user_of(principal), client_id, now)
         self._generation = quotas.generation
-        return found if any(found[:4]) else None
+        return found if found.is_limited else None

@@ -1,0 +1,153 @@
+"""Client quotas on gRPC calls.
+
+gRPC cannot stop reading from one client. Instead, a call waits before it is served, as long as its client has a debt of
+the kind that the call would add to; of a stream, nothing is read meanwhile. The answers of Produce and Fetch have the
+time to wait, so that a client can wait itself: sparklog's do. What a call costs is as on Kafka's listener
+(`server/kafka/throttle.py`).
+
+A call that would wait beyond its deadline, or for which there is no memory, is refused with THROTTLING_QUOTA_EXCEEDED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
+from time import monotonic
+
+from sparklog.base.errors import ThrottlingQuotaExceeded
+from sparklog.runtime.remote_waits import OBSERVER, waiting_for_others
+from sparklog.security.quotas import Bucket, Client, Mutate
+
+HELD_BYTES = 64 << 20
+MAX_WAIT_MS = (1 << 31) - 1
+
+
+class HeldCalls:
+    """The calls of all clients that wait for quotas."""
+
+    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
+        """most_bytes: the memory that their requests may take"""
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._released = asyncio.Event()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether no call waits any more."""
+        return self._released.is_set()
+
+    async def hold(self, size: int, seconds: float) -> None:
+        """Hold a call whose request has `size` bytes. Raises ThrottlingQuotaExceeded if there is no memory for it."""
+        if self._bytes + size > self._most_bytes:
+            raise ThrottlingQuotaExceeded(f"{self._bytes} bytes of requests wait for quotas already: try again later")
+        self._bytes += size
+        try:
+            with waiting_for_others(), suppress(TimeoutError):
+                await asyncio.wait_for(self._released.wait(), seconds)
+        finally:
+            self._bytes -= size
+
+    def release(self) -> None:
+        """Let all calls go on, and hold no others: the broker stops."""
+        self._released.set()
+
+
+class CallThrottle:
+    """The quotas of the client of one call."""
+
+    def __init__(self, client: Client, held: HeldCalls, remaining_s: float | None) -> None:
+        """remaining_s: the time until the call's deadline; None: it has none"""
+        self._client = client
+        self._held = held
+        self._deadline = None if remaining_s is None else monotonic() + remaining_s
+
+    async def admit(self) -> None:
+        """Wait until the client may use the event loop. Raises ThrottlingQuotaExceeded."""
+        if worked := self._client.worked:
+            await self._wait(worked, 0, self._client.longest_s)
+
+    async def produce(self, size: int) -> None:
+        """Wait until the client may produce, and count a request of `size` bytes. Raises ThrottlingQuotaExceeded."""
+        if produced := self._client.produced:
+            while produced.wait_s(monotonic()) and not self._held.is_released:
+                await self._wait(produced, size)
+            produced.take(size, monotonic())
+
+    async def fetch(self) -> None:
+        """Wait until the client may fetch. Raises ThrottlingQuotaExceeded."""
+        if fetched := self._client.fetched:
+            await self._wait(fetched, 0)
+
+    def fetch_bytes(self, asked: int) -> int:
+        """Return what a fetch may return at once: what is asked for, or a second's worth of the quota."""
+        fetched = self._client.fetched
+        return min(asked, max(1, int(fetched.most))) if fetched else asked
+
+    def fetched(self, size: int) -> None:
+        """Count an answer of this size."""
+        if self._client.fetched:
+            self._client.fetched.take(size, monotonic())
+
+    @property
+    def mutate(self) -> Mutate:
+        """Counts partitions to create or delete. Raises ThrottlingQuotaExceeded."""
+        return lambda partitions: self._client.mutate(partitions, monotonic(), strict=True)
+
+    @property
+    def produce_wait_ms(self) -> int:
+        """The time until the client may produce."""
+        return _wait_ms(self._client.produced)
+
+    @property
+    def fetch_wait_ms(self) -> int:
+        """The time until the client may fetch."""
+        return _wait_ms(self._client.fetched)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count the time of the block, without its waits for others."""
+        if self._client.worked is None:
+            yield
+            return
+        work = _Work()
+        token = OBSERVER.set(work)
+        try:
+            yield
+        finally:
+            OBSERVER.reset(token)
+            self._client.worked.take(work.done_s(), monotonic())
+
+    async def _wait(self, bucket: Bucket, size: int, longest_s: float = float("inf")) -> None:
+        wait_s = min(bucket.wait_s(monotonic()), longest_s)
+        if not wait_s:
+            return
+        if self._deadline is not None and monotonic() + wait_s >= self._deadline:
+            raise ThrottlingQuotaExceeded(f"the client has used up its quota: try again in {wait_s:.1f} s")
+        await self._held.hold(size, wait_s)
+
+
+class _Work:
+    """Measures the time of work between waits for others."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._waits_since = 0.0
+        self._waited_s = 0.0
+
+    def wait_begins(self) -> None:
+        self._waits_since = self._waits_since or monotonic()
+
+    def wait_ends(self) -> None:
+        if self._waits_since:
+            self._waited_s += monotonic() - self._waits_since
+            self._waits_since = 0.0
+
+    def done_s(self) -> float:
+        self.wait_ends()
+        return monotonic() - self._began - self._waited_s
+
+
+def _wait_ms(bucket: Bucket | None) -> int:
+    return min(ceil(bucket.wait_s(monotonic()) * 1000), MAX_WAIT_MS) if bucket else 0
