@@ -107,7 +107,7 @@ class LogServicer:
     async def Produce(self, data: bytes, call: GrpcCall) -> log_pb2.ProduceResponse:
         response = await (await self._begin(call, data))
         if throttle := call.throttle:
-            response.throttle_time_ms = throttle.produce_wait_ms
+            response.MergeFrom(log_pb2.ProduceResponse(throttle_time_ms=throttle.produce_wait_ms))
         return response
 
     async def ProduceStream(self, call: GrpcCall) -> None:
