@@ -1,7 +1,8 @@
-"""What access rules cost the broker:  python -m bench.authorization [--help]
+"""What access rules and quotas cost the broker:  python -m bench.authorization [--help]
 
 Two brokers get the same Produce and Fetch requests over Kafka's protocol in turns, --rounds times: one without an
-authorizer, one with --acls ACLs, of which two let the client write and read. The broker's CPU time of a request
+authorizer and quotas, one with --acls ACLs, of which two let the client write and read, and with quotas of bytes and
+work for the client, which it never reaches. The broker's CPU time of a request
 counts, over all rounds: prebuilt frames over one connection, five requests in flight.
 """
 
@@ -19,6 +20,7 @@ from kio.index import load_request_schema
 from bench.harness import BrokerProcess, broker_process
 from sparklog.base.acls import AclBinding, AclOperation, AclPermission, AclResourceType, PatternType
 from sparklog.base.config import STANDARD_AUTHORIZER
+from sparklog.base.quotas import QuotaChange, entity
 from sparklog.client import Admin
 from sparklog.records.records import Record, write_records
 from sparklog.server.kafka.messages import make
@@ -83,6 +85,13 @@ def add_acls(broker: BrokerProcess, count: int) -> None:
         admin.create_acls([*needed, *others])
 
 
+def set_quotas(broker: BrokerProcess) -> None:
+    """Set quotas that apply to the client, and never throttle it."""
+    values = {"producer_byte_rate": 1e12, "consumer_byte_rate": 1e12, "request_percentage": 1e6}
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.alter_client_quotas([QuotaChange(entity=entity({"client-id": "bench"}), values=values)])
+
+
 def main() -> None:
     arguments = parse_arguments()
     rules = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "allow.everyone.if.no.acl.found=true")
@@ -92,7 +101,10 @@ def main() -> None:
         for broker in brokers.values():
             with Admin(bootstrap_servers=broker.bootstrap) as admin:
                 admin.create_topic(TOPIC, partitions=1)
-        add_acls(ruled, arguments.acls)
+        if arguments.acls:
+            add_acls(ruled, arguments.acls)
+        if not arguments.no_quotas:
+            set_quotas(ruled)
         print(f"{'':<22}" + "".join(f"{name:>20}" for name in brokers) + f"{'more':>10}")
         for title, frame in (("Produce, 1 record", produce_frame(100)), ("Fetch of 16 KiB", fetch_frame(16 << 10))):
             costs: dict[str, list[float]] = {name: [] for name in brokers}
@@ -111,6 +123,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--acls", type=int, default=1_000)
+    parser.add_argument("--no-quotas", action="store_true", help="only ACLs")
     parser.add_argument("--requests", type=int, default=20_000, help="of a round")
     parser.add_argument("--rounds", type=int, default=8)
     return parser.parse_args()
