@@ -26,6 +26,7 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.rights import Accesses
 from sparklog.broker.services import Services
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
@@ -102,6 +103,7 @@ def compose(dependencies: Dependencies) -> Services:
     )
     topics = Topics(config, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
+    authorizer = Authorizer.of(config, clock.time_ms)
     history = _history(dependencies, peers, topics, producer_ids)
 
     def leadership_changed(name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
@@ -125,7 +127,8 @@ def compose(dependencies: Dependencies) -> Services:
         acl_store=AclStore(store),
         client_quotas=dependencies.client_quotas,
         quota_store=QuotaStore(store),
-        authorizer=Authorizer.of(config, clock.time_ms),
+        authorizer=authorizer,
+        accesses=Accesses(authorizer, metadata, creates_topics=config.auto_create_topics_enable),
         topics=topics,
         groups=groups,
         transactions=transactions,

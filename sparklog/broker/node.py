@@ -328,7 +328,7 @@ class Broker:
         if not self.config.authorizer_class_name:
             return self.serve(api, request)
         if self._services is not None:
-            access = self._access(self._services, subject())
+            access = self._services.accesses.of(subject())
             if admit(api.rights, request, access):
                 return self.serve(api, request)
         return self.authorized(api, partial(self.serve, api), request, subject)
@@ -361,10 +361,7 @@ class Broker:
             return None
         if not self.has_services:
             await self._is_ready.wait()
-        return self._access(self.services, subject())
-
-    def _access(self, services: Services, subject: Subject) -> Access:
-        return Access(services.authorizer, subject, self.metadata, self.config.auto_create_topics_enable)
+        return self.services.accesses.of(subject())
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""

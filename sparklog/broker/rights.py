@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 from uuid import UUID
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -44,6 +44,8 @@ _ERRORS: Mapping[AclResourceType, type[KafkaError]] = {
     CLUSTER: ClusterAuthorizationFailed,
     TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
 }
+MAX_CLIENTS, MAX_NAMES = 1_000, 1_000
+"""Clients, and resources of each kind, whose rights are remembered."""
 Serve = Callable[[Any], Awaitable[Any]]
 """Serves a request whose right has been checked, and returns the response."""
 Name = Callable[[Any, "Access"], str | None]
@@ -58,14 +60,17 @@ class Topics(Protocol):
     def find_name(self, topic_id: UUID) -> str | None: ...
 
 
-class Access(NamedTuple):
-    """What one client may do."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """What one client may do, as long as the ACLs are the same."""
 
     authorizer: Authorizer
     subject: Subject
     topics: Topics
     creates_topics: bool
     """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
+    allowed: dict[Right, set[str]] = field(default_factory=dict)
+    """Names of resources to which the client has a right, so that most requests need not ask for a decision."""
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         """Return whether the client may do this."""
@@ -75,6 +80,14 @@ class Access(NamedTuple):
         """Return whether the client may do this with some resource of the type."""
         return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
 
+    def allow(self, right: Right, name: str) -> None:
+        """Remember that the client has the right to a resource, unless decisions are audited."""
+        if not self.authorizer.is_audited:
+            names = self.allowed.setdefault(right, set())
+            if len(names) >= MAX_NAMES:
+                names.clear()
+            names.add(name)
+
     def check(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
         """Raises the error for a client without the right."""
         if not self.may(operation, resource_type, name):
@@ -83,6 +96,29 @@ class Access(NamedTuple):
     def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> KafkaError:
         """Return the error for a client without the right."""
         return _ERRORS[resource_type](f"{self.subject.principal} may not {operation.name} {resource_type.name} {name}")
+
+
+class Accesses:
+    """The accesses of clients. Used on one event loop."""
+
+    def __init__(self, authorizer: Authorizer, topics: Topics, *, creates_topics: bool) -> None:
+        """The arguments are the fields of `Access`."""
+        self._authorizer = authorizer
+        self._topics = topics
+        self._creates_topics = creates_topics
+        self._known: dict[Subject, Access] = {}
+        self._version = -1
+
+    def of(self, subject: Subject) -> Access:
+        """Return what a client may do now."""
+        if self._version != self._authorizer.version or len(self._known) > MAX_CLIENTS:
+            self._known.clear()
+            self._version = self._authorizer.version
+        found = self._known.get(subject)
+        if found is None:
+            found = Access(self._authorizer, subject, self._topics, self._creates_topics)
+            self._known[subject] = found
+        return found
 
 
 class Right(Protocol):
@@ -98,7 +134,7 @@ class Right(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class On:
     """A right to the resource that the whole request is about."""
 
@@ -125,7 +161,7 @@ class On:
         return f"{self.operation.name} on {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _OfElements:
     """A right to the resource of each element of `field`, which the request or the response has."""
 
@@ -147,15 +183,18 @@ class _OfElements:
         return f"{self.operation.name} on each {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _OfRequested(_OfElements):
     """A right to elements that the request names: those without it are not served."""
 
     def admits(self, request: Any, access: Access) -> bool:
+        allowed = access.allowed.get(self) or ()
         for element in getattr(request, self.field) or ():
             name = self.name(element, access)
-            if name is not None and not access.may(self.operation, self.type, name):
-                return False
+            if name is not None and name not in allowed:
+                if not access.may(self.operation, self.type, name):
+                    return False
+                access.allow(self, name)
         return True
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
@@ -176,7 +215,7 @@ class _OfRequested(_OfElements):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OnEach(_OfRequested):
     """A right to the resource of each element of the request's sequence `field`.
 
@@ -199,7 +238,7 @@ class OnEach(_OfRequested):
         return dataclasses.replace(response, **{self.answers: answers})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OnEachKey(_OfRequested):
     """A right to the resource of each element of the request's collection `field`.
 
@@ -214,7 +253,7 @@ class OnEachKey(_OfRequested):
         return dataclasses.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OnAnswers(_OfElements):
     """A right to the resource of each element of the response's sequence or mapping `field`."""
 
@@ -239,7 +278,7 @@ class OnAnswers(_OfElements):
         return dataclasses.replace(response, **{self.field: checked})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shown(_OfElements):
     """A right to see the elements of the response's sequence or mapping `field`; others are left out."""
 
@@ -260,7 +299,7 @@ class Shown(_OfElements):
         return f"{self.operation.name} on each {self.type.name} that is shown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OnAll:
     """A right to several resources that the request names."""
 
@@ -280,7 +319,7 @@ class OnAll:
         return f"{self.operation.name} on every {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Somewhere:
     """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType)."""
 
@@ -301,7 +340,7 @@ class Somewhere:
         return f"{self.refused} or {self.operation.name} on any {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OneOf:
     """One of several rights: the first that the client has to the whole request, else the last one."""
 
@@ -320,7 +359,7 @@ class OneOf:
         return " or ".join(map(str, (*self.alternatives, self.otherwise)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Either:
     """One right or another, by what the request is."""
 
@@ -340,7 +379,7 @@ class Either:
         return " or ".join(dict.fromkeys((str(self.first), str(self.second))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class If:
     """A right that only some requests need."""
 

@@ -14,6 +14,7 @@ from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.rights import Accesses
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
@@ -51,6 +52,7 @@ class Services:
     users: UserStore
     acl_store: AclStore
     authorizer: Authorizer
+    accesses: Accesses
     quota_store: QuotaStore
     client_quotas: ClientQuotas
     topics: Topics

@@ -19,6 +19,13 @@ class Authorizer:
         self.is_enabled = is_enabled
         self._audit_log = audit_log
         self._acls = Acls((), rules)
+        self.version = 0
+        """Grows with each change of ACLs."""
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether each decision must be asked for, so that the audit log has it."""
+        return self._audit_log is not None
 
     @classmethod
     def of(cls, config: BrokerConfig, time_ms: Callable[[], int]) -> Authorizer:
@@ -42,6 +49,7 @@ class Authorizer:
     def set_acls(self, acls: Iterable[AclBinding]) -> None:
         """Replace the ACLs. Decisions from now on are based on these."""
         self._acls = Acls(acls, self._acls.rules)
+        self.version += 1
 
     def is_allowed(self, subject: Subject, action: Action) -> bool:
         """Return whether the subject may do this."""

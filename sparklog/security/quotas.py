@@ -55,17 +55,22 @@ def unlimited(partitions: int) -> None:
 class Bucket:
     """A quota of one owner. All times are in seconds, of a clock that never goes back."""
 
-    __slots__ = ("_at", "_saved", "most", "rate")
+    __slots__ = ("_at", "_low", "_saved", "is_low", "most", "rate")
 
     def __init__(self, rate: float, most: float) -> None:
         """rate: of refilling, per second. most: what it holds when it is full, as it is at first."""
         self.rate, self.most = rate, most
+        self._low = most / 2
+        self.is_low = False
+        """Whether less than half was left when something was taken last: without that, nobody waits."""
         self._saved, self._at = most, 0.0
 
     def take(self, amount: float, now: float) -> None:
         """Take an amount, which may be more than there is."""
-        self._saved = self._now(now) - amount
+        saved = self._saved + (now - self._at) * self.rate  # as `_now`, for every request
+        self._saved = saved = (saved if saved < self.most else self.most) - amount
         self._at = now
+        self.is_low = saved < self._low
 
     def wait_s(self, now: float) -> float:
         """Return the time until the debt is paid; 0 without debt."""
@@ -95,18 +100,9 @@ class Client(NamedTuple):
         """Whether any quota applies."""
         return (self.produced or self.fetched or self.worked or self.mutated) is not None
 
-    def wait_s(self, now: float) -> float:
-        """Return how long the client must wait before its next request."""
-        longest = 0.0
-        if self.produced:
-            longest = self.produced.wait_s(now)
-        if self.fetched:
-            longest = max(longest, self.fetched.wait_s(now))
-        if self.mutated:
-            longest = max(longest, self.mutated.wait_s(now))
-        if self.worked:
-            longest = max(longest, min(self.worked.wait_s(now), self.longest_s))
-        return longest
+    def work_wait_s(self, now: float) -> float:
+        """Return how long the client must wait because of its work."""
+        return min(self.worked.wait_s(now), self.longest_s) if self.worked else 0.0
 
     def mutate(self, partitions: int, now: float, *, strict: bool) -> None:
         """Count partitions that are about to be created or deleted.

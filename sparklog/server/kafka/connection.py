@@ -120,7 +120,7 @@ class KafkaConnection:
         self._waits_since = 0.0
         self._throttle = Throttle(host.broker.client_quotas, self._worked_s)
         self._quotas = host.broker.client_quotas
-        self._began = self._ended = 0.0  # the work on the present request
+        self._began = 0.0  # the work on the present request
         self._mute: asyncio.TimerHandle | None = None
         self._times = (0.0, 0.0, 0.0)  # of the response being sent: seconds queued, time begun, time answered
         self.channel = open_channel(self)
@@ -325,7 +325,7 @@ class KafkaConnection:
             self._go_on()
 
     def _send(self, request: Request, frame: Frame, queued: float, began: float) -> None:
-        self._ended = answered = monotonic()
+        answered = monotonic()
         if frame and not self.channel.send(frame):
             self._is_busy = True
             self._request = request
@@ -341,10 +341,10 @@ class KafkaConnection:
         stages.observe(queued, answered - began, self._remote_s, now - answered)
         if self.session.is_over:
             self.channel.close()
-        elif not self.session.throttle or self._is_lost or self._host.is_stopping:
-            return
-        elif wait_s := self.session.throttle.wait_s():
-            self._be_muted(wait_s)
+        elif throttle := self.session.throttle:
+            wait_s = throttle.end(answered - began - self._remote_s, now)
+            if wait_s and not (self._is_lost or self._host.is_stopping):
+                self._be_muted(wait_s)
 
     def progressed(self) -> None:
         self.deadline = monotonic() + self._host.idle_s
@@ -373,15 +373,14 @@ class KafkaConnection:
     def _count(self, call: KafkaCall, size: int, began: float) -> None:
         """Count the request against its client's quotas."""
         session = self.session
-        self._began, self._ended = began, NEVER
-        applies = self._quotas.has_client_quotas and self._throttle.begin(
-            call.key, session.principal, call.client_id, size, began
-        )
-        session.count_with(self._throttle if applies else None)
+        self._began = began
+        applies = self._throttle.begin(call.key, session.principal, call.client_id, size, began)
+        if applies is not (session.throttle is not None):
+            session.count_with(self._throttle if applies else None)
 
     def _worked_s(self, now: float) -> float:
         waits_s = now - self._waits_since if self._waits_since else 0.0
-        return min(now, self._ended) - self._began - self._remote_s - waits_s
+        return now - self._began - self._remote_s - waits_s
 
     def _be_muted(self, seconds: float) -> None:
         """Read nothing for this time: what arrives is held, as while a request is in progress."""

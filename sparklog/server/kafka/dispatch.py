@@ -112,7 +112,8 @@ async def answer(request: Request) -> Frame:
         found = await _respond(translation, call, message)
     if found is None:
         return NO_RESPONSE
-    if throttle := call.session.throttle:
+    throttle = call.session.throttle
+    if throttle and (throttle.may_wait or call.key == FETCH):
         found = _throttled(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
         found = (await _written(call, found),)
@@ -143,6 +144,8 @@ def _throttled(
     """Return the answer with the time that the client must wait."""
     if call.key == FETCH:
         throttle.fetched(_size(found))
+        if not throttle.may_wait:
+            return found
     if not isinstance(found, tuple | list):
         wait_ms = throttle.wait_ms()
         return with_throttle_time(found, wait_ms) if wait_ms else found

@@ -19,7 +19,7 @@ from time import monotonic
 
 from sparklog.broker.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from sparklog.security.acls import user_of
-from sparklog.security.quotas import Client, ClientQuotas
+from sparklog.security.quotas import Bucket, Client, ClientQuotas
 
 PRODUCE, FETCH = 0, 1
 _FREE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
@@ -29,30 +29,38 @@ MAX_WAIT_MS = (1 << 31) - 1
 class Throttle:
     """The quotas of one connection. Used on one event loop, by one request at a time."""
 
-    __slots__ = ("_client", "_client_id", "_counted_s", "_generation", "_principal", "_quotas", "_worked_s")
+    __slots__ = (
+        "_client", "_client_id", "_counted_s", "_generation", "_principal", "_quotas", "_taken", "_worked",
+        "_worked_s", "may_wait",
+    )  # fmt: skip
 
     def __init__(self, quotas: ClientQuotas, worked_s: Callable[[float], float]) -> None:
         """worked_s: returns the time of the present request's work up to a moment, in seconds"""
         self._quotas = quotas
         self._worked_s = worked_s
         self._generation = -1
-        self._principal = self._client_id = ""
+        self._principal = ""
+        self._client_id: str | None = None
         self._client: Client | None = None
+        self._worked: Bucket | None = None
+        self._taken: Bucket | None = None
+        """What the present request has taken from, beside work."""
         self._counted_s = 0.0
+        self.may_wait = False
+        """Whether a quota that the present request counts against is half used up: otherwise nobody waits."""
 
     def begin(self, api_key: int, principal: str, client_id: str | None, size: int, now: float) -> bool:
-        """Begin to count a request of `size` bytes. Return whether a quota applies to it."""
-        if api_key in _FREE:
-            return False
-        client_id = client_id or ""
+        """Begin to count a request of `size` bytes. Return whether a quota applies to its client."""
         if self._generation != self._quotas.generation or client_id != self._client_id or principal != self._principal:
-            self._client = self._find(principal, client_id, now)
+            self._find(principal, client_id, now)
         client = self._client
-        if client is None:
+        if client is None or api_key in _FREE:
             return False
-        self._counted_s = 0.0
-        if api_key == PRODUCE and client.produced:
-            client.produced.take(size, now)
+        self._counted_s, self._taken = 0.0, None
+        worked = self._worked
+        self.may_wait = worked is not None and worked.is_low
+        if api_key == PRODUCE and (produced := client.produced):
+            self._take(produced, size, now)
         return True
 
     @property
@@ -62,33 +70,40 @@ class Throttle:
 
     def fetched(self, size: int) -> None:
         """Count the bytes of a response."""
-        if self._client and self._client.fetched:
-            self._client.fetched.take(size, monotonic())
+        if self._client and (fetched := self._client.fetched):
+            self._take(fetched, size, monotonic())
 
     def mutate(self, partitions: int, *, strict: bool) -> None:
         """Count partitions to create or delete. Raises ThrottlingQuotaExceeded as `Client.mutate` does."""
         if self._client:
+            self._taken, self.may_wait = self._client.mutated, True
             self._client.mutate(partitions, monotonic(), strict=strict)
 
-    def wait_s(self) -> float:
-        """Count the work done since the last call, and return how long the client must wait, in seconds."""
-        client, now = self._client, monotonic()
-        if client is None:
-            return 0.0
-        if client.worked:
-            worked_s = self._worked_s(now)
-            client.worked.take(worked_s - self._counted_s, now)
-            self._counted_s = worked_s
-        return client.wait_s(now)
-
     def wait_ms(self) -> int:
-        """Do the same, and return whole milliseconds."""
-        wait_s = self.wait_s()
+        """Return how long the client must wait after the present request, in milliseconds, with its work so far."""
+        now = monotonic()
+        wait_s = self.end(self._worked_s(now), now)
         return min(ceil(wait_s * 1000), MAX_WAIT_MS) if wait_s else 0
 
-    def _find(self, principal: str, client_id: str, now: float) -> Client | None:
+    def end(self, worked_s: float, now: float) -> float:
+        """Count the work of the present request, and return how long the client must wait, in seconds."""
+        if worked := self._worked:
+            worked.take(worked_s - self._counted_s, now)
+            self._counted_s = worked_s
+            if worked.is_low:
+                self.may_wait = True
+        if not self.may_wait or self._client is None:
+            return 0.0
+        return max(self._taken.wait_s(now) if self._taken else 0.0, self._client.work_wait_s(now))
+
+    def _take(self, bucket: Bucket, size: int, now: float) -> None:
+        bucket.take(size, now)
+        self._taken = bucket
+        if bucket.is_low:
+            self.may_wait = True
+
+    def _find(self, principal: str, client_id: str | None, now: float) -> None:
         quotas = self._quotas
-        self._principal, self._client_id = principal, client_id
-        found = quotas.client(user_of(principal), client_id, now)
-        self._generation = quotas.generation
-        return found if found.is_limited else None
+        found = quotas.client(user_of(principal), client_id or "", now)
+        self._client, self._worked = (found, found.worked) if found.is_limited else (None, None)
+        self._principal, self._client_id, self._generation = principal, client_id, quotas.generation

@@ -176,8 +176,9 @@ def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[Partit
         if flexible:
             parts.append(packing.NO_TAGS)
     throttle = call.session.throttle
-    if leaders or throttle:
-        wait_ms = throttle.wait_ms() if throttle else 0
+    may_wait = throttle and throttle.may_wait
+    if leaders or may_wait:
+        wait_ms = throttle.wait_ms() if throttle and may_wait else 0
         parts += (_INT32.pack(wait_ms), _tags(call, leaders) if flexible else b"")
     else:
         parts.append(_NO_THROTTLE_NO_TAGS if flexible else _NO_THROTTLE)
