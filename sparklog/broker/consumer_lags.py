@@ -126,8 +126,7 @@ class ConsumerLags:
             described = await describe_positions.describe(asked, self._replicas, self._slices, leads=False)
         else:
             described = await self._ask(self._metadata.brokers.get(broker_id), asked)
-        now_ms = self._clock.time_ms()
-        return [_lag(each, found, now_ms) for each, found in zip(committed, described, strict=True)]
+        return await asyncio.to_thread(_lags, committed, described, self._clock.time_ms())
 
     async def _ask(self, leader: BrokerInfo | None, asked: Sequence[Position]) -> list[DescribedPosition]:
         """Ask a leader; what it does not answer in time is unknown."""
@@ -150,6 +149,10 @@ def _parts(groups: Iterable[GroupProgress]) -> Iterator[Sequence[tuple[str, Topi
     offsets = ((group.group_id, name, value) for group in groups for name, value in group.offsets.items())
     while part := tuple(islice(offsets, PART)):
         yield part
+
+
+def _lags(committed: Sequence[_Committed], described: Sequence[DescribedPosition], now_ms: int) -> list[ConsumerLag]:
+    return [_lag(each, found, now_ms) for each, found in zip(committed, described, strict=True)]
 
 
 def _lag(committed: _Committed, found: DescribedPosition, now_ms: int) -> ConsumerLag:

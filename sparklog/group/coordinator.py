@@ -74,9 +74,7 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 PART = 1_000
-"""Number of groups that are listed together: a few milliseconds of work."""
-PROGRESS_PART = 100
-"""Number of groups whose offsets are copied together."""
+"""Number of groups that are listed, or of offsets that are copied together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Runtime = CoordinatorRuntime[Shard]
@@ -354,10 +352,13 @@ class GroupCoordinator:
                     offsets = runtime.shard.offsets.committed_of(group_id)
                     found.append(GroupProgress(group_id, len(group.members), offsets))
 
+        def weigh(runtime: Runtime) -> Callable[[str], int]:
+            return lambda group_id: 1 + len(runtime.shard.offsets.of(group_id))
+
         parts = (
             (runtime, group_ids)
             for runtime in self.partitions.runtimes
-            for group_ids in of_many(tuple(runtime.shard.groups), PROGRESS_PART)
+            for group_ids in in_parts(tuple(runtime.shard.groups), weigh(runtime), PART)
         )
         await self._slices.each(parts, copy_some)
         return found
