@@ -356,6 +356,12 @@ class BrokerConfig:
     metrics_listener: str = key(
         "", text(), "HOST:PORT of the broker's metrics for Prometheus, under /metrics; empty: none."
     )
+    metrics_kafka_names: bool = key(
+        False,
+        boolean(),
+        "Show metrics also under the names that the Prometheus exporters for Apache Kafka use: the JMX exporter and "
+        "kafka_exporter.",
+    )
     grpc_security_protocol: str = key(
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),

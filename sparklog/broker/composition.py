@@ -19,6 +19,7 @@ from sparklog.base.listeners import protocols_of
 from sparklog.broker.api import ApiVersion
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
+from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.internal_topics import create_internal
@@ -131,6 +132,15 @@ def compose(dependencies: Dependencies) -> Services:
         accesses=Accesses(authorizer, metadata, creates_topics=config.auto_create_topics_enable),
         topics=topics,
         groups=groups,
+        consumer_lags=ConsumerLags(
+            broker_id=config.broker_id,
+            clock=clock,
+            metadata=metadata,
+            replicas=replicas,
+            groups=groups,
+            peers=peers,
+            slices=dependencies.slices,
+        ),
         transactions=transactions,
         verifier=TransactionVerifier(
             is_enabled=config.transaction_partition_verification_enable,

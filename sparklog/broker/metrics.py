@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 LATENCY_BUCKETS_S = (
     0.0001,
@@ -152,6 +153,50 @@ class TopicMetrics:
         self.replaced_bytes_after = 0
 
 
+class LoopDelay:
+    """The longest delay of a periodic timer of the event loop: how long a request may have to wait for its turn."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._due: float | None = None
+        self._worst_s = 0.0
+
+    def fired(self, now: float) -> None:
+        """Note that the timer has fired, which is set again at once. `now` is the event loop's time in seconds."""
+        if self._due is not None:
+            self._worst_s = max(self._worst_s, now - self._due)
+        self._due = now + self._interval_s
+
+    def take(self, now: float) -> float:
+        """Return the longest delay in seconds since the last call, also one that lasts. Any thread."""
+        overdue = now - self._due if self._due is not None else 0.0
+        worst, self._worst_s = self._worst_s, 0.0
+        return max(0.0, worst, overdue)
+
+
+class JobRun(NamedTuple):
+    """The last run of a job that the broker was told of."""
+
+    started_ms: int
+    status: int
+    findings: int
+
+
+MOST_JOBS = 1_000
+"""Number of schedules and jobs whose runs are counted; the one that ran longest ago is forgotten for another."""
+
+
+class JobMetrics:
+    """Counts of the runs of one job on one schedule."""
+
+    __slots__ = ("last", "runs")
+
+    def __init__(self) -> None:
+        self.runs: defaultdict[int, int] = defaultdict(int)
+        """The number of runs by status."""
+        self.last: JobRun | None = None
+
+
 class Metrics:
     """All figures of one broker."""
 
@@ -161,6 +206,17 @@ class Metrics:
         """By API name; only requests over Kafka's wire."""
         self.listeners: defaultdict[str, ListenerMetrics] = defaultdict(ListenerMetrics)
         self.topics: defaultdict[str, TopicMetrics] = defaultdict(TopicMetrics)
+        self.jobs: dict[tuple[str, str], JobMetrics] = {}
+        """By schedule and job; the one that ran last is the last one."""
+
+    def job_ran(self, schedule: str, job: str, run: JobRun) -> None:
+        """Count a job run. schedule: empty if an operator has started it"""
+        figures = self.jobs.pop((schedule, job), None) or JobMetrics()
+        figures.runs[run.status] += 1
+        figures.last = run
+        self.jobs[schedule, job] = figures
+        if len(self.jobs) > MOST_JOBS:
+            del self.jobs[next(iter(self.jobs))]
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
         figures = self.topics[topic]

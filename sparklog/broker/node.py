@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from sparklog import __version__
@@ -45,8 +45,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handler, Handlers, Operation
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.composition import Dependencies, compose
+from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
-from sparklog.broker.metrics import Metrics
+from sparklog.broker.metrics import LoopDelay, Metrics
 from sparklog.broker.restoration import (
     adopt,
     has_lost_changes,
@@ -63,7 +64,7 @@ from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
 from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
@@ -81,6 +82,7 @@ from sparklog.security.quotas import ClientQuotas, Windows
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
 ROOM_INTERVAL_MS = 1_000
+LOOP_DELAY_INTERVAL_MS = 100
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
 READY_TIMEOUT_MS = 60_000
@@ -117,6 +119,8 @@ class Broker:
             )
         )
         """The quotas of clients, for the listeners."""
+        self.loop_delay = LoopDelay(LOOP_DELAY_INTERVAL_MS / 1000)
+        """Measured if metrics are served."""
         self.is_stopping = False
         self.slices = Slices()
         self._fs = fs or LocalFs()
@@ -344,8 +348,32 @@ class Broker:
         access = await self.access(subject)
         if access is None:
             return await serve(request)
-        response: Response = await apply_rights(operation.rights, request, access, serve)
+        asked = _Asked(serve)
+        started = asyncio.get_running_loop().time()
+        try:
+            response: Response = await apply_rights(
+                operation.rights, request, access.telling(asked.note_empty), asked.serve
+            )
+        except KafkaError:
+            if not asked.is_served:
+                self.count_refused(operation, asyncio.get_running_loop().time() - started)
+            raise
+        if not asked.is_served:
+            self.count_refused(operation, asyncio.get_running_loop().time() - started)
+        elif asked.is_empty:
+            self.count_refused(operation)
         return response
+
+    def count_refused(self, operation: Operation[Any, Any], seconds: float | None = None) -> None:
+        """Count a request of a client that has a right to no part of it; a step of a request is not counted.
+
+        seconds: how long the request took; None: `serve` counts the request itself
+        """
+        if isinstance(operation, Api):
+            figures = self.metrics.requests[operation.name]
+            figures.count_refused()
+            if seconds is not None:
+                figures.observe(seconds)
 
     def operations(
         self, resource_type: AclResourceType, name: str, subject: Callable[[], Subject]
@@ -428,6 +456,19 @@ class Broker:
         """Return the figures of `Services.figures`; none before the broker's start."""
         return self._services.figures() if self._services else {}
 
+    async def group_figures(self) -> GroupFigures:
+        """Return the figures of the consumer groups that this broker coordinates; none before its start."""
+        return await self._services.consumer_lags.read() if self._services else NO_GROUPS
+
+    async def topics_if_controller(self) -> Sequence[Topic]:
+        """Return the topics of the cluster if this broker is the controller, else none."""
+        return tuple(self.metadata) if self._services and self._services.controller.is_active else ()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the broker runs on; None before its start."""
+        return self._loop
+
     def cluster_figures(self) -> Mapping[str, int]:
         """Return figures of the whole cluster by name if this broker is the controller, else none."""
         found = self._services.controller.figures if self._services else None
@@ -497,6 +538,28 @@ class Broker:
             services.transactions.expire,
         )
         every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", shrink_isr)
+        if config.metrics_listener:
+            every(LOOP_DELAY_INTERVAL_MS, "measuring the event loop's delay", self._note_loop_delay)
+
+    async def _note_loop_delay(self) -> None:
+        self.loop_delay.fired(asyncio.get_running_loop().time())
+
+
+class _Asked(Generic[Request, Response]):
+    """A request whose rights are being checked, and what became of it."""
+
+    def __init__(self, serve: Handler[Request, Response]) -> None:
+        self._serve = serve
+        self.is_served = False
+        self.is_empty = False
+        """Whether the client had a right to none of its elements."""
+
+    async def serve(self, request: Request) -> Response:
+        self.is_served = True
+        return await self._serve(request)
+
+    def note_empty(self) -> None:
+        self.is_empty = True
 
 
 async def _checkpoint_high_watermarks(services: Services) -> None:

@@ -43,6 +43,10 @@ class Registration:
         """
         self.epoch = NO_EPOCH
         """The broker epoch of the present registration; NO_EPOCH before the first."""
+        self.is_connected = True
+        """Whether there is a session with the store that it answers."""
+        self.expired_sessions = 0
+        """Number of sessions that the store has ended."""
         self._store = store
         self._info = info
         self._directory_id = directory_id
@@ -85,6 +89,9 @@ class Registration:
 
     def _session_changed(self, state: SessionState) -> None:
         """Called by the store, on one of its threads."""
+        self.is_connected = state is SessionState.CONNECTED
+        if state is SessionState.EXPIRED:
+            self.expired_sessions += 1
         with suppress(RuntimeError):  # the loop is closed: the broker has stopped
             if state is SessionState.EXPIRED:
                 self._loop.call_soon_threadsafe(self._has_expired.set)

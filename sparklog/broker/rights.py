@@ -71,6 +71,12 @@ class Access:
     """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
     allowed: dict[Right, set[str]] = field(default_factory=dict)
     """Names of resources to which the client has a right, so that most requests need not ask for a decision."""
+    nothing_is_left: Callable[[], None] = lambda: None
+    """Called if the client has a right to none of the elements that a request asks for."""
+
+    def telling(self, nothing_is_left: Callable[[], None]) -> Access:
+        """Return the same access, for a request of which nothing may be left."""
+        return Access(self.authorizer, self.subject, self.topics, self.creates_topics, self.allowed, nothing_is_left)
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         """Return whether the client may do this."""
@@ -203,6 +209,8 @@ class _OfRequested(_OfElements):
         if not errors:
             return await serve(request)
         served = [element for number, element in enumerate(elements) if number not in errors]
+        if not served:
+            access.nothing_is_left()
         response = await self.serve_rest(dataclasses.replace(request, **{self.field: served}), served, serve)
         return self.merged(response, elements, errors)
 
@@ -269,6 +277,8 @@ class OnAnswers(_OfElements):
         errors = self.errors(found, access)
         if not errors:
             return response
+        if len(errors) == len(found):
+            access.nothing_is_left()
         if isinstance(found, Mapping):
             refused = {key: self.refused(key, errors[number]) for number, key in enumerate(found) if number in errors}
             return dataclasses.replace(response, **{self.field: {**found, **refused}})

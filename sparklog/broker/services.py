@@ -9,6 +9,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.cluster_history import ClusterHistory
+from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
@@ -64,6 +65,7 @@ class Services:
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    consumer_lags: ConsumerLags
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     metrics: Metrics
@@ -86,7 +88,7 @@ class Services:
         object.__setattr__(self, "handlers", Handlers(self))
 
     def figures(self) -> dict[str, int]:
-        """Return the current figures of replication and of the cluster's history, by the names of their metrics."""
+        """Return current figures by the names of their metrics, without the prefix `sparklog_`."""
         replicas = tuple(self.replicas)
         led = [replica for replica in replicas if replica.partition.is_leader]
         changes, history = self.replicas.isr_changes, self.history
@@ -103,9 +105,11 @@ class Services:
             "follower_max_lag": self.fetchers.max_lag,
             "active_controller": int(self.controller.is_active),
             "history_waiting": history.waiting,
-            "isr_shrinks": changes.shrinks,
-            "isr_expands": changes.expands,
-            "isr_update_failures": changes.failures,
-            "history_written": history.written,
-            "history_dropped": history.dropped,
+            "isr_shrinks_total": changes.shrinks,
+            "isr_expands_total": changes.expands,
+            "isr_update_failures_total": changes.failures,
+            "history_written_total": history.written,
+            "history_dropped_total": history.dropped,
+            "store_connected": int(self.registration.is_connected),
+            "store_sessions_expired_total": self.registration.expired_sessions,
         }

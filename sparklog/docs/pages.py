@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sparklog.base.config_doc import broker_toml
+from sparklog.docs.alerts import alerts_yaml
 from sparklog.docs.commands import commands_page
 from sparklog.docs.configuration import configuration_page
+from sparklog.docs.dashboard import dashboard_json
 from sparklog.docs.grpc_api import grpc_page
 from sparklog.docs.metrics import metrics_page
 from sparklog.docs.python_api import python_page
@@ -18,7 +20,9 @@ from sparklog.server.kafka.supported_apis import page as kafka_apis_page
 ROOT = Path(__file__).parents[2]
 PAGES: Mapping[str, Callable[[], str]] = {
     "conf/broker.toml": broker_toml,
+    "conf/grafana/sparklog.json": dashboard_json,
     "conf/jobs.toml": jobs_toml,
+    "conf/prometheus/alerts.yml": alerts_yaml,
     "docs/reference/cli.md": commands_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/grpc.md": grpc_page,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from sparklog.base.clock import Clock
@@ -64,7 +64,7 @@ from sparklog.group.shard import Shard
 from sparklog.group.topic_pattern import UNMATCHED, Matches, match
 from sparklog.log.log import Log
 from sparklog.log.producers.verifications import Verification
-from sparklog.offsets_topic.records import CoordinatorRecord, encode
+from sparklog.offsets_topic.records import CoordinatorRecord, OffsetValue, encode
 from sparklog.records.markers import Marker
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -74,12 +74,21 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 PART = 1_000
-"""Number of groups that are listed together: a few milliseconds of work."""
+"""Number of groups that are listed, or of offsets that are copied together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 Runtime = CoordinatorRuntime[Shard]
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
 logger = logging.getLogger(__name__)
+
+
+class GroupProgress(NamedTuple):
+    """What a group has consumed."""
+
+    group_id: str
+    members: int
+    offsets: Mapping[TopicPartition, OffsetValue]
+    """The committed offsets, also those of topics that do not exist any more."""
 
 
 class GroupRequest(Protocol[Response_co]):
@@ -328,6 +337,31 @@ class GroupCoordinator:
             logger.error("offsets could not be removed, and will be next time: %s", error)
             return False
         return True
+
+    async def progress(self) -> Sequence[GroupProgress]:
+        """Return what each group has consumed whose partition is led and loaded here: copies, made in slices."""
+        found: list[GroupProgress] = []
+
+        async def copy_some(part: tuple[Runtime, Sequence[str]]) -> None:
+            runtime, group_ids = part
+            if runtime.is_closed:
+                return
+            runtime.settle()
+            for group_id in group_ids:
+                if group := runtime.shard.groups.get(group_id):
+                    offsets = runtime.shard.offsets.committed_of(group_id)
+                    found.append(GroupProgress(group_id, len(group.members), offsets))
+
+        def weigh(runtime: Runtime) -> Callable[[str], int]:
+            return lambda group_id: 1 + len(runtime.shard.offsets.of(group_id))
+
+        parts = (
+            (runtime, group_ids)
+            for runtime in self.partitions.runtimes
+            for group_ids in in_parts(tuple(runtime.shard.groups), weigh(runtime), PART)
+        )
+        await self._slices.each(parts, copy_some)
+        return found
 
     # Groups
 

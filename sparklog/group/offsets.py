@@ -150,7 +150,7 @@ class Offsets:
         """Return the committed offsets; -1 for a partition that has none."""
         found = {
             partition: value
-            for partition, value in self._committed_of(request.group_id).items()
+            for partition, value in self.committed_of(request.group_id).items()
             if not self._is_of_another(partition, value)
         }
         unstable = self._unstable_of(request.group_id) if request.require_stable else {}
@@ -177,7 +177,8 @@ class Offsets:
         while self._uncommitted and is_committed(self._uncommitted[0].log_offset):
             self._uncommitted.popleft()
 
-    def _committed_of(self, group_id: str) -> Committed:
+    def committed_of(self, group_id: str) -> Committed:
+        """Return a copy of the group's offsets without the changes that are not committed yet."""
         found = dict(self.of(group_id))
         for change in reversed(self._uncommitted):
             if change.group_id == group_id:

@@ -53,7 +53,12 @@ class LogSlice:
 
     def read(self) -> bytes:
         """Return the bytes. Raises KafkaStorageError."""
+        return self.head(self.size)
+
+    def head(self, size: int) -> bytes:
+        """Return the first `size` bytes, or all if there are fewer. Raises KafkaStorageError."""
+        size = min(size, self.size)
         try:
-            return self.file.read_at(self.position, self.size) if self.size else b""
+            return self.file.read_at(self.position, size) if size else b""
         except OSError as error:
             raise self.disk.failed(error) from error

@@ -5,6 +5,7 @@
     ReplicaFetch   follower → leader     fetch records from the follower's log end on, which it thereby reports
     DescribeFiles  follower → leader     list the closed segments, for comparison with the follower's
     ReadFile       follower → leader     read a piece of a file that differs
+    DescribePositions   group coordinator → leader   tell how far partitions have come since committed offsets
     AlterIsr       leader → store        the new in-sync replicas, by compare and set
 
 The controller's requests carry the controller epoch: one older than the newest that the receiver has seen is refused
@@ -249,3 +250,35 @@ class ReadReplicaFile:
 class FileRead:
     data: bytes
     """Empty if nothing may be sent now (throttle)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """An offset in a partition that a group has committed."""
+
+    name: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribePositions:
+    """Group coordinator → leader."""
+
+    positions: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedPosition:
+    """How far a partition has come since a position."""
+
+    high_watermark: int | None = None
+    """None: it is not known here."""
+    timestamp_ms: int | None = None
+    """Timestamp of the batch with the first committed record from the position on; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsDescribed:
+    """The answer to DescribePositions, in its order."""
+
+    positions: tuple[DescribedPosition, ...]

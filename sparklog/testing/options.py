@@ -103,6 +103,7 @@ class BrokerOptions(TypedDict, total=False):
     group_consumer_assignors: str | tuple[str, ...]
     group_consumer_migration_policy: str
     metrics_listener: str
+    metrics_kafka_names: bool
     grpc_security_protocol: str
     ssl_keystore_location: str
     ssl_keystore_type: str

@@ -479,3 +479,33 @@ class AddPartitionsToTxnResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     errors: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
     def __init__(self, errors: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("topic", "partition", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class DescribePositionsRequest(_message.Message):
+    __slots__ = ("positions",)
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
+
+class DescribedPosition(_message.Message):
+    __slots__ = ("high_watermark", "timestamp_ms")
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    high_watermark: int
+    timestamp_ms: int
+    def __init__(self, high_watermark: _Optional[int] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class DescribePositionsResponse(_message.Message):
+    __slots__ = ("positions",)
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.RepeatedCompositeFieldContainer[DescribedPosition]
+    def __init__(self, positions: _Optional[_Iterable[_Union[DescribedPosition, _Mapping]]] = ...) -> None: ...

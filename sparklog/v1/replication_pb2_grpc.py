@@ -37,6 +37,7 @@ class ReplicationStub:
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
+    group coordinator → leader   DescribePositions
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -112,6 +113,11 @@ class ReplicationStub:
                 request_serializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.FromString,
                 _registered_method=True)
+        self.DescribePositions = channel.unary_unary(
+                '/sparklog.v1.Replication/DescribePositions',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.DescribePositionsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.DescribePositionsResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServicer:
@@ -125,6 +131,7 @@ class ReplicationServicer:
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
+    group coordinator → leader   DescribePositions
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -217,6 +224,13 @@ class ReplicationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribePositions(self, request, context):
+        """Tell how far partitions that the broker leads have come since the given offsets, for the lag of consumer groups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -280,6 +294,11 @@ def add_ReplicationServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.SerializeToString,
             ),
+            'DescribePositions': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribePositions,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.DescribePositionsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.DescribePositionsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sparklog.v1.Replication', rpc_method_handlers)
@@ -299,6 +318,7 @@ class Replication:
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
+    group coordinator → leader   DescribePositions
 
     Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
@@ -622,6 +642,33 @@ class Replication:
             '/sparklog.v1.Replication/AddPartitionsToTxn',
             sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnRequest.SerializeToString,
             sparklog_dot_v1_dot_replication__pb2.AddPartitionsToTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribePositions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/DescribePositions',
+            sparklog_dot_v1_dot_replication__pb2.DescribePositionsRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.DescribePositionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

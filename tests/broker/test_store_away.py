@@ -77,3 +77,18 @@ async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back
     store.reconnect()
     await cluster.until_led(name, 1, isr={1, 2})
     await cluster.stop_all()
+
+
+async def test_the_state_of_the_store_is_a_metric(world: Any, store: MemoryStore) -> None:
+    def figure(name: str) -> int:
+        return world.broker.figures()[name]
+
+    assert figure("store_connected") == 1
+    store.disconnect()
+    await until(lambda: figure("store_connected") == 0, "the store is known to be away")
+    store.reconnect()
+    await until(lambda: figure("store_connected") == 1, "the store is back")
+    assert figure("store_sessions_expired_total") == 0
+    world.tree.expire(store.session_id)
+    await until(lambda: figure("store_sessions_expired_total") == 1, "the end of the session is counted")
+    await until(lambda: figure("store_connected") == 1, "another session has begun")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
+from sparklog.base.metric_table import JOB_SECTIONS
 from sparklog.jobs.cron import parse_cron
 from sparklog.jobs.job import run_job
 from sparklog.jobs.metrics import JobCollector
@@ -17,6 +17,7 @@ from sparklog.jobs.schedule import JobServer
 from sparklog.jobs.schedule_config import Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
 from support.jobs.cheap_jobs import CHEAP
+from support.metrics import Scrape, series_of
 from support.patience import wait_until
 
 NEVER = "0 0 29 2 mon"
@@ -62,12 +63,10 @@ def test_a_failing_schedule_does_not_stop_the_others_and_both_are_measured(serve
         lambda: figures["good"].outcomes["findings"] and figures["bad"].outcomes["could not run"] > 1,
         "one had findings and the other failed twice",
     )
-    registry = CollectorRegistry()
-    registry.register(JobCollector(server))
-    text = generate_latest(registry).decode()
-    assert 'sparklog_job_last_run_status{job="cheap",schedule="bad"} 2.0' in text
-    assert 'sparklog_job_last_run_findings{job="cheap",schedule="good"} 1.0' in text
-    assert 'sparklog_job_next_run_timestamp_seconds{job="cheap",schedule="good"}' in text
+    found = Scrape.from_collector(JobCollector(server))
+    assert found.get("sparklog_job_last_run_status", job="cheap", schedule="bad") == 2
+    assert found.get("sparklog_job_last_run_findings", job="cheap", schedule="good") == 1
+    assert found.labels() == series_of(JOB_SECTIONS)
     assert server.stop()
     past = last_runs(f"{server.config.reports}/runs")
     assert past["cheap", "good"].outcome == "findings"

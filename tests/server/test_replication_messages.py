@@ -21,7 +21,9 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo
 from sparklog.log.description import SegmentSum
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.messages import (
+    DescribedPosition,
     DescribeFiles,
+    DescribePositions,
     FetchedPartition,
     FetchPartition,
     FileRead,
@@ -29,6 +31,8 @@ from sparklog.replica.messages import (
     LeaderAndIsr,
     LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
+    Position,
+    PositionsDescribed,
     ReadReplicaFile,
     ReplicaFetch,
     ReplicaFetchResponse,
@@ -133,6 +137,7 @@ requests = st.one_of(
         forgotten=some(fetch_partitions),
     ),
     about_files(DescribeFiles, since=int64, wants_sums=st.booleans()),
+    st.builds(DescribePositions, positions=some(st.builds(Position, name=names, offset=int64))),
     about_files(ReadReplicaFile, offset=int64, identity=texts, snapshot_epoch=st.none() | int32, position=int64),
 )
 fetched = st.builds(
@@ -170,6 +175,15 @@ responses = st.one_of(
     st.tuples(st.just(UpdateMetadata), st.just(UpdateMetadataResponse())),
     st.tuples(st.just(ReplicaFetch), st.builds(ReplicaFetchResponse, session_id=int32, partitions=some(fetched))),
     st.tuples(st.just(DescribeFiles), described),
+    st.tuples(
+        st.just(DescribePositions),
+        st.builds(
+            PositionsDescribed,
+            positions=some(
+                st.builds(DescribedPosition, high_watermark=st.none() | int64, timestamp_ms=st.none() | int64)
+            ),
+        ),
+    ),
     st.tuples(st.just(ReadReplicaFile), st.builds(FileRead, data=st.binary(max_size=300))),
 )
 CALL_OF = {call.request: call for call in CALLS}
@@ -235,7 +249,7 @@ LARGEST = {
     "LeaderAndIsr": 16 << 20, "StopReplica": 16 << 20, "UpdateMetadata": 16 << 20, "Fetch": 16 << 20,
     "DescribeFiles": 64 << 10, "ReadFile": 64 << 10, "ControlledShutdown": 64 << 10,
     "AlterPartitionReassignments": 8 << 20, "ElectLeaders": 8 << 20, "AppendHistory": 8 << 20,
-    "WriteTxnMarkers": 8 << 20, "AddPartitionsToTxn": 8 << 20,
+    "WriteTxnMarkers": 8 << 20, "AddPartitionsToTxn": 8 << 20, "DescribePositions": 8 << 20,
 }  # fmt: skip
 """How many bytes a request may have."""
 METHOD = attrgetter("method")

@@ -240,6 +240,11 @@ def allow(broker: RunningBroker, keys: Path, needed: Needed) -> None:
     rights.allow(broker, principal(keys, "user"), needed)
 
 
+def refusals(broker: RunningBroker) -> int:
+    """Number of requests that the broker's metrics count as refused."""
+    return sum(figures.refused for figures in broker.node.broker.metrics.requests.values())
+
+
 def test_every_method_is_tried() -> None:
     assert {*REQUESTS, *(f"Admin.{name}" for name in FOR_EVERYBODY)} == {*METHODS}
 
@@ -249,7 +254,9 @@ def test_a_client_needs_each_of_the_rights(authorizing: RunningBroker, user: Cli
     fields, needed = REQUESTS[name]
     for number, right in enumerate(needed):
         allow(authorizing, keys, needed[:number] + needed[number + 1 :])
+        before = refusals(authorizing)
         assert is_refused(name, user.call(name, fields)), f"without {right}"
+        assert refusals(authorizing) == before + (name not in SHOWN), f"without {right}"
     allow(authorizing, keys, needed)
     assert not is_refused(name, user.call(name, fields))
 

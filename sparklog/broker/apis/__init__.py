@@ -20,6 +20,7 @@ from sparklog.broker.apis import (
     describe_configs,
     describe_log,
     describe_log_dirs,
+    describe_positions,
     describe_producers,
     describe_topic_partitions,
     describe_topics,
@@ -59,7 +60,14 @@ from sparklog.broker.apis.partition_reassignments import AlterPartitionReassignm
 from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.coordinator.transaction_messages import WriteTxnMarkers
-from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadReplicaFile, ReplicaFetch, StopReplica
+from sparklog.replica.messages import (
+    DescribeFiles,
+    DescribePositions,
+    LeaderAndIsr,
+    ReadReplicaFile,
+    ReplicaFetch,
+    StopReplica,
+)
 from sparklog.transaction.requests import AddPartitions
 
 APIS: tuple[Api[Any, Any], ...] = (
@@ -146,5 +154,6 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     AppendHistory: append_history.API,
     WriteTxnMarkers: write_txn_markers.API,
     AddPartitions: transactions.ADD_PARTITIONS,
+    DescribePositions: describe_positions.API,
 }
 """The APIs that brokers call on one another (cluster/peers.py), by the type of the request value."""

@@ -94,7 +94,10 @@ class TopicsOfMembers:
         self, request: ConsumerGroupDescribe, access: Access, serve: Serve
     ) -> ConsumerGroupDescribeResponse:
         response: ConsumerGroupDescribeResponse = await serve(request)
-        return ConsumerGroupDescribeResponse(groups=[_hide(group, access) for group in response.groups])
+        groups = [_hide(group, access) for group in response.groups]
+        if not any(shown is group for shown, group in zip(groups, response.groups, strict=True)):
+            access.nothing_is_left()
+        return ConsumerGroupDescribeResponse(groups=groups)
 
     def __str__(self) -> str:
         return "DESCRIBE on each TOPIC of a member's partitions"

@@ -1,7 +1,7 @@
-"""NoteJobRun: record a job run in the cluster's history (`cluster/history.py`).
+"""NoteJobRun: count a job run in the broker's metrics, and record it in the cluster's history (`cluster/history.py`).
 
-- The response comes at once; the record is written a little later. Without cluster.history.enable nothing is recorded.
-- A request that is repeated after a lost answer is recorded twice, with the same `run_id`.
+- The response comes at once; the record is written a little later. Without cluster.history.enable it is only counted.
+- A request that is repeated after a lost answer is counted and recorded twice, with the same `run_id`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
 from sparklog.broker.cluster_history import ClusterHistory
+from sparklog.broker.metrics import JobRun, Metrics
 from sparklog.broker.rights import on_cluster
 from sparklog.cluster.history import Kind
 
@@ -32,7 +33,8 @@ class NoteJobRunResponse:
     pass
 
 
-async def handle(request: NoteJobRunRequest, *, history: ClusterHistory) -> NoteJobRunResponse:
+async def handle(request: NoteJobRunRequest, *, history: ClusterHistory, metrics: Metrics) -> NoteJobRunResponse:
+    metrics.job_ran(request.schedule or "", request.job, JobRun(request.started_ms, request.status, request.findings))
     history.note(
         Kind.JOB_RUN,
         job=request.job,

@@ -20,6 +20,7 @@ from sparklog.base.errors import (
     InvalidRequest,
     InvalidRequiredAcks,
     KafkaError,
+    TopicAuthorizationFailed,
 )
 from sparklog.base.message_mapping import read_topic_id, to_value
 from sparklog.broker.api import Handler
@@ -243,7 +244,11 @@ class LogServicer:
         transactional_id = request.transactional_id if request.HasField("transactional_id") else None
         access = await call.access()
         if access:
-            produce.check_transactional_id(access, transactional_id)
+            try:
+                produce.check_transactional_id(access, transactional_id)
+            except KafkaError:
+                self.broker.count_refused(produce.API, 0.0)
+                raise
 
         async def translate(part: log_pb2.PartitionProduce) -> None:
             try:
@@ -260,6 +265,8 @@ class LogServicer:
         slices = self.broker.slices
         each = slices.each if size > produce.BYTES_TOGETHER else slices.each_if_many
         await each(request.partitions, translate)
+        if refused and not partitions and all(isinstance(each.error, TopicAuthorizationFailed) for each in refused):
+            self.broker.count_refused(produce.API)
         translated = ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,

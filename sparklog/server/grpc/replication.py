@@ -1,6 +1,6 @@
 """The service `Replication`: requests of other brokers.
 
-If the caller gives up or its connection fails, the questions of followers (`QUESTIONS`) are cancelled, such as a fetch
+If the caller gives up or its connection fails, questions (`QUESTIONS`) are cancelled, such as a fetch
 that waits for records. Every other request runs to its end, because a half-applied order of the controller would leave
 a state that was never requested.
 
@@ -22,7 +22,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
-from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
+from sparklog.replica.messages import DescribeFiles, DescribePositions, ReadReplicaFile, ReplicaFetch
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc.call import Begin, GrpcCall, unauthenticated
 from sparklog.server.grpc.errors import refuse
@@ -30,7 +30,7 @@ from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
 from sparklog.server.grpc.service import SMALL_BYTES, check_bytes, is_large
 from sparklog.v1 import replication_pb2
 
-QUESTIONS = (ReplicaFetch, DescribeFiles, ReadReplicaFile)
+QUESTIONS = (ReplicaFetch, DescribeFiles, ReadReplicaFile, DescribePositions)
 SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 
 
@@ -69,7 +69,7 @@ class ReplicationServicer:
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                await self._check(await self._begin(context))
+                await self._check(api, await self._begin(context))
                 response = await carry_out(api, await self._decode(call, data))
                 if is_large(response) or len(data) > SMALL_BYTES:  # each marker of WriteTxnMarkers may have thousands
                     return await self._slices.in_thread(partial(call.encode_response, response))
@@ -79,10 +79,12 @@ class ReplicationServicer:
 
         return serve
 
-    async def _check(self, call: GrpcCall) -> None:
+    async def _check(self, api: Api[Any, Any], call: GrpcCall) -> None:
         """Raises ClusterAuthorizationFailed if the caller may not act as a broker."""
-        if access := await call.access():
-            access.check(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
+        access = await call.access()
+        if access and not access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
+            self._broker.count_refused(api, 0.0)
+            raise access.refusal(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
         if len(data) <= SMALL_BYTES:

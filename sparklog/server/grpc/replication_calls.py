@@ -25,10 +25,12 @@ from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from sparklog.replica.messages import (
     DescribeFiles,
+    DescribePositions,
     FileRead,
     FilesDescribed,
     LeaderAndIsr,
     LeaderAndIsrResponse,
+    PositionsDescribed,
     ReadReplicaFile,
     ReplicaFetch,
     StopReplica,
@@ -147,4 +149,5 @@ CALLS = (
     _by_names("AppendHistory", AppendHistory, HistoryAppended),
     _by_names("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
     _by_names("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
+    _by_names("DescribePositions", DescribePositions, PositionsDescribed),
 )

@@ -10,9 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
+from sparklog.server.broker_collector import BrokerCollector
 from sparklog.spark.columns import table_schema
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.stream import TopicStreamReader
+from support.metrics import Scrape
 from support.names import unique
 from support.patience import PATIENCE_S
 
@@ -49,6 +51,8 @@ def test_the_lag_of_a_stream_shows_in_its_group(spark, topics, filled, tmp_path)
     topics.fill(filled, 3, partition=1)
     offsets = topics.admin.list_group_offsets(group)
     assert {item.partition: found.lag for item, found in offsets.items()} == {0: 0, 1: 3}
+    metrics = Scrape.from_collector(BrokerCollector(topics.broker.node.broker))
+    assert metrics.by_partition("sparklog_consumergroup_lag", consumergroup=group, topic=filled) == {0: 0, 1: 3}
     run()
     assert committed(topics, group) == {0: 10, 1: 7}
 
