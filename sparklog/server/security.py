@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
 from sparklog.base.errors import ConfigError
-from sparklog.base.fetching import path_of
 from sparklog.base.listeners import parse_listeners
 from sparklog.server.plain_users import KEY, PlainUsers
 from sparklog.server.reloading import ReloadedFiles, Reloader
@@ -92,7 +91,7 @@ class ListenerSecurity:
         # Imported only if needed: what verifies signatures takes as long to import as a broker takes to start.
         keys_module = importlib.import_module("sparklog.server.json_web_keys")
         tokens_module = importlib.import_module("sparklog.server.tokens")
-        files = ReloadedFiles("keys of tokens", [path_of(url)])
+        files = ReloadedFiles("keys of tokens", [keys_module.path_of(url)])
         keys: JsonWebKeys = keys_module.JsonWebKeys(url, config.sasl_oauthbearer_jwks_endpoint_refresh_ms)
         if keys.path:
             self._reloader.add(files, keys.read_file)
