@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import Thread
 from types import MappingProxyType
 from typing import TypeVar
@@ -100,7 +101,7 @@ async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
             result = work()
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             failure = error
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(tell, result, failure)
 
     Thread(target=run, name="sparklog fetch", daemon=True).start()
