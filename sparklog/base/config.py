@@ -367,7 +367,8 @@ class BrokerConfig:
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         "SSL, SASL_SSL: the gRPC listener uses TLS with the keys of ssl.*. It always accepts TLSv1.2 and TLSv1.3, and "
         "asks for no client certificate if ssl.client.auth is requested. SASL_PLAINTEXT, SASL_SSL: each call needs the "
-        "metadata `authorization: Basic`, with a user of SASL and the password.",
+        "metadata `authorization: Basic`, with a user of SASL and the password, or `authorization: Bearer`, with a "
+        "token of OAUTHBEARER.",
     )
     ssl_keystore_location: str = key("", text(), "A PEM file with the private key and the chain of certificates.")
     ssl_keystore_type: str = key("PEM", pem(), "The form of ssl.keystore.location.")
@@ -392,14 +393,41 @@ class BrokerConfig:
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
         ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        some_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        "SASL mechanisms of SASL_PLAINTEXT and SASL_SSL listeners. PLAIN needs users in plain.sasl.jaas.config.",
+        some_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        "SASL mechanisms of SASL_PLAINTEXT and SASL_SSL listeners. PLAIN needs users in plain.sasl.jaas.config, "
+        "OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url.",
     )
     plain_sasl_jaas_config: str = key(
         "",
         password(),
         "Users of PLAIN, in Kafka's form: org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'user_alice="her password" user_bob="his";',
+        'user_alice="her password" user_bob="his"; The broker applies a change in the file of --config without a '
+        "restart.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = key(
+        "",
+        text(),
+        "The JSON Web Key Set with the keys that sign the tokens of OAUTHBEARER, as an https, http or file URL.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
+        60 * MINUTE_MS,
+        integer(1),
+        "How often the broker fetches the JSON Web Key Set. It also does so when a token names an unknown key, and "
+        "when a file has changed.",
+    )
+    sasl_oauthbearer_expected_issuer: str = key(
+        "", text(), "The claim iss that a token must have; empty: any issuer whose key is in the set."
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = key(
+        (),
+        words(),
+        "The claim aud of a token must name one of these. Without them, tokens with an audience are refused.",
+    )
+    sasl_oauthbearer_sub_claim_name: str = key("sub", text(), "The claim of a token that is the name of the user.")
+    sasl_oauthbearer_clock_skew_seconds: int = key(
+        30,
+        integer(0, MAX_INT),
+        "How far the clock of a token's issuer may be ahead, for the claims iat and nbf. An expired token is refused.",
     )
     sasl_server_max_receive_size: int = key(
         512 << 10, integer(1024, MAX_INT), "Maximum bytes of a request before authentication."

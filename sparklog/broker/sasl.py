@@ -5,9 +5,10 @@
     COMPLETE       everything                      SaslHandshake ─▶ AUTHENTICATE, to re-authenticate (KIP-368)
     FAILED         nothing
 
-A request that is not allowed ends the connection before its body is read. With `connections.max.reauth.ms`, a client
-that has not re-authenticated in time may send nothing but SaslHandshake. It must use the same mechanism and be the same
-user. Until the state is COMPLETE for the first time, the client is anonymous.
+A request that is not allowed ends the connection before its body is read. A session lasts until
+`connections.max.reauth.ms` have passed, or the client's token expires. A client that has not re-authenticated in time
+may send nothing but SaslHandshake. It must use the same mechanism and be the same user. Until the state is COMPLETE for
+the first time, the client is anonymous.
 
 Differs from Apache Kafka: ApiVersions may be sent more than once before the handshake; a request out of turn between
 two SaslAuthenticate requests ends the connection without an ILLEGAL_SASL_STATE answer.
@@ -15,19 +16,21 @@ two SaslAuthenticate requests ends the connection without an ILLEGAL_SASL_STATE 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from sparklog.base.clock import Clock
+from sparklog.base.config_keys import DAY_MS
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from sparklog.cluster.users import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+MAX_LIFETIME_MS = 365 * DAY_MS
+"""More overflows in Java clients, which count in nanoseconds."""
 FindCredentials = Callable[[str], Mapping[ScramMechanism, ScramCredential]]
 
 
@@ -38,11 +41,13 @@ class Exchange(Protocol):
     """The authenticated user; None: not authenticated yet."""
     claimed: str | None
     """The user that the client claims to be, if it has named one."""
+    expires_ms: int | None
+    """When what the client has shown expires, since the Unix epoch; None: never."""
 
-    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
-        """Return the answer to the client's next message. May block.
+    async def step(self, token: bytes, credentials: FindCredentials) -> bytes:
+        """Return the answer to the client's next message.
 
-        credentials: returns the SCRAM credentials of a user, none for an unknown one; may block.
+        credentials: returns the SCRAM credentials of a user, none for an unknown one; blocks.
 
         Raises SaslAuthenticationFailed, with a message for the client that reveals nothing about the cause.
         """
@@ -123,20 +128,28 @@ class Authentication:
         if exchange is None:
             raise IllegalSaslState("SaslAuthenticate without SaslHandshake before it")
         try:
-            answer = await asyncio.to_thread(exchange.step, token, credentials)
+            answer = await exchange.step(token, credentials)
             if self.user not in (None, exchange.user) and exchange.user is not None:
                 raise SaslAuthenticationFailed("Cannot change principals during re-authentication")
         except BaseException as error:
             self.state, self._exchange = SaslState.FAILED, None
             if isinstance(error, SaslAuthenticationFailed):
-                logger.warning("%s: user %r could not log in by %s", self._host, exchange.claimed, self._mechanism)
+                who = "a client" if exchange.claimed is None else f"user {exchange.claimed!r}"
+                logger.warning("%s: %s could not log in by %s", self._host, who, self._mechanism)
             raise
         if exchange.user is None:
             return Authenticated(answer, 0)
         self.user, self._exchange, self.state = exchange.user, None, SaslState.COMPLETE
-        if self._max_reauth_ms:
-            self._expires_ms = self._clock.monotonic_ms() + self._max_reauth_ms
-        return Authenticated(answer, self._max_reauth_ms)
+        lifetime_ms = self._lifetime_ms(exchange)
+        self._expires_ms = self._clock.monotonic_ms() + lifetime_ms if lifetime_ms else None
+        return Authenticated(answer, lifetime_ms)
+
+    def _lifetime_ms(self, exchange: Exchange) -> int:
+        """Return how long the session lasts; 0: without a limit. A token never gives less than 1 ms."""
+        if exchange.expires_ms is None:
+            return self._max_reauth_ms
+        left_ms = min(max(exchange.expires_ms - self._clock.time_ms(), 1), MAX_LIFETIME_MS)
+        return min(left_ms, self._max_reauth_ms or left_ms)
 
     def _is_expired(self) -> bool:
         return self._expires_ms is not None and self._clock.monotonic_ms() >= self._expires_ms

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 
 import click
 
@@ -28,6 +29,7 @@ from sparklog.log.directory.open_files import LEAST
 from sparklog.server.garbage import freeze_what_stays
 from sparklog.server.node import BrokerNode
 from sparklog.server.open_listeners import open_listeners
+from sparklog.server.security import ConfigFile
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
 
@@ -84,6 +86,10 @@ def command(
     certificates (ssl.client.auth=required), or there must be access rules (authorizer.class.name). --allow-anonymous
     starts without.
 
+    Without a restart, a broker applies changes of the files of certificates (ssl.keystore.location,
+    ssl.truststore.location) and of keys of tokens, and of plain.sasl.jaas.config in the file of --config, within a few
+    seconds. No signal is needed.
+
     --brokers 3 runs a cluster: topics have three replicas, and no acknowledged record is lost when one broker dies.
     """
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
@@ -108,7 +114,9 @@ def command(
             shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
-        asyncio.run(_run(config, stop_with_stdin=is_child))
+        read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
+        file = ConfigFile(config_file, read) if config_file else None
+        asyncio.run(_run(config, file, stop_with_stdin=is_child))
     except (SparklogError, OSError) as error:
         _fail(error, CANNOT_START)
 
@@ -147,14 +155,14 @@ def _raise_file_limit() -> None:
         )
 
 
-async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
+async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
     if stop_with_stdin:
         loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
-    node = BrokerNode(config)
+    node = BrokerNode(config, file=file)
     await node.start()
     freeze_what_stays()
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())

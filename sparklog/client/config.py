@@ -38,6 +38,7 @@ from sparklog.client.assignors import ASSIGNORS, Assignor
 from sparklog.records.batch import Codec
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
+LOGIN_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 
 
@@ -65,6 +66,11 @@ def acknowledgements() -> Bound:
 def function() -> Bound:
     """A callable, or None. Never text."""
     return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
+
+
+def secret_function() -> Bound:
+    """As `function`, for a place where somebody may give a secret instead: an error does not show it."""
+    return function()._replace(type="PASSWORD")
 
 
 def optional_text() -> Bound:
@@ -120,18 +126,35 @@ class ClientConfig:
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         "SSL, SASL_SSL: use TLS; brokers' certificates must have the names clients connect to. SASL_PLAINTEXT, "
-        "SASL_SSL: show the user and password of sasl_jaas_config; without TLS everybody on the way can read them.",
+        "SASL_SSL: show the user and password of sasl_jaas_config, or a token; without TLS everybody on the way can "
+        "read them.",
     )
     sasl_mechanism: str = key(
         "PLAIN",
-        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        "As of Kafka's clients. Over gRPC the password itself is sent whatever the mechanism; the broker checks it.",
+        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        "As of Kafka's clients. OAUTHBEARER: send a token. Otherwise the password itself is sent over gRPC, whatever "
+        "the mechanism; the broker checks it.",
     )
     sasl_jaas_config: str = key(
         "",
         password(),
         f'User and password, as of Kafka\'s clients: {PLAIN_MODULE} required username="alice" password="…"; or the '
-        "same with ScramLoginModule.",
+        "same with ScramLoginModule. For OAUTHBEARER with an https URL: OAuthBearerLoginModule with clientId, "
+        "clientSecret and, if the issuer wants one, scope.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str = key(
+        "",
+        text(),
+        "Where OAUTHBEARER gets its token: a file URL, whose file is read again when it changes, or the https URL of "
+        "an issuer's token endpoint, for the client credentials grant.",
+    )
+    sasl_login_callback_handler_class: str = key(
+        "",
+        one_of("", LOGIN_HANDLER),
+        "For files that are shared with Kafka's tools, which need it for OAUTHBEARER. It has no effect here.",
+    )
+    token_provider: Callable[[], str] | None = key(
+        None, secret_function(), "Returns the token for OAUTHBEARER, in a thread; asked again before the token expires."
     )
     ssl_truststore_location: str = key(
         "", text(), "A PEM file with the certificates of authorities trusted for brokers; empty: public authorities."
@@ -161,7 +184,8 @@ class ClientConfig:
             try:
                 values[name] = bound.parse(_as_text(value))
             except (ValueError, KeyError, TypeError, AttributeError):
-                raise ConfigError(f"{name} = {value!r}: it must be {bound.text}") from None
+                shown = "" if bound.type == "PASSWORD" else f" = {value!r}"
+                raise ConfigError(f"{name}{shown}: it must be {bound.text}") from None
         config = cls(**values)
         config.check()
         return config

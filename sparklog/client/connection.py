@@ -7,8 +7,9 @@ a broker comes back. Every call has a deadline.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -21,6 +22,7 @@ from sparklog.base.errors import (
     NetworkException,
     RecordListTooLarge,
     RequestTimedOut,
+    SaslAuthenticationFailed,
     ThrottlingQuotaExceeded,
     UnknownServerError,
     UnsupportedVersion,
@@ -37,7 +39,11 @@ from sparklog.v1.maintenance_pb2_grpc import MaintenanceStub
 from sparklog.v1.sinks_pb2_grpc import SinksStub
 from sparklog.v1.transactions_pb2_grpc import TransactionsStub
 
+if TYPE_CHECKING:
+    from sparklog.client.tokens import TokenSource
+
 T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...]
 
 ERROR_CODE = "error-code"
 """Trailing metadata with the number of the Kafka error by which a broker refuses a call."""
@@ -57,6 +63,37 @@ _MEANINGS = {
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
 }
 """Parts of gRPC's messages if something answers but no call succeeds, and what they mean."""
+
+
+class Login:
+    """What each call of one client carries: its id, and who it is. Used on one event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Raises ConfigError if there is no user and no token where the protocol wants one."""
+        self._metadata: Metadata = (("client-id", config.client_id),) if config.client_id else ()
+        self._tokens: TokenSource | None = None
+        if not config.security_protocol.startswith("SASL_"):
+            return
+        if config.sasl_mechanism == "OAUTHBEARER":
+            # Imported only if needed: Python's HTTP client takes longer to import than this module.
+            self._tokens = importlib.import_module("sparklog.client.tokens").TokenSource(config)
+            return
+        login = parse_login("sasl_jaas_config", config.sasl_jaas_config, PLAIN_MODULE, SCRAM_MODULE)
+        user = login.option("username")
+        if not user:
+            raise ConfigError("sasl_jaas_config: it has no username")
+        self._metadata += (basic_authorization(user, login.option("password")),)
+
+    async def metadata(self) -> Metadata:
+        """Return the metadata of a call. Raises a KafkaError if no token can be obtained."""
+        if self._tokens is None:
+            return self._metadata
+        return (*self._metadata, ("authorization", f"Bearer {await self._tokens.get()}"))
+
+    def refused(self) -> None:
+        """Note that a broker has not accepted it."""
+        if self._tokens:
+            self._tokens.refused()
 
 
 class OpenChannel(Protocol):
@@ -84,9 +121,9 @@ def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
 class Connection:
     """The channel to one broker, and the services behind it."""
 
-    def __init__(self, address: str, config: ClientConfig, channel: Any) -> None:
+    def __init__(self, address: str, login: Login, channel: Any) -> None:
         self.address = address
-        self.metadata = _metadata(config)
+        self._login = login
         self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
@@ -105,8 +142,9 @@ class Connection:
         """
         if method in self._throttled:
             await self._wait(method, timeout_ms)
+        metadata = await self.metadata()
         try:
-            answer = await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self.metadata)
+            answer = await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=metadata)
         except grpc.aio.AioRpcError as failure:
             raise self.error_of(failure) from None
         except grpc.aio.UsageError:
@@ -123,6 +161,10 @@ class Connection:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         self._throttled.pop(method, None)
+
+    async def metadata(self) -> Metadata:
+        """Return what a call carries. Raises a KafkaError if no token can be obtained."""
+        return await self._login.metadata()
 
     async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
         """Return the result of a read, a write or the end of a streaming call; raises as `call` does."""
@@ -145,6 +187,8 @@ class Connection:
             return NetworkException(f"no broker answers at {self.address} ({meaning})", address=self.address)
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
+            if int(code) == SaslAuthenticationFailed.code:
+                self._login.refused()
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")
         return cls(f"{self.address}: {details}")
 
@@ -157,10 +201,10 @@ class Connections:
 
     def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
         """Raises ConfigError if a key or certificate file cannot be used, or there is no user where one is needed."""
+        self._login = Login(config)
         self._config = config
         self._open_channel = open_channel
         self._credentials = credentials_of(config)
-        _metadata(config)  # says at once what is wrong
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
@@ -168,7 +212,7 @@ class Connections:
         found = self._open.get(address)
         if found is None:
             channel = self._open_channel(address, self._config, self._credentials)
-            found = self._open[address] = Connection(address, self._config, channel)
+            found = self._open[address] = Connection(address, self._login, channel)
         return found
 
     async def close(self) -> None:
@@ -188,18 +232,6 @@ def credentials_of(config: ClientConfig) -> Any:
         private_key=keystore,
         certificate_chain=keystore,
     )
-
-
-def _metadata(config: ClientConfig) -> tuple[tuple[str, str], ...]:
-    """Return what each call carries; raises ConfigError if there is no user where the protocol wants one."""
-    client_id = (("client-id", config.client_id),) if config.client_id else ()
-    if not config.security_protocol.startswith("SASL_"):
-        return client_id
-    login = parse_login("sasl_jaas_config", config.sasl_jaas_config, PLAIN_MODULE, SCRAM_MODULE)
-    user = login.option("username")
-    if not user:
-        raise ConfigError("sasl_jaas_config: it has no username")
-    return (*client_id, basic_authorization(user, login.option("password")))
 
 
 def raise_error_of(result: Any) -> None:

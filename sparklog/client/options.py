@@ -29,6 +29,9 @@ class ClientOptions(TypedDict, total=False):
     security_protocol: str
     sasl_mechanism: str
     sasl_jaas_config: str
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_login_callback_handler_class: str
+    token_provider: Callable[[], str] | None
     ssl_truststore_location: str
     ssl_truststore_type: str
     ssl_keystore_location: str

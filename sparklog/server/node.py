@@ -22,6 +22,7 @@ from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
 from sparklog.server.grpc.peers import GrpcPeers
 from sparklog.server.grpc.server import GrpcServer
+from sparklog.server.security import ConfigFile, ListenerSecurity
 
 if TYPE_CHECKING:
     from sparklog.base.metrics_http import MetricsServer
@@ -34,9 +35,20 @@ class BrokerNode:
     """One running broker. Create, start and stop it on one event loop; call `start` and `stop` once each."""
 
     def __init__(
-        self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, store: Store | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        store: Store | None = None,
+        file: ConfigFile | None = None,
     ) -> None:
-        self.broker = Broker(config, fs=fs, clock=clock, store=store, peers=GrpcPeers(config))
+        """Prepare the broker. Raises ConfigError if a key or a certificate cannot be used.
+
+        file: the file that the configuration comes from, if its users of PLAIN are to be read again when it changes
+        """
+        self._security = ListenerSecurity(config, clock=clock, file=file)
+        self.broker = Broker(config, fs=fs, clock=clock, store=store, peers=GrpcPeers(self._security))
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None
@@ -53,8 +65,9 @@ class BrokerNode:
         listener = Address.parse(self._config.grpc_listener, "grpc.listener")
         if advertised := self._config.grpc_advertised_listener:
             Address.parse(advertised, "grpc.advertised.listener")
-        self._grpc = GrpcServer(self.broker)
+        self._grpc = GrpcServer(self.broker, self._security)
         try:
+            self._security.start()
             self.grpc_address = str(self._grpc.bind(listener))
             await self._bind_kafka()
             self._serve_metrics()
@@ -80,6 +93,7 @@ class BrokerNode:
         await asyncio.gather(*(server.stop(grace_ms) for server in (self._grpc, self._kafka) if server))
         if self._metrics:
             await asyncio.to_thread(self._metrics.stop)
+        await self._security.stop()
         await self.broker.stop()
 
     async def _bind_kafka(self) -> None:
@@ -88,7 +102,7 @@ class BrokerNode:
             return
         # Imported only if needed: Kafka's messages take longer to import than a broker takes to start.
         module = importlib.import_module("sparklog.server.kafka.server")
-        kafka: KafkaServer = module.KafkaServer(self.broker)
+        kafka: KafkaServer = module.KafkaServer(self.broker, self._security)
         self._kafka = kafka
         await kafka.bind()
         self.kafka_addresses = kafka.addresses

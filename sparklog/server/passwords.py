@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import SaslAuthenticationFailed
 from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism
-from sparklog.server.kafka.sasl import PLAIN, parse_plain_users
+from sparklog.server.plain_users import PLAIN, PlainUsers
 
 REMEMBERED_S = 60.0
 MAX_REMEMBERED = 10_000
@@ -32,10 +32,8 @@ FindCredentials = Callable[[str], Awaitable[Mapping[ScramMechanism, ScramCredent
 class Passwords:
     """The passwords that one broker accepts. Used on one event loop."""
 
-    def __init__(self, config: BrokerConfig, find_credentials: FindCredentials) -> None:
-        """Raises ConfigError if `plain.sasl.jaas.config` is invalid."""
-        users = parse_plain_users(config.plain_sasl_jaas_config)
-        self._plain = users if PLAIN in config.sasl_enabled_mechanisms else {}
+    def __init__(self, config: BrokerConfig, users: PlainUsers, find_credentials: FindCredentials) -> None:
+        self._plain = users if PLAIN in config.sasl_enabled_mechanisms else None
         self._mechanisms = [each for each in ScramMechanism if each.sasl_name in config.sasl_enabled_mechanisms]
         self._delay_s = config.connection_failed_authentication_delay_ms / 1000
         self._find_credentials = find_credentials
@@ -61,8 +59,7 @@ class Passwords:
         self._known[known] = loop.time() + REMEMBERED_S
 
     async def _is_right(self, user: str, password: str) -> bool:
-        expected = self._plain.get(user, "")
-        if expected and hmac.compare_digest(self._digest(password), self._digest(expected)):
+        if self._plain and self._plain.is_right(user, password):
             return True
         found = await self._find_credentials(user) if self._mechanisms else {}
         checks = [await asyncio.to_thread(self._verify, each, found.get(each), password) for each in self._mechanisms]
@@ -74,6 +71,3 @@ class Passwords:
         iterations = credential.iterations if credential else MIN_ITERATIONS
         made = ScramCredential.of_password(mechanism, password, salt, iterations)
         return credential is not None and hmac.compare_digest(made.stored_key, credential.stored_key)
-
-    def _digest(self, text: str) -> bytes:
-        return hmac.digest(self._secret, text.encode(), "sha256")

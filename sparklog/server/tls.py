@@ -5,15 +5,15 @@
     ssl.client.auth           none, requested, required; the last two need a truststore, because no public authority
                               vouches for the clients of a private cluster
 
-The files are read once, when the broker starts; a new certificate needs a restart. Kafka listeners use Python's `ssl`.
-The gRPC listener uses gRPC's own TLS, which does not accept an encrypted key and cannot request a certificate without
-requiring it.
+The files are read again when they change (server/reloading.py): connections made from then on use the new ones, open
+ones stay. Kafka listeners use Python's `ssl`. The gRPC listener uses gRPC's own TLS, which does not accept an encrypted
+key and cannot request a certificate without requiring it.
 """
 
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -55,23 +55,55 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
     return context
 
 
-def grpc_credentials(config: BrokerConfig) -> Any:
-    """Return the gRPC listener's credentials (grpc.security.protocol = SSL). Raises ConfigError as `server_context`."""
-    server_context(config)  # checks the files: gRPC itself does not report what is wrong with one
-    keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
-    return grpc.ssl_server_credentials(
-        ((keystore, keystore),),
-        root_certificates=_read_truststore(config),
-        require_client_auth=config.ssl_client_auth == "required",
-    )
+class Certificates(NamedTuple):
+    """What one reading of the files gives."""
+
+    context: ssl.SSLContext
+    """For Kafka listeners."""
+    grpc_listener: Any
+    """gRPC's configuration of server certificates; None: the gRPC listener has no TLS."""
+    grpc_peers: Any
+    """Credentials for calls to other brokers: this broker's certificate, and the authorities it trusts. Or None."""
 
 
-def grpc_peer_credentials(config: BrokerConfig) -> Any:
-    """Return the credentials for calls to other brokers: this broker's certificate, and the authorities it trusts."""
-    keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
-    return grpc.ssl_channel_credentials(
-        root_certificates=_read_truststore(config), private_key=keystore, certificate_chain=keystore
-    )
+class TlsFiles:
+    """The keys and certificates of one broker's listeners. `reload` may be called from any thread."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises ConfigError, naming the key, if a file cannot be used."""
+        self._config = config
+        self.current = self._read()
+
+    def reload(self) -> None:
+        """Read the files again. Raises ConfigError, and keeps what was read before, if one cannot be used."""
+        self.current = self._read()
+
+    def server_credentials(self) -> Any:
+        """Return the gRPC listener's credentials; it asks for the certificates before each handshake."""
+        told = self.current.grpc_listener
+
+        def fetch() -> Any:
+            nonlocal told
+            if told is self.current.grpc_listener:
+                return None
+            told = self.current.grpc_listener
+            return told
+
+        is_required = self._config.ssl_client_auth == "required"
+        return grpc.dynamic_ssl_server_credentials(told, fetch, require_client_authentication=is_required)
+
+    def _read(self) -> Certificates:
+        config = self._config
+        context = server_context(config)  # checks the files: gRPC itself does not report what is wrong with one
+        if not config.grpc_security_protocol.endswith("SSL"):
+            return Certificates(context, None, None)
+        keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
+        trusted = _read_truststore(config)
+        return Certificates(
+            context,
+            grpc.ssl_server_certificate_configuration(((keystore, keystore),), root_certificates=trusted),
+            grpc.ssl_channel_credentials(root_certificates=trusted, private_key=keystore, certificate_chain=keystore),
+        )
 
 
 def _read_truststore(config: BrokerConfig) -> bytes | None:

@@ -115,6 +115,12 @@ class BrokerOptions(TypedDict, total=False):
     ssl_enabled_protocols: str | tuple[str, ...]
     sasl_enabled_mechanisms: str | tuple[str, ...]
     plain_sasl_jaas_config: str
+    sasl_oauthbearer_jwks_endpoint_url: str
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_expected_issuer: str
+    sasl_oauthbearer_expected_audience: str | tuple[str, ...]
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
     sasl_server_max_receive_size: int
     connection_failed_authentication_delay_ms: int
     connections_max_reauth_ms: int

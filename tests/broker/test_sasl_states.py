@@ -19,9 +19,10 @@ class Nickname:
     def __init__(self) -> None:
         self.user: str | None = None
         self.claimed: str | None = None
+        self.expires_ms: int | None = None
         self._greeted = False
 
-    def step(self, token: bytes, credentials: FindCredentials) -> bytes:
+    async def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         if not self._greeted:
             self._greeted = True
             return b"who?"

@@ -1,15 +1,19 @@
-"""Apache Kafka's own tools on a listener with TLS and passwords."""
+"""Apache Kafka's own tools on a listener with TLS, passwords and tokens."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trustme
 
+from sparklog.base.jaas import OAUTHBEARER_MODULE
+from sparklog.client.config import LOGIN_HANDLER
 from sparklog.testing import RunningBroker, start_broker
+from support.issuer import AUDIENCE, ISSUER, Issuer
 from support.patience import PATIENCE_MS
 from support.processes.java import KafkaTools
 
@@ -74,3 +78,34 @@ def test_a_user_is_added_writes_reads_and_is_refused_with_another_password(tools
 
     refused = tools.run(produce, *topic, **bob | {"password": "wrong"}, given="bad\n")
     assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+
+
+def test_kafkas_tools_show_a_token_from_a_file(tmp_path: Path) -> None:
+    issuer, token, settings = Issuer(), tmp_path / "token", tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}\nsasl.jaas.config={OAUTHBEARER_MODULE} required;\n"
+        f"sasl.login.callback.handler.class={LOGIN_HANDLER}\n"
+    )
+    with (
+        start_broker(
+            listeners=("SASL_PLAINTEXT://127.0.0.1:0",),
+            sasl_enabled_mechanisms="OAUTHBEARER",
+            sasl_oauthbearer_jwks_endpoint_url=issuer.publish(tmp_path / "keys.json"),
+            sasl_oauthbearer_expected_issuer=ISSUER,
+            sasl_oauthbearer_expected_audience=AUDIENCE,
+        ) as broker,
+        closing(KafkaTools(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}")) as tools,
+    ):
+        connect = ("--bootstrap-server", broker.kafka, "--command-config", str(settings), "--topic", "tokens")
+        token.write_text(issuer.token())
+        written = tools.run("org.apache.kafka.tools.ConsoleProducer", *connect, given="hello\n")
+        assert written.returncode == 0, written.stderr
+        read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", str(PATIENCE_MS))
+        consumed = tools.run("org.apache.kafka.tools.consumer.ConsoleConsumer", *connect, *read)
+        assert consumed.stdout == "hello\n", consumed.stderr
+
+        token.write_text(Issuer().token())
+        refused = tools.run("org.apache.kafka.tools.ConsoleProducer", *connect, given="bad\n")
+        assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+        assert '{"status":"invalid_token"}' in refused.stdout + refused.stderr

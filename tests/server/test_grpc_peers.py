@@ -27,6 +27,7 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse, StopReplica
 from sparklog.server.grpc.peers import GrpcPeers
 from sparklog.server.grpc.replication import ReplicationServicer
+from sparklog.server.security import ListenerSecurity
 from support.brokers.most_calls import most_calls_of
 from support.patience import PATIENCE_MS, PATIENCE_S
 
@@ -74,7 +75,7 @@ async def callee() -> AsyncIterator[Callee]:
 
 @pytest.fixture
 async def peers() -> AsyncIterator[GrpcPeers]:
-    peers = GrpcPeers(BrokerConfig())
+    peers = GrpcPeers(ListenerSecurity(BrokerConfig()))
     yield peers
     await peers.close()
 

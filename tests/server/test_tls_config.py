@@ -63,7 +63,7 @@ def test_a_key_that_does_not_open_is_an_error(encrypted: Path, password: str) ->
 
 def test_grpc_refuses_an_encrypted_key_and_says_what_to_do(encrypted: Path) -> None:
     with pytest.raises(ConfigError, match="openssl pkey -in KEYSTORE"):
-        tls.grpc_credentials(config(encrypted, ssl_key_password="swordfish"))
+        tls.TlsFiles(config(encrypted, ssl_key_password="swordfish", grpc_security_protocol="SSL"))
 
 
 def test_another_form_of_store_comes_with_how_to_convert_it(keystore: Path) -> None:

@@ -171,7 +171,7 @@ class AsyncMaintenance(AsyncClient):
             nonlocal stream
             connection = await self._cluster.broker(log.broker_id)
             if stream is None:
-                stream = connection.maintenance.ReadSegment(request, metadata=connection.metadata)
+                stream = connection.maintenance.ReadSegment(request, metadata=await connection.metadata())
             try:
                 message = await connection.step(stream.read(), self.config.request_timeout_ms)
             except KafkaError as error:
@@ -225,7 +225,7 @@ class AsyncMaintenance(AsyncClient):
     async def open_upload(self, lease: Lease) -> Upload:
         """Begin to send the new segment; drops what was sent before under the lease."""
         connection = await self._cluster.broker(lease.broker_id)
-        call = connection.maintenance.UploadSegment(metadata=connection.metadata)
+        call = connection.maintenance.UploadSegment(metadata=await connection.metadata())
         first = maintenance_pb2.UploadSegmentRequest(lease_id=lease.lease_id)
         return Upload(connection, call, first, self.config.request_timeout_ms)
 
@@ -282,7 +282,7 @@ class AsyncMaintenance(AsyncClient):
     async def open_snapshot(self, partition: TopicPartition, leader_epoch: int, end_offset: int) -> Upload:
         """Begin to send a snapshot."""
         connection = await self._cluster.leader(partition, self.config.default_api_timeout_ms)
-        call = connection.maintenance.InstallSnapshot(metadata=connection.metadata)
+        call = connection.maintenance.InstallSnapshot(metadata=await connection.metadata())
         first = maintenance_pb2.InstallSnapshotRequest(
             topic=partition.topic, partition=partition.partition, leader_epoch=leader_epoch, end_offset=end_offset
         )

@@ -1,14 +1,17 @@
 """One gRPC call: the broker, and the client that has made it.
 
-SASL_PLAINTEXT, SASL_SSL    the client's principal is the user whose password the call brings (`Authenticator`)
+SASL_PLAINTEXT, SASL_SSL    the client's principal is the user whose password (server/passwords.py) or whose token
+                            (server/tokens.py) the call brings; a stream ends when its token expires
 SSL                         it is made from the client's certificate, if the listener asks for one
 otherwise                   User:ANONYMOUS
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import cached_property
 from time import monotonic
 from typing import Any, TypeVar
@@ -24,6 +27,7 @@ from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.certificate_names import ANONYMOUS, principal_of_pem
 from sparklog.server.grpc.throttle import CallThrottle, HeldCalls
 from sparklog.server.passwords import Passwords
+from sparklog.server.security import ListenerSecurity
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -32,17 +36,27 @@ Response = TypeVar("Response")
 class GrpcCall:
     """The call, for the methods of servicers."""
 
-    def __init__(self, broker: Broker, context: Any, user: str | None = None, held: HeldCalls | None = None) -> None:
-        """Begin a call.
+    def __init__(
+        self,
+        broker: Broker,
+        context: Any,
+        user: str | None = None,
+        *,
+        lifetime_ms: float | None = None,
+        held: HeldCalls | None = None,
+    ) -> None:
+        """Begin the call.
 
         context: gRPC's, of the call
-        user: who has shown a password; None: the certificate tells who calls
+        user: who has shown a password or a token; None: the certificate tells who calls
+        lifetime_ms: how long the token is still valid; None: the call has none
         held: where calls wait for quotas; None: this call waits alone
         """
         self.broker = broker
         self.context = context
         self._user = user
         self._held = held or HeldCalls()
+        self._expires_s = None if lifetime_ms is None else asyncio.get_running_loop().time() + lifetime_ms / 1000
 
     @cached_property
     def host(self) -> str:
@@ -52,6 +66,22 @@ class GrpcCall:
         if kind not in ("ipv4", "ipv6"):
             return peer
         return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]").removeprefix("::ffff:")
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the call ends when its token expires."""
+        return self._expires_s is not None
+
+    @asynccontextmanager
+    async def while_valid(self) -> AsyncIterator[None]:
+        """Cancel the block once the call's token expires. Raises SaslAuthenticationFailed then."""
+        try:
+            async with asyncio.timeout_at(self._expires_s) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise SaslAuthenticationFailed("the token of this stream has expired: begin another stream") from None
 
     @property
     def client_host(self) -> str:
@@ -118,7 +148,7 @@ def unauthenticated(broker: Broker, held: HeldCalls | None = None) -> Begin:
     return begin
 
 
-def authenticated(broker: Broker, held: HeldCalls) -> Begin:
+def authenticated(broker: Broker, security: ListenerSecurity, held: HeldCalls) -> Begin:
     """Return what begins the calls of the broker's gRPC listener, by `grpc.security.protocol`; held: as in GrpcCall"""
     if not broker.config.grpc_security_protocol.startswith("SASL_"):
         return unauthenticated(broker, held)
@@ -126,25 +156,45 @@ def authenticated(broker: Broker, held: HeldCalls) -> Begin:
     async def find_credentials(user: str) -> Mapping[ScramMechanism, ScramCredential]:
         return await broker.handlers[FIND_CREDENTIALS](user)
 
-    passwords = Passwords(broker.config, find_credentials)
+    assert security.users
+    passwords, tokens = Passwords(broker.config, security.users, find_credentials), security.tokens
+    delay_s = broker.config.connection_failed_authentication_delay_ms / 1000
 
     async def begin(context: Any) -> GrpcCall:
-        user, password = _basic(context.invocation_metadata() or ())
+        scheme, value = _authorization(context.invocation_metadata() or ())
+        if scheme == "bearer" and tokens:
+            try:
+                verified = await tokens.verify(value)
+            except SaslAuthenticationFailed:
+                await asyncio.sleep(delay_s)
+                raise
+            lifetime_ms = verified.expires_ms - broker.clock.time_ms()
+            return GrpcCall(broker, context, verified.user, lifetime_ms=lifetime_ms, held=held)
+        if scheme != "basic":
+            raise SaslAuthenticationFailed(_WANTED + _WANTED_TOO * (tokens is not None))
+        user, password = _user_and_password(value)
         await passwords.check(user, password)
-        return GrpcCall(broker, context, user, held)
+        return GrpcCall(broker, context, user, held=held)
 
     return begin
 
 
-def _basic(metadata: Iterable[tuple[str, Any]]) -> tuple[str, str]:
-    """Return user and password of a call (RFC 7617). Raises SaslAuthenticationFailed."""
+_WANTED = (
+    "this listener wants the metadata `authorization: Basic`, with base64 of USER:PASSWORD; sparklog's clients send it "
+    "with security.protocol=SASL_SSL and sasl.jaas.config"
+)
+_WANTED_TOO = "; or `authorization: Bearer`, with a token of OAUTHBEARER"
+
+
+def _authorization(metadata: Iterable[tuple[str, Any]]) -> tuple[str, str]:
+    """Return the scheme, in small letters, and the rest of the metadata `authorization`; both empty without it."""
     value = next((str(value) for key, value in metadata if key == "authorization"), "")
-    scheme, _, token = value.partition(" ")
-    if scheme.lower() != "basic":
-        raise SaslAuthenticationFailed(
-            "this listener wants the metadata `authorization: Basic`, with base64 of USER:PASSWORD; sparklog's clients "
-            "send it with security.protocol=SASL_SSL and sasl.jaas.config"
-        )
+    scheme, _, rest = value.partition(" ")
+    return scheme.lower(), rest
+
+
+def _user_and_password(token: str) -> tuple[str, str]:
+    """Return user and password of a call (RFC 7617). Raises SaslAuthenticationFailed."""
     try:
         user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
     except ValueError:  # UnicodeDecodeError and binascii.Error are

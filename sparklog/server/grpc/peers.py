@@ -8,7 +8,8 @@ caller retries. Every call has a deadline, which limits the cost of a broker tha
 
 With grpc.security.protocol = SSL, a broker presents the certificate of its own listener and trusts the certificates
 that ssl.truststore.location vouches for, or public authorities if there is no truststore. With SASL_PLAINTEXT or
-SASL_SSL it shows the username and the password of plain.sasl.jaas.config, as Kafka's brokers do.
+SASL_SSL it shows the username and the password of plain.sasl.jaas.config, as Kafka's brokers do. Both apply to the next
+call after they have changed: a channel with an outdated certificate is replaced, and its calls may end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     KafkaError,
     NetworkException,
@@ -32,19 +32,20 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
-from sparklog.base.jaas import PLAIN_MODULE, basic_authorization, parse_login
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.model import BrokerInfo
 from sparklog.runtime.slices import Slices
-from sparklog.server import tls
 from sparklog.server.grpc.errors import ERROR_CODE
 from sparklog.server.grpc.replication import QUESTIONS, SERVICE
 from sparklog.server.grpc.replication_calls import CALLS, ReplicationCall
 from sparklog.server.grpc.service import LARGE_ELEMENTS, SMALL_BYTES, is_large
+from sparklog.server.security import ListenerSecurity
 
 logger = logging.getLogger(__name__)
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000
+REPLACED_GRACE_S = 30.0
+"""Time for the calls of a channel whose certificate is outdated."""
 _CALLS: Mapping[type, ReplicationCall] = MappingProxyType({call.request: call for call in CALLS})
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a fetch limits its own answer
@@ -60,6 +61,8 @@ _OPTIONS = (
 
 class _Link(NamedTuple):
     address: str
+    credentials: Any
+    """Of TLS; None without it."""
     channel: grpc.aio.Channel
     methods: dict[type, Any]
 
@@ -67,10 +70,10 @@ class _Link(NamedTuple):
 class GrpcPeers:
     """Implementation of Peers. Create and use it on one event loop."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._metadata = _credentials(config)
+    def __init__(self, security: ListenerSecurity) -> None:
+        self._security = security
         self._links: dict[int, _Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._slices = Slices()
 
@@ -82,8 +85,12 @@ class GrpcPeers:
             raise NetworkException("this broker is stopping")
         link = await self._link(broker)
         try:
+            users = self._security.users
             answer = await link.methods[call.request](
-                data, timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False, metadata=self._metadata
+                data,
+                timeout=max(timeout_ms, 1) / 1000,
+                wait_for_ready=False,
+                metadata=users.authorization if users else (),
             )
         except grpc.aio.AioRpcError as failure:
             raise _error_of(failure, broker) from None
@@ -100,40 +107,33 @@ class GrpcPeers:
         self._is_closed = True
         links = list(self._links.values())
         self._links.clear()
+        for closing in self._closing:
+            closing.cancel()
         for link in links:
             await link.channel.close()
 
     async def _link(self, broker: BrokerInfo) -> _Link:
-        """Return the broker's link; open a new one if the broker's address has changed."""
+        """Return the broker's link; open a new one if the broker's address or this broker's certificate has changed."""
         old = self._links.get(broker.broker_id)
-        if old and old.address == broker.grpc_address:
+        credentials = self._security.tls.current.grpc_peers if self._security.tls else None
+        if old and old.address == broker.grpc_address and old.credentials is credentials:
             return old
-        channel = self._open(broker.grpc_address)
+        channel = _open(broker.grpc_address, credentials)
         methods = {call.request: channel.unary_unary(f"/{SERVICE}/{call.method}") for call in CALLS}
-        link = self._links[broker.broker_id] = _Link(broker.grpc_address, channel, methods)
-        if old:
+        link = self._links[broker.broker_id] = _Link(broker.grpc_address, credentials, channel, methods)
+        if old and old.address == broker.grpc_address:
+            closing = asyncio.create_task(old.channel.close(REPLACED_GRACE_S))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        elif old:
             await old.channel.close()
         return link
 
-    def _open(self, address: str) -> grpc.aio.Channel:
-        if self._config.grpc_security_protocol.endswith("PLAINTEXT"):
-            return grpc.aio.insecure_channel(address, options=_OPTIONS)
-        return grpc.aio.secure_channel(address, tls.grpc_peer_credentials(self._config), options=_OPTIONS)
 
-
-def _credentials(config: BrokerConfig) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of each call: this broker's user and password, where the listeners want one."""
-    if not config.grpc_security_protocol.startswith("SASL_"):
-        return ()
-    text = config.plain_sasl_jaas_config
-    login = parse_login("plain.sasl.jaas.config", text, PLAIN_MODULE) if text.strip() else None
-    if login is None or not login.option("username"):
-        logger.warning(
-            "plain.sasl.jaas.config has no username and password: this broker cannot call others, as each of a cluster "
-            "must with grpc.security.protocol = %s", config.grpc_security_protocol,
-        )  # fmt: skip
-        return ()
-    return (basic_authorization(login.option("username"), login.option("password")),)
+def _open(address: str, credentials: Any) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
 
 def _is_large(request: Any) -> bool:

@@ -21,7 +21,6 @@ from grpc_reflection.v1alpha import reflection
 from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
-from sparklog.server import tls
 from sparklog.server.grpc.admin import AdminServicer
 from sparklog.server.grpc.call import authenticated
 from sparklog.server.grpc.groups import GroupsServicer
@@ -35,6 +34,7 @@ from sparklog.server.grpc.sinks import SinksServicer
 from sparklog.server.grpc.throttle import HeldCalls
 from sparklog.server.grpc.transactions import TransactionsServicer
 from sparklog.server.kafka.quotas import RequestQueue
+from sparklog.server.security import ListenerSecurity
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2, sinks_pb2, transactions_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
@@ -54,16 +54,17 @@ SERVICES = (
 class GrpcServer:
     """The listener of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, security: ListenerSecurity) -> None:
         """Prepare the services without accepting connections. Needs a running event loop."""
         GRPC_LOGGER.addFilter(_is_worth_logging)
         self._config = broker.config
+        self._security = security
         self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
         """The requests in progress of all services except `Replication`."""
         self.memory = memory = ResponseMemory()
         """The memory for the responses of the same services."""
         self._held = HeldCalls()
-        begin = authenticated(broker, self._held)
+        begin = authenticated(broker, security, self._held)
         self._log = LogServicer(broker, queue, memory)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker, begin=begin)
@@ -97,7 +98,7 @@ class GrpcServer:
     def bind(self, listener: Address) -> Address:
         """Bind the address and return it; a port of 0 is replaced by the chosen port.
 
-        Raises ConfigError if the address is in use or not local, or if the TLS keys cannot be used.
+        Raises ConfigError if the address is in use or not local.
         """
         try:
             _try_to_listen(listener)
@@ -108,7 +109,8 @@ class GrpcServer:
 
     def _add_port(self, address: str) -> int:
         if self._config.grpc_security_protocol.endswith("SSL"):
-            return int(self._server.add_secure_port(address, tls.grpc_credentials(self._config)))
+            assert self._security.tls
+            return int(self._server.add_secure_port(address, self._security.tls.server_credentials()))
         return int(self._server.add_insecure_port(address))
 
     async def start(self) -> None:

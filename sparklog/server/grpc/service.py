@@ -359,7 +359,8 @@ def _streaming(
     async def call(data: bytes, context: Any) -> AsyncIterator[bytes]:
         try:
             begun = await begin(context)
-            async for answer in serve(await read_message(request_class, data), begun):
+            answers = serve(await read_message(request_class, data), begun)
+            while (answer := await _next(answers, begun)) is not None:
                 yield answer
         except KafkaError as error:
             await refuse(context, error)
@@ -370,11 +371,21 @@ def _streaming(
 def _refusing(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callable[[Any, Any], Any]:
     async def call(_: Any, context: Any) -> None:
         try:
-            await serve(await begin(context))
+            begun = await begin(context)
+            async with begun.while_valid():
+                await serve(begun)
         except KafkaError as error:
             await refuse(context, error)
 
     return call
+
+
+async def _next(answers: AsyncIterator[bytes], call: GrpcCall) -> bytes | None:
+    """Return the next answer of a stream; None at its end. Raises SaslAuthenticationFailed if its token expires."""
+    if not call.has_token:
+        return await anext(answers, None)
+    async with call.while_valid():
+        return await anext(answers, None)
 
 
 def _fields_bytes(data: bytes) -> int:

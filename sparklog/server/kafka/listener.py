@@ -23,8 +23,8 @@ from sparklog.server.kafka import sasl
 from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
 from sparklog.server.kafka.connection import Host, KafkaConnection
 from sparklog.server.kafka.quotas import CreationRate
-from sparklog.server.kafka.sasl import Mechanisms
 from sparklog.server.kafka.translation import Session
+from sparklog.server.security import ListenerSecurity
 from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 
 BACKLOG = 512
@@ -39,16 +39,11 @@ logger = logging.getLogger(__name__)
 class KafkaListener:
     """One bound address and the connections that it accepts."""
 
-    def __init__(self, host: Host, listener: Listener, context: ssl.SSLContext | None, mechanisms: Mechanisms) -> None:
-        """Prepare the listener.
-
-        context: the TLS context; None for a listener without TLS
-        mechanisms: the SASL mechanisms, used if the listener has SASL
-        """
+    def __init__(self, host: Host, listener: Listener, security: ListenerSecurity) -> None:
+        """Prepare the listener."""
         self._host = host
         self._listener = listener
-        self._context = context
-        self._mechanisms = mechanisms
+        self._security = security
         self._figures = host.broker.metrics.listeners[listener.name]
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
         self._socket: socket.socket | None = None
@@ -125,8 +120,10 @@ class KafkaListener:
         self._figures.connected()
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._context:
-            handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, peer, self._context))
+        if self._listener.has_tls:
+            assert self._security.tls
+            context = self._security.tls.current.context
+            handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, peer, context))
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._handshakes.discard)
             return
@@ -181,7 +178,7 @@ class KafkaListener:
             max_request_bytes=broker.config.socket_request_max_bytes,
         )
         if self._listener.has_sasl:
-            sasl.begin(broker, session, self._mechanisms)
+            sasl.begin(broker, session, self._security)
         connection = KafkaConnection(self._host, session, self._figures, open_channel)
         self._host.connections.add(connection)
         return connection

@@ -24,8 +24,8 @@ from sparklog.log.directory.open_files import OpenFiles
 from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice, parse_overrides
-from sparklog.server.kafka.sasl import mechanisms
-from sparklog.server.tls import server_context
+from sparklog.server.kafka.sasl import warn_where_grpc_is_open
+from sparklog.server.security import ListenerSecurity
 
 MIN_SWEEP_S, MAX_SWEEP_S = 0.01, 5.0
 CUT_OFF_S = 1.0
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 class KafkaServer:
     """The Kafka listeners of one broker. Create, bind, start and stop it once each, on one event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        """Parse the listeners and prepare TLS and SASL. Raises ConfigError if the configuration is invalid."""
+    def __init__(self, broker: Broker, security: ListenerSecurity) -> None:
+        """Parse the listeners. Raises ConfigError if the configuration is invalid."""
         config = broker.config
         self.broker = broker
         self.idle_s = config.connections_max_idle_ms / 1000
@@ -53,12 +53,9 @@ class KafkaServer:
         self._listeners = parse_listeners(
             config.listeners, config.advertised_listeners, config.listener_security_protocol_map, socket.gethostname()
         )
-        context = server_context(config) if any(listener.has_tls for listener in self._listeners) else None
-        enabled = mechanisms(broker.config) if any(listener.has_sasl for listener in self._listeners) else {}
-        self._servers = [
-            KafkaListener(self, listener, context if listener.has_tls else None, enabled)
-            for listener in self._listeners
-        ]
+        if any(listener.has_sasl for listener in self._listeners):
+            warn_where_grpc_is_open(config)
+        self._servers = [KafkaListener(self, listener, security) for listener in self._listeners]
         self._all_ended = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_s = min(MAX_SWEEP_S, max(MIN_SWEEP_S, self.idle_s / 4))

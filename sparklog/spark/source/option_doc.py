@@ -72,8 +72,15 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "password.",
         "PLAINTEXT",
     ),
-    "kafka.sasl.mechanism": OptionDoc("As of Kafka's clients. Over gRPC the password is sent in any case.", "PLAIN"),
+    "kafka.sasl.mechanism": OptionDoc(
+        "As of Kafka's clients. OAUTHBEARER sends a token; any other, over gRPC, the password.", "PLAIN"
+    ),
     "kafka.sasl.jaas.config": OptionDoc("A login module with the user and the password, as of Kafka's clients."),
+    "kafka.sasl.oauthbearer.token.endpoint.url": OptionDoc(
+        "Where OAUTHBEARER gets its token: a file URL, or an https URL for the client credentials grant. Each Python "
+        "worker asks on its own."
+    ),
+    "kafka.sasl.login.callback.handler.class": OptionDoc("Accepted, without effect."),
     "kafka.ssl.truststore.location": OptionDoc("Certificates of the authorities that sign the brokers' certificates."),
     "kafka.ssl.truststore.type": OptionDoc("The form of that file.", "PEM"),
     "kafka.ssl.keystore.location": OptionDoc("Key and certificate of this client."),

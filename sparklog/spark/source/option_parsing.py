@@ -385,8 +385,10 @@ def _codec(raw: str) -> str:
 
 SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     "sasl.jaas.config": (),
+    "sasl.oauthbearer.token.endpoint.url": (),
+    "sasl.login.callback.handler.class": (),
     "ssl.truststore.location": (),
     "ssl.truststore.type": ("PEM",),
     "ssl.keystore.location": (),
@@ -401,8 +403,12 @@ def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
             raise ValueError(raw)
         return raw
 
-    text = "a login module with username and password" if key == "sasl.jaas.config" else "a PEM file on every executor"
-    expects = " or ".join(allowed) or text
+    texts = {
+        "sasl.jaas.config": "a login module with username and password",
+        "sasl.oauthbearer.token.endpoint.url": "an https URL, or the file URL of a token on every executor",
+        "sasl.login.callback.handler.class": "Kafka's OAuthBearerLoginCallbackHandler",
+    }
+    expects = " or ".join(allowed) or texts.get(key, "a PEM file on every executor")
     return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.base.errors import ConfigError
-from sparklog.server.kafka.sasl import parse_plain_users
+from sparklog.server.plain_users import parse_plain_users
 from sparklog.testing import start_broker
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -23,11 +23,20 @@ class BrokerProcess:
     A `with` block starts it, and stops it where it still runs at the end; after an error it is killed.
     """
 
-    def __init__(self, folder: Path, *settings: str, open_files: int | None = None) -> None:
-        """open_files: the most that it may have; None: as this process."""
+    def __init__(
+        self,
+        folder: Path,
+        *settings: str,
+        open_files: int | None = None,
+        config: Path | None = None,
+        log_level: str = "info",
+    ) -> None:
+        """open_files: the most that it may have; None: as this process. config: the file of --config."""
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
         self.open_files = open_files
+        self._config = ["--config", str(config)] if config else []
+        self._log_level = log_level
         self.is_running = False
         self.is_paused = False
         self._folder = folder
@@ -55,6 +64,7 @@ class BrokerProcess:
     def launch(self) -> None:
         command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
         command += ["--grpc", self.grpc, *(word for setting in self._settings for word in ("--set", setting))]
+        command += [*self._config, "--log-level", self._log_level]
         if self.open_files:
             command = ["sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
         with (self._folder / "log").open("a") as log:

@@ -54,7 +54,9 @@ class KafkaTools:
     The JVM starts with the first of them. KafkaTools.java says what goes back and forth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *properties: str) -> None:
+        """properties: of the JVM, as -DNAME=VALUE"""
+        self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, name: str, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -85,7 +87,8 @@ class KafkaTools:
 
     def _start(self) -> subprocess.Popen[bytes]:
         program = Path(__file__).with_name("KafkaTools.java")
-        return subprocess.Popen(kafka_command(str(program)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        java, *rest = kafka_command(str(program))
+        return subprocess.Popen([java, *self._properties, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _read_number(self) -> int:
         assert self._process

@@ -1,0 +1,136 @@
+"""What is behind a URL (file, http, https), read with bounds of size and time.
+
+Messages name the URL without its query, which may be a secret, and never the content. HTTPS accepts the
+authorities of the system; SSL_CERT_FILE names others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Thread
+from types import MappingProxyType
+from typing import TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from sparklog.base.errors import ConfigError, NetworkException, SaslAuthenticationFailed
+
+TIMEOUT_S = 10.0
+MAX_BYTES = 1 << 20
+PIECE = 64 << 10
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+Result = TypeVar("Result")
+
+
+def check_url(key: str, url: str) -> SplitResult:
+    """Return the parts of a URL. Raises ConfigError, naming the configuration key, if it is none that can be read."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme == "file" and parts.path and not parts.netloc:
+        return parts
+    if parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc:
+        return parts
+    raise ConfigError(
+        f"{key}: it must be a URL such as https://example.org/keys or file:///etc/keys.json, without a user or password"
+    )
+
+
+def path_of(url: str) -> str:
+    """Return the path of a file URL; empty for any other URL."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else ""
+
+
+def shown(url: str) -> str:
+    """Return the URL for messages: without its query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
+def fetch(url: str, *, form: bytes | None = None, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+    """Return the content. Blocks.
+
+    form: the body of a POST; None: GET
+    headers: of HTTP
+
+    Raises NetworkException if the content cannot be read or is larger than MAX_BYTES; SaslAuthenticationFailed if the
+    server does not accept who asks.
+    """
+    try:
+        if path := path_of(url):
+            with open(path, "rb") as file:
+                return _bounded(file.read, url)
+        with _opener().open(urllib.request.Request(url, form, dict(headers)), timeout=TIMEOUT_S) as response:
+            return _bounded(response.read1, url)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (400, 401, 403):
+            raise SaslAuthenticationFailed(f"{shown(url)} refuses with HTTP status {error.code}") from None
+        raise NetworkException(f"{shown(url)} answers with HTTP status {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+        raise NetworkException(f"{shown(url)} cannot be read: {reason}") from None
+
+
+async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
+    """Return the result of `work`, run in a thread of its own: a slow server occupies no thread that others need.
+
+    Raises TimeoutError after so many seconds; the thread then ends unheard. It does not delay the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def tell(result: Result | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            failure = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    Thread(target=run, name="sparklog fetch", daemon=True).start()
+    return await asyncio.wait_for(done, seconds)
+
+
+def _bounded(read: Callable[[int], bytes], url: str) -> bytes:
+    """Return all that `read` returns, within TIMEOUT_S. Raises NetworkException if it is too much or takes longer."""
+    ends = time.monotonic() + TIMEOUT_S
+    found = bytearray()
+    while piece := read(PIECE):
+        found += piece
+        if len(found) > MAX_BYTES:
+            raise NetworkException(f"{shown(url)} has more than {MAX_BYTES} bytes")
+        if time.monotonic() > ends:
+            raise NetworkException(f"{shown(url)} cannot be read within {TIMEOUT_S} s")
+    return bytes(found)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what opens http and https, and nothing else, also after a redirect."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener

@@ -1,0 +1,147 @@
+"""Tokens of OAUTHBEARER: JSON Web Tokens (RFC 7519), verified as in Apache Kafka (BrokerJwtValidator).
+
+A token needs a signature of a key in the JSON Web Key Set, the claims `exp` and `iat`, and a user in
+`sasl.oauthbearer.sub.claim.name`. `iss` must be `sasl.oauthbearer.expected.issuer` if that is set. `aud` must name one
+of `sasl.oauthbearer.expected.audience`; without this key, a token with an audience is for somebody else.
+
+Differs from Apache Kafka: an expired token is refused at once. There, one that expired within the clock skew begins a
+session that ends with the next request.
+
+A token that was verified is remembered until it expires, for at most REMEMBERED_S: calls over gRPC bring theirs each
+time. Log and errors never contain a token, or parts of one that is not verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import math
+import secrets
+from typing import Any, NamedTuple
+
+import jwt
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import SaslAuthenticationFailed
+from sparklog.server.json_web_keys import JsonWebKeys
+
+MAX_BYTES = 64 << 10
+REMEMBERED_S = 60
+MAX_REMEMBERED = 10_000
+FEW = 4
+"""Tokens that are verified at a time."""
+_ALGORITHMS = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"}
+)
+logger = logging.getLogger(__name__)
+
+
+class Verified(NamedTuple):
+    """Whom a token names."""
+
+    user: str
+    expires_ms: int
+    """When the token expires, since the Unix epoch."""
+
+
+class TokenVerifier:
+    """The tokens that one broker accepts. Used on one event loop."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, keys: JsonWebKeys) -> None:
+        self.keys = keys
+        self._clock = clock
+        self._user_claim = config.sasl_oauthbearer_sub_claim_name
+        self._issuer = config.sasl_oauthbearer_expected_issuer or None
+        self._audience = config.sasl_oauthbearer_expected_audience or None
+        self._skew_s = config.sasl_oauthbearer_clock_skew_seconds
+        self._few = asyncio.Semaphore(FEW)
+        self._secret = secrets.token_bytes(32)
+        self._known: dict[bytes, tuple[Verified, int]] = {}
+        """Verified tokens, hashed with the secret, and until when they need not be verified again."""
+
+    async def verify(self, token: str) -> Verified:
+        """Return whom the token names. Raises SaslAuthenticationFailed, with a text that does not tell the cause."""
+        known = hmac.digest(self._secret, token.encode(errors="replace"), "sha256")
+        if (found := self._known.get(known)) and self._clock.time_ms() < found[1]:
+            return found[0]
+        try:
+            verified = await self._verify(token)
+        except jwt.PyJWTError as error:
+            self._known.pop(known, None)
+            logger.warning("a token is refused: %s", error)
+            raise SaslAuthenticationFailed("Authentication failed: the token is invalid or has expired") from None
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        until_ms = min(verified.expires_ms, self._clock.time_ms() + REMEMBERED_S * 1000)
+        self._known[known] = verified, until_ms
+        return verified
+
+    async def _verify(self, token: str) -> Verified:
+        """Raises PyJWTError."""
+        if len(token) > MAX_BYTES or not token.isascii():
+            raise jwt.DecodeError(f"it is no text of up to {MAX_BYTES} bytes in ASCII")
+        async with self._few:
+            key_id, algorithm = await asyncio.to_thread(_header, token)
+        keys = await self.keys.find(key_id, algorithm)
+        if not keys:
+            raise jwt.InvalidKeyError("the JSON Web Key Set has no key for it")
+        async with self._few:
+            return self._check(await asyncio.to_thread(self._decode, token, [each.key for each in keys], algorithm))
+
+    def _decode(self, token: str, keys: list[Any], algorithm: str) -> dict[str, Any]:
+        """Return the claims, if one of the keys has signed them. Raises PyJWTError."""
+        failure: jwt.PyJWTError = jwt.InvalidSignatureError("Signature verification failed")
+        for key in keys:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token,
+                    key,
+                    algorithms=[algorithm],
+                    issuer=self._issuer,
+                    audience=self._audience,
+                    options={
+                        "require": ["exp", "iat", self._user_claim],
+                        "verify_exp": False, "verify_iat": False, "verify_nbf": False,  # `_check` has a clock
+                        "verify_sub": False, "verify_jti": False,
+                    },
+                )  # fmt: skip
+                return claims
+            except jwt.InvalidSignatureError as error:
+                failure = error
+            except (ValueError, TypeError, RecursionError):
+                raise jwt.DecodeError("it cannot be decoded") from None
+        raise failure
+
+    def _check(self, claims: dict[str, Any]) -> Verified:
+        """Return whom the claims name. Raises PyJWTError if they are not valid at this time."""
+        now_s = self._clock.time_ms() / 1000
+        if _seconds(claims, "exp") <= now_s:
+            raise jwt.ExpiredSignatureError("it has expired")
+        if max(_seconds(claims, "iat"), _seconds(claims, "nbf", 0.0)) > now_s + self._skew_s:
+            raise jwt.ImmatureSignatureError("it is not valid yet")
+        user = claims[self._user_claim]
+        if not (isinstance(user, str) and user.strip()):
+            raise jwt.InvalidTokenError(f"the claim {self._user_claim} is no name")
+        return Verified(user, int(_seconds(claims, "exp") * 1000))
+
+
+def _header(token: str) -> tuple[str | None, str]:
+    """Return the key id and the algorithm that a token names. Raises PyJWTError."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError:  # its text may repeat what was sent
+        raise jwt.DecodeError("it is no JSON Web Token") from None
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not (isinstance(algorithm, str) and algorithm in _ALGORITHMS):
+        raise jwt.InvalidAlgorithmError("its algorithm is not one of " + ", ".join(sorted(_ALGORITHMS)))
+    return key_id, algorithm
+
+
+def _seconds(claims: dict[str, Any], name: str, default: float | None = None) -> float:
+    """Return a time since the Unix epoch. Raises PyJWTError if it is none."""
+    value = claims.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12 or math.isnan(value):
+        raise jwt.InvalidTokenError(f"the claim {name} is no time")
+    return float(value)
