@@ -210,15 +210,17 @@ class Broker:
         """
         services, here = self.services, self.config.broker_id
         metadata, replicas = services.metadata, services.replicas
-        info = metadata.brokers.get(here)
-        if not metadata.is_complete or info is None or info.epoch < services.registration.epoch:
-            return False
-        return all(
+        return self._is_known() and all(
             partition.leader not in (here, NO_LEADER) or here not in partition.in_sync_replicas
             or _is_led(replicas.find(name)) or name in replicas.offline
             for topic in metadata
             for name, partition in topic.named_partitions()
         )  # fmt: skip
+
+    def _is_known(self) -> bool:
+        """Whether the controller has sent the cluster's state, with this broker's present registration."""
+        info = self.metadata.brokers.get(self.config.broker_id)
+        return self.metadata.is_complete and info is not None and info.epoch >= self.services.registration.epoch
 
     def _open(self) -> tuple[Store, str]:
         """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
@@ -274,6 +276,15 @@ class Broker:
     def takes_records(self) -> bool:
         """Whether the broker accepts records: it is not stopping, and some log directory is not full."""
         return not self.is_stopping and len(self._logs.dirs) > len(self._logs.full_dirs)
+
+    @property
+    def not_ready(self) -> str:
+        """Why clients should use other brokers than this one, which runs; empty if they should use it."""
+        if not self.takes_records:
+            return "each log directory is full or has failed"
+        if not (self.services.registration.is_registered and self._is_known()):
+            return "the broker is not in its cluster: it waits for the cluster store or the controller"
+        return ""
 
     def troubles(self) -> dict[str, object]:
         """Return the failed and full log directories and the offline partitions; empty if there are none."""

@@ -43,6 +43,8 @@ class Registration:
         """
         self.epoch = NO_EPOCH
         """The broker epoch of the present registration; NO_EPOCH before the first."""
+        self.is_registered = False
+        """Whether the session of the present registration has not expired, as far as the broker knows."""
         self._store = store
         self._info = info
         self._directory_id = directory_id
@@ -100,12 +102,14 @@ class Registration:
             timeout_ms=self._timeout_ms,
             protocols=self._protocols,
         )
+        self.is_registered = True
         logger.info("registered as broker %d with epoch %d", self._info.broker_id, self.epoch)
 
     async def _keep(self) -> None:
         while True:  # until `stop`
             await self._has_expired.wait()
             self._has_expired.clear()
+            self.is_registered = False
             logger.warning("the cluster store has ended the session of broker %d", self._info.broker_id)
             try:
                 await self._register()

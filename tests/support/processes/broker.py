@@ -23,15 +23,19 @@ class BrokerProcess:
     A `with` block starts it, and stops it where it still runs at the end; after an error it is killed.
     """
 
-    def __init__(self, folder: Path, *settings: str, open_files: int | None = None) -> None:
-        """open_files: the most that it may have; None: as this process."""
+    def __init__(
+        self, folder: Path, *settings: str, open_files: int | None = None, serves_metrics: bool = False
+    ) -> None:
+        """open_files: the most that it may have; None: as this process. serves_metrics: and probes, at `metrics`."""
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
+        self.metrics = f"127.0.0.1:{reserve_port(self)}" if serves_metrics else ""
         self.open_files = open_files
         self.is_running = False
         self.is_paused = False
         self._folder = folder
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
+        self._settings += (f"metrics.listener={self.metrics}",) if serves_metrics else ()
 
     def __enter__(self) -> BrokerProcess:
         self.start()
@@ -67,10 +71,14 @@ class BrokerProcess:
 
     def stop(self) -> None:
         """A clean stop, after which nothing in the broker's log says that something in it failed."""
-        self._process.terminate()
+        self.begin_to_stop()
         status = self._wait()
         assert status == 0, f"{self} ended with status {status}\n{self.log}"
         assert "Traceback" not in self.log, self.log
+
+    def begin_to_stop(self) -> None:
+        """Send the signal, and do not wait; `stop` does."""
+        self._process.terminate()
 
     def kill(self) -> None:
         self._process.kill()
