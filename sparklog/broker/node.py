@@ -58,6 +58,7 @@ from sparklog.broker.restoration import (
 from sparklog.broker.rights import Access, admit
 from sparklog.broker.rights import apply as apply_rights
 from sparklog.broker.services import Services
+from sparklog.broker.slow_requests import SlowRequests
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
@@ -72,6 +73,7 @@ from sparklog.log.directory.open_files import OpenFiles
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 from sparklog.security.acls import Subject
@@ -111,6 +113,7 @@ class Broker:
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.is_stopping = False
         self.slices = Slices()
+        self.slow_requests = SlowRequests(config.request_log_slow_ms)
         self._fs = fs or LocalFs()
         self.clock = clock or SystemClock()
         self._store = store
@@ -303,7 +306,8 @@ class Broker:
         started = loop.time()
         try:
             if not self._is_ready.is_set() and type(request) not in PEER_APIS:
-                await self._is_ready.wait()
+                with waiting_for_others():
+                    await self._is_ready.wait()
             services = self._services
             assert services  # other brokers reach this one once it has joined
             return await services.handlers[api](request)
@@ -362,7 +366,8 @@ class Broker:
         if not self.config.authorizer_class_name:
             return None
         if not self.has_services:
-            await self._is_ready.wait()
+            with waiting_for_others():
+                await self._is_ready.wait()
         return self._access(self.services, subject())
 
     def _access(self, services: Services, subject: Subject) -> Access:

@@ -100,6 +100,8 @@ class BrokerOptions(TypedDict, total=False):
     group_consumer_assignors: str | tuple[str, ...]
     group_consumer_migration_policy: str
     metrics_listener: str
+    logging_format: str
+    request_log_slow_ms: int
     grpc_security_protocol: str
     ssl_keystore_location: str
     ssl_keystore_type: str

@@ -31,6 +31,7 @@ from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.coordinator.transaction_messages import PROTOCOL_2
 from sparklog.runtime.eager import start
+from sparklog.runtime.remote_waits import OBSERVER, WorkTimer
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
@@ -107,7 +108,7 @@ class LogServicer:
         return await (await self._begin(call, data))
 
     async def ProduceStream(self, call: GrpcCall) -> None:
-        begin = partial(self._begin, call)
+        begin = partial(self._begin_timed, call)
         stream = ProduceStream(call.context, begin, self.broker.config.max_outstanding_produces, self._queue)
         self._streams.add(stream)
         try:
@@ -169,6 +170,18 @@ class LogServicer:
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+
+    async def _begin_timed(self, call: GrpcCall, data: bytes) -> Answering:
+        """Do as `_begin` for a request of a stream, and log it if it is slow."""
+        timer = WorkTimer()
+        OBSERVER.set(timer)
+        return self._timed(await self._begin(call, data), call, timer)
+
+    async def _timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
+        try:
+            return await answering
+        finally:
+            call.log_if_slow("ProduceStream", timer)
 
     async def _begin(self, call: GrpcCall, data: bytes) -> Answering:
         """Do everything that may wait before the append.

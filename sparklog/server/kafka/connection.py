@@ -38,7 +38,7 @@ from sparklog.broker.node import Broker
 from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
-from sparklog.server.kafka.dispatch import Request, answer, read_frame
+from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.translation import Session
 
@@ -98,6 +98,7 @@ class KafkaConnection:
         self._metrics: Metrics = host.broker.metrics
         self._queue = host.queue
         self._slice = host.time_slice
+        self._slow_requests = host.broker.slow_requests
         self._shared = host.shared
         self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
@@ -327,6 +328,8 @@ class KafkaConnection:
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]
         stages.observe(queued, answered - began, self._remote_s, now - answered)
+        if answered - began - self._remote_s > self._slow_requests.slow_s:
+            log_slow(self._slow_requests, request.call, queued, answered - began, self._remote_s, now - answered)
         if self.session.is_over:
             self.channel.close()
 
