@@ -20,7 +20,7 @@ from support.processes import contents
 from support.processes.broker import BrokerProcess
 from support.runs.release_data import RELEASES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WRITTEN = sorted(path.name for path in RELEASES.iterdir())
 MARKER = ".kafka_cleanshutdown"
 

@@ -16,7 +16,7 @@ from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 from support.processes import contents
 from support.processes.broker import BrokerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SETTINGS = (*contents.AUTHORIZED, *contents.FEW, contents.FEW_TRANSACTIONS, "log.segment.bytes=1048576")
 STORE = "cluster.sqlite"
 BUSY = "busy"
