@@ -21,6 +21,7 @@ from sparklog.base.config_keys import (
     declared_keys,
     integer,
     key,
+    log_format,
     one_of,
     password,
     pem,
@@ -361,6 +362,13 @@ class BrokerConfig:
         boolean(),
         "Show metrics also under the names that the Prometheus exporters for Apache Kafka use: the JMX exporter and "
         "kafka_exporter.",
+    )
+    logging_format: str = log_format()
+    request_log_slow_ms: int = key(
+        1_000,
+        integer(-1, MAX_INT),
+        "The broker logs requests that it has worked on for longer, at most ten a second. Waits for records, replicas "
+        "and members of groups do not count. -1: none.",
     )
     grpc_security_protocol: str = key(
         "PLAINTEXT",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sparklog.base.errors import ConfigError
 
+JSON_LOGS, TEXT_LOGS = "json", "text"
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MINUTE_MS = 60_000
@@ -151,6 +152,15 @@ def pem() -> Bound:
         "openssl pkcs12 -in store.p12 -noenc -out store.pem"
     )
     return Bound(one_of("PEM").parse, instead)
+
+
+def log_format() -> Any:
+    """Declare the key of how a server logs."""
+    return key(
+        TEXT_LOGS,
+        one_of(TEXT_LOGS, JSON_LOGS),
+        "The form of the server's log, on standard error: text, or json, with an object on each line.",
+    )
 
 
 def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None) -> Any:

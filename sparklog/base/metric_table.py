@@ -36,6 +36,8 @@ REQUESTS = Section(
         histogram(
             "sparklog_kafka_request_seconds", "Parts of the time of requests on Kafka's wire.", "api", "part"
         ),
+        counter("sparklog_throttled_requests_total", "Requests for which a client had to wait, over a quota."),
+        counter("sparklog_throttle_seconds_total", "The time that these clients had to wait."),
         gauge("sparklog_waiting_requests", "Fetches and produces that wait for records or replicas."),
         gauge("sparklog_connections", "Open connections of a Kafka listener.", "listener"),
         counter("sparklog_connections_accepted_total", "Connections accepted.", "listener"),

@@ -1,16 +1,18 @@
 """HTTP server for metrics and health, on its own threads; brokers and job servers use it.
 
 /metrics    the metrics in Prometheus' text format; also at /
-/health     {"status": "ok"}, or "degraded" or "down" with the troubles; 503 if not ready
+/livez      {"status": "ok"}; 503 if the process should be restarted
+/readyz     {"status": "ready"}; 503 and {"status": "not ready", "reason": …} if clients should use other servers
+/health     {"status": "ok"}, or "degraded" or "down" with the troubles; 503 if no records are taken
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any, NamedTuple
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -18,24 +20,27 @@ from prometheus_client.registry import Collector
 
 from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
+from sparklog.base.health import Health
 
-
-class Health(NamedTuple):
-    """State of the server process."""
-
-    is_ready: bool = True
-    troubles: Mapping[str, object] = {}
-    """Current problems by name; empty if there are none."""
+OK, UNAVAILABLE, NOT_FOUND = "200 OK", "503 Service Unavailable", "404 Not Found"
 
 
 class MetricsServer:
     """Serves at one address from `start` until `stop`."""
 
-    def __init__(self, collector: Collector, listener: Address, health: Callable[[], Health] = Health) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        listener: Address,
+        health: Callable[[], Health] = Health,
+        is_live: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """health, is_live: called on this server's threads; is_live: whether the process works, may block"""
         registry = CollectorRegistry()
         registry.register(collector)
         self._metrics = make_wsgi_app(registry)
         self._health = health
+        self._is_live = is_live
         self._listener = listener
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None
@@ -64,19 +69,29 @@ class MetricsServer:
             self._thread.join()
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        match environ["PATH_INFO"]:
-            case "/metrics" | "/":
-                found: Iterable[bytes] = self._metrics(environ, start_response)
-                return found
+        path = environ["PATH_INFO"]
+        if path in ("/metrics", "/"):
+            found: Iterable[bytes] = self._metrics(environ, start_response)
+            return found
+        status, body = self._probe(path)
+        start_response(status, [("Content-Type", "application/json")])
+        return [json.dumps(body).encode() + b"\n"]
+
+    def _probe(self, path: str) -> tuple[str, dict[str, object]]:
+        """Return the HTTP status and the JSON of a probe."""
+        match path:
+            case "/livez":
+                return (OK, {"status": "ok"}) if self._is_live() else (UNAVAILABLE, {"status": "stuck"})
+            case "/readyz":
+                health = self._health()
+                if health.not_ready:
+                    return UNAVAILABLE, {"status": "not ready", "reason": health.not_ready, **health.troubles}
+                return OK, {"status": "ready"}
             case "/health":
                 health = self._health()
-                status = "200 OK" if health.is_ready else "503 Service Unavailable"
-                says = "ok" if not health.troubles else "degraded" if health.is_ready else "down"
-                body = json.dumps({"status": says, **health.troubles}).encode()
-            case _:
-                status, body = "404 Not Found", b'{"error": "there are /metrics and /health"}'
-        start_response(status, [("Content-Type", "application/json")])
-        return [body + b"\n"]
+                says = "ok" if not health.troubles else "degraded" if health.takes_records else "down"
+                return OK if health.takes_records else UNAVAILABLE, {"status": says, **health.troubles}
+        return NOT_FOUND, {"error": "there are /metrics, /livez, /readyz and /health"}
 
 
 class _Server(ThreadingMixIn, WSGIServer):

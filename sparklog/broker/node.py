@@ -59,6 +59,7 @@ from sparklog.broker.restoration import (
 from sparklog.broker.rights import Access, admit
 from sparklog.broker.rights import apply as apply_rights
 from sparklog.broker.services import Services
+from sparklog.broker.slow_requests import SlowRequests
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
@@ -73,6 +74,7 @@ from sparklog.log.directory.open_files import OpenFiles
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 from sparklog.security.acls import Subject
@@ -123,6 +125,7 @@ class Broker:
         """Measured if metrics are served."""
         self.is_stopping = False
         self.slices = Slices()
+        self.slow_requests = SlowRequests(config.request_log_slow_ms)
         self._fs = fs or LocalFs()
         self.clock = clock or SystemClock()
         self._store = store
@@ -223,15 +226,17 @@ class Broker:
         """
         services, here = self.services, self.config.broker_id
         metadata, replicas = services.metadata, services.replicas
-        info = metadata.brokers.get(here)
-        if not metadata.is_complete or info is None or info.epoch < services.registration.epoch:
-            return False
-        return all(
+        return self._is_known() and all(
             partition.leader not in (here, NO_LEADER) or here not in partition.in_sync_replicas
             or _is_led(replicas.find(name)) or name in replicas.offline
             for topic in metadata
             for name, partition in topic.named_partitions()
         )  # fmt: skip
+
+    def _is_known(self) -> bool:
+        """Whether the controller has sent the cluster's state, with this broker's present registration."""
+        info = self.metadata.brokers.get(self.config.broker_id)
+        return self.metadata.is_complete and info is not None and info.epoch >= self.services.registration.epoch
 
     def _open(self) -> tuple[Store, str]:
         """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
@@ -288,6 +293,15 @@ class Broker:
         """Whether the broker accepts records: it is not stopping, and some log directory is not full."""
         return not self.is_stopping and len(self._logs.dirs) > len(self._logs.full_dirs)
 
+    @property
+    def not_ready(self) -> str:
+        """Why clients should use other brokers than this one, which runs; empty if they should use it."""
+        if not self.takes_records:
+            return "each log directory is full or has failed"
+        if not (self.services.registration.is_registered and self._is_known()):
+            return "the broker is not in its cluster: it waits for the cluster store or the controller"
+        return ""
+
     def troubles(self) -> dict[str, object]:
         """Return the failed and full log directories and the offline partitions; empty if there are none."""
         offline = sorted(map(str, self._services.replicas.offline)) if self._services else []
@@ -305,7 +319,8 @@ class Broker:
         started = loop.time()
         try:
             if not self._is_ready.is_set() and type(request) not in PEER_APIS:
-                await self._is_ready.wait()
+                with waiting_for_others():
+                    await self._is_ready.wait()
             services = self._services
             assert services  # other brokers reach this one once it has joined
             return await services.handlers[api](request)
@@ -388,7 +403,8 @@ class Broker:
         if not self.config.authorizer_class_name:
             return None
         if not self.has_services:
-            await self._is_ready.wait()
+            with waiting_for_others():
+                await self._is_ready.wait()
         return self.services.accesses.of(subject())
 
     async def leave(self) -> None:

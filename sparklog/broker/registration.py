@@ -47,6 +47,8 @@ class Registration:
         """Whether there is a session with the store that it answers."""
         self.expired_sessions = 0
         """Number of sessions that the store has ended."""
+        self.is_registered = False
+        """Whether the session of the present registration has not expired, as far as the broker knows."""
         self._store = store
         self._info = info
         self._directory_id = directory_id
@@ -107,12 +109,14 @@ class Registration:
             timeout_ms=self._timeout_ms,
             protocols=self._protocols,
         )
+        self.is_registered = True
         logger.info("registered as broker %d with epoch %d", self._info.broker_id, self.epoch)
 
     async def _keep(self) -> None:
         while True:  # until `stop`
             await self._has_expired.wait()
             self._has_expired.clear()
+            self.is_registered = False
             logger.warning("the cluster store has ended the session of broker %d", self._info.broker_id)
             try:
                 await self._register()

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from sparklog.base.addresses import Address
+from sparklog.base.health import Health
 from sparklog.cli import run
 from sparklog.cli.common import NOTHING, json_option, print_json, print_table
 from sparklog.cli.job_runs import COULD_NOT_RUN, REPORTS, reason, run_command, whole_path
+from sparklog.cli.logs import log_to_stderr, tell_why_not
 from sparklog.jobs.table import JOBS
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.schedule_config import Schedule, ServerConfig
 
+logger = logging.getLogger(__name__)
 SCRIPTS = Path(__file__).with_name("scripts")
 """Not a package: importing one of these files runs a job."""
 NEW_SCHEDULE = "python -m sparklog.jobs.config_doc > jobs.toml"
@@ -104,15 +107,14 @@ def serve(config_file: str | None, log_level: str) -> int:
     """
     if not config_file:
         raise click.UsageError(f"--config FILE is missing; one to begin with: {NEW_SCHEDULE}")
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
-    for chatty in ("py4j", "apscheduler"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)  # the server logs their warnings in fewer words
     # Imported here because it imports Spark.
     from sparklog.jobs.schedule_config import load_server_config
 
-    return _serve(load_server_config(config_file))
+    config = load_server_config(config_file)
+    log_to_stderr(log_level, config.logging_format)
+    for chatty in ("py4j", "apscheduler"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)  # the server logs their warnings in fewer words
+    return _serve(config)
 
 
 def _serve(config: ServerConfig) -> int:
@@ -121,18 +123,23 @@ def _serve(config: ServerConfig) -> int:
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.session import WarmSession, open_session
 
-    stop = threading.Event()
+    stop, has_started = threading.Event(), threading.Event()
+
+    def health() -> Health:
+        return Health(not_ready="stopping" if stop.is_set() else "" if has_started.is_set() else "starting")
+
     session = WarmSession(lambda: open_session("sparklog jobs", conf=config.spark))
     server = JobServer(config, session)
     listener = Address.parse(config.metrics_listener, "metrics.listener") if config.metrics_listener else None
-    metrics = MetricsServer(JobCollector(server), listener) if listener else None
+    metrics = MetricsServer(JobCollector(server), listener, health) if listener else None
     if metrics:
         metrics.start()
     try:
         server.start()
     except Exception as error:  # noqa: BLE001 - anything that keeps Spark from starting
-        click.echo(f"sparklog: the jobs could not start: {reason(error)}", err=True)
+        tell_why_not(logger, config.logging_format, f"sparklog: the jobs could not start: {reason(error)}")
         return COULD_NOT_RUN
+    has_started.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.cancel() if stop.is_set() else stop.set())
     where = f"; metrics on {metrics.address}" if metrics else ""
@@ -148,7 +155,7 @@ def _end(server: JobServer, metrics: MetricsServer | None) -> int:
         metrics.stop()
     if not ended:
         # At its exit Python would wait for ever for the thread of a job that does not end.
-        logging.getLogger(__name__).error("a job did not end when it was cancelled: leaving it")
+        logger.error("a job did not end when it was cancelled: leaving it")
         logging.shutdown()
         os._exit(COULD_NOT_RUN)
     return 0

@@ -25,6 +25,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.cli import reason
+from sparklog.cli.logs import log_to_stderr, tell_why_not
 from sparklog.log.directory.open_files import LEAST
 from sparklog.server.garbage import freeze_what_stays
 from sparklog.server.node import BrokerNode
@@ -32,6 +33,7 @@ from sparklog.server.open_listeners import open_listeners
 from sparklog.server.security import ConfigFile
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
+logger = logging.getLogger("sparklog.cli.up")
 
 
 @click.command("up")
@@ -103,10 +105,13 @@ def command(
         if not allow_anonymous:
             _check_not_open(config)
     except ConfigError as error:
-        _fail(error, WRONG_CONFIGURATION)
-    _log_to_stderr(log_level, f"broker {config.broker_id} " if is_child else "")
-    _raise_file_limit()
+        click.echo(f"sparklog up: {reason(error)}", err=True)
+        sys.exit(WRONG_CONFIGURATION)
+    number = config.broker_id
+    prefix = f"broker {number} " if is_child else ""
+    log_to_stderr(log_level, config.logging_format, broker=None if brokers else number, prefix=prefix)
     try:
+        _raise_file_limit()
         if brokers:
             # Imported here because it imports the client, which a single broker does not need.
             several = importlib.import_module("sparklog.cli.up_several")
@@ -118,7 +123,8 @@ def command(
         file = ConfigFile(config_file, read) if config_file else None
         asyncio.run(_run(config, file, stop_with_stdin=is_child))
     except (SparklogError, OSError) as error:
-        _fail(error, CANNOT_START)
+        tell_why_not(logger, config.logging_format, f"sparklog up: {reason(error)}")
+        sys.exit(CANNOT_START)
 
 
 def _check_not_open(config: BrokerConfig) -> None:
@@ -134,25 +140,15 @@ def _check_not_open(config: BrokerConfig) -> None:
         )
 
 
-def _fail(error: Exception, status: int) -> None:
-    click.echo(f"sparklog up: {reason(error)}", err=True)
-    sys.exit(status)
-
-
-def _log_to_stderr(level: str, who: str) -> None:
-    form = f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), stream=sys.stderr, format=form)
-
-
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to the user's maximum: it bounds the number of partitions. End if it is too low."""
+    """Raise the limit of open files to the user's maximum: it bounds the number of partitions.
+
+    Raises SparklogError if the maximum is too low.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if most != resource.RLIM_INFINITY and most < LEAST:
-        _fail(
-            SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n"),
-            CANNOT_START,
-        )
+        raise SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n")
 
 
 async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin: bool) -> None:
@@ -168,7 +164,7 @@ async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
     await stop.wait()
-    logging.getLogger(__name__).info("stopping")
+    logger.info("stopping")
     await node.stop()
 
 

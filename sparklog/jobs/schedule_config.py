@@ -23,7 +23,18 @@ from apscheduler.triggers.cron import CronTrigger
 
 from sparklog.base.addresses import Address
 from sparklog.base.config_file import WrittenValue, read_values
-from sparklog.base.config_keys import MAX_INT, MINUTE_MS, declared_keys, integer, key, one_of, render, text, unknown_key
+from sparklog.base.config_keys import (
+    MAX_INT,
+    MINUTE_MS,
+    declared_keys,
+    integer,
+    key,
+    log_format,
+    one_of,
+    render,
+    text,
+    unknown_key,
+)
 from sparklog.base.errors import ConfigError
 from sparklog.client.config import AdminConfig
 from sparklog.jobs.cron import parse_cron
@@ -78,6 +89,7 @@ class ServerConfig:
     metrics_listener: str = key(
         "", text(), "HOST:PORT where Prometheus may read figures of the jobs, under /metrics; empty: nowhere."
     )
+    logging_format: str = log_format()
     spark: Mapping[str, str] = field(default_factory=dict)
     client: Mapping[str, Any] = field(default_factory=dict)
     schedules: tuple[Schedule, ...] = ()

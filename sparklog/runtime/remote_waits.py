@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from time import monotonic
 from typing import Protocol
 
 
@@ -19,6 +20,31 @@ class WaitObserver(Protocol):
     def wait_begins(self) -> None: ...
 
     def wait_ends(self) -> None: ...
+
+
+class WorkTimer:
+    """Measures a request from its creation: how long it works, and how long it waits for others."""
+
+    __slots__ = ("_began", "_waits_since", "remote_s")
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._waits_since = 0.0
+        self.remote_s = 0.0
+        """Seconds of the waits that have ended."""
+
+    def wait_begins(self) -> None:
+        self._waits_since = self._waits_since or monotonic()
+
+    def wait_ends(self) -> None:
+        if self._waits_since:
+            self.remote_s += monotonic() - self._waits_since
+            self._waits_since = 0.0
+
+    @property
+    def local_s(self) -> float:
+        """Seconds of work until now; waits that have not ended count."""
+        return monotonic() - self._began - self.remote_s
 
 
 OBSERVER: ContextVar[WaitObserver | None] = ContextVar("OBSERVER", default=None)

@@ -136,6 +136,9 @@ class ClientQuotas:
         """Grows with each change of quotas: whoever holds a `Client` must ask for it again."""
         self.has_client_quotas = False
         """Whether there is any quota but those of addresses."""
+        self.waits = 0
+        """Number of requests for which a client had to wait, since the start."""
+        self.waited_s = 0.0
         self._windows = windows
         self._quotas: dict[Entity, ClientQuota] = {}
         self._buckets: dict[tuple[str, Entity], Bucket] = {}
@@ -155,6 +158,11 @@ class ClientQuotas:
         self.has_client_quotas = any(quota.entity[0].type != IP for quota in self._quotas.values())
         self.generation += 1
         self._find.cache_clear()
+
+    def count_wait(self, seconds: float) -> None:
+        """Count a request for which its client has to wait."""
+        self.waits += 1
+        self.waited_s += seconds
 
     def client(self, user: str, client_id: str, now: float) -> Client:
         """Return the buckets of a client. user: without the type, such as alice"""

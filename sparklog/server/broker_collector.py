@@ -65,6 +65,9 @@ class BrokerCollector(Collector):
         for api, stages in tuple(metrics.stages.items()):
             for part, (buckets, total) in stages.histograms().items():
                 families.add_histogram("sparklog_kafka_request_seconds", LATENCY_BUCKETS_S, buckets, total, api, part)
+        quotas = self._broker.client_quotas
+        families.add("sparklog_throttled_requests_total", quotas.waits)
+        families.add("sparklog_throttle_seconds_total", quotas.waited_s)
         families.add("sparklog_waiting_requests", self._broker.waiting_requests)
 
     def _add_connections(self, families: Families) -> None:

@@ -5,6 +5,8 @@ Once the broker leads the partitions that it can lead, the Kafka listeners open.
 
 Stop: other brokers take over this broker's leaderships while the listeners are still open. Then everything closes in
 reverse order, within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
+
+Metrics and probes are served from before the start until after the stop.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import Fs
+from sparklog.base.health import Health, turns
 from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
 from sparklog.server.grpc.peers import GrpcPeers
@@ -54,6 +58,8 @@ class BrokerNode:
         self._grpc: GrpcServer | None = None
         self._kafka: KafkaServer | None = None
         self._metrics: MetricsServer | None = None
+        self._unavailable = "starting"
+        """Why clients cannot use this broker yet, or any more; empty in between."""
         self.kafka_addresses: dict[str, Address] = {}
         """Addresses for clients of Kafka's protocol, by listener name."""
 
@@ -76,6 +82,7 @@ class BrokerNode:
             await self.broker.ready()
             if self._kafka:
                 self._kafka.start()
+            self._unavailable = ""
         except BaseException:
             await self.stop()
             raise
@@ -87,14 +94,28 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Refuse new requests, answer those in flight, flush and close."""
+        self._unavailable = "stopping"
+        try:
+            await self._stop()
+        finally:
+            if self._metrics:
+                await asyncio.to_thread(self._metrics.stop)
+
+    async def _stop(self) -> None:
         await self.broker.leave()
         self.broker.prepare_stop()
         grace_ms = self._config.controlled_shutdown_timeout_ms // 2
         await asyncio.gather(*(server.stop(grace_ms) for server in (self._grpc, self._kafka) if server))
-        if self._metrics:
-            await asyncio.to_thread(self._metrics.stop)
         await self._security.stop()
         await self.broker.stop()
+
+    def health(self) -> Health:
+        """Return the state of the broker. May be called on any thread."""
+        return Health(
+            takes_records=self.broker.takes_records,
+            troubles=self.broker.troubles(),
+            not_ready=self._unavailable or self.broker.not_ready,
+        )
 
     async def _bind_kafka(self) -> None:
         """Bind the addresses of `listeners`."""
@@ -117,7 +138,8 @@ class BrokerNode:
         server: MetricsServer = http.MetricsServer(
             figures.BrokerCollector(self.broker),
             listener,
-            lambda: http.Health(self.broker.takes_records, self.broker.troubles()),
+            self.health,
+            partial(turns, asyncio.get_running_loop()),
         )
         server.start()
         self._metrics = server

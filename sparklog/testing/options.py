@@ -104,6 +104,8 @@ class BrokerOptions(TypedDict, total=False):
     group_consumer_migration_policy: str
     metrics_listener: str
     metrics_kafka_names: bool
+    logging_format: str
+    request_log_slow_ms: int
     grpc_security_protocol: str
     ssl_keystore_location: str
     ssl_keystore_type: str

@@ -56,6 +56,20 @@ async def test_a_broker_whose_session_has_expired_registers_and_leads_again(
     assert (await world.produce("t", batch([b"a"]), acks=-1)).error is None
 
 
+async def test_a_broker_is_not_ready_from_the_end_of_its_session_until_its_new_registration(
+    world: Any, store: MemoryStore
+) -> None:
+    broker = world.broker
+    assert broker.not_ready == ""
+    store.disconnect()
+    assert broker.not_ready == "", "records are written and read without the store"
+    store.reconnect()
+    with world.tree.lock:  # the threads that register it wait
+        world.tree.expire(store.session_id)
+        await until(lambda: "not in its cluster" in broker.not_ready, "its session is known to have ended")
+    await until(lambda: not broker.not_ready, "the controller knows its new registration")
+
+
 async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

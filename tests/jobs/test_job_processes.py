@@ -22,6 +22,7 @@ from sparklog.jobs.table import JOBS
 from support import ROOT, environment
 from support.patience import PATIENCE_S, wait_until
 from support.processes.output import first_line
+from support.processes.probes import probe
 
 ENVIRONMENT = {
     **environment(),
@@ -110,14 +111,17 @@ def runs_that_were_ok(address: str) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the JVM in /proc")
 def test_a_server_outlives_its_jvm_and_stops_when_it_is_told_to(start, tmp_path):
     (tmp_path / "jobs.toml").write_text(
-        'metrics.listener = "127.0.0.1:0"\n[spark]\nmaster = "local[1]"\ndriver.memory = "600m"\n'
+        'metrics.listener = "127.0.0.1:0"\nlogging.format = "json"\n'
+        '[spark]\nmaster = "local[1]"\ndriver.memory = "600m"\n'
         'sql.codegen.wholeStage = "false"\nsql.codegen.factoryMode = "NO_CODEGEN"\nsql.adaptive.enabled = "false"\n'
         '[schedule.often]\njob = "support.jobs.cheap_jobs:CHEAP"\ncron = "* * * * * *"\n'
     )
-    server = start(*SPARKLOG, "serve", "--config", "jobs.toml", "--log-level", "error")
+    server = start(*SPARKLOG, "serve", "--config", "jobs.toml")
     said = first_line(server)
     assert said.startswith("sparklog jobs serves 1 schedule")
     address = said.split()[-1]
+    assert probe(address, "/readyz") == (200, {"status": "ready"})
+    assert probe(address, "/livez") == (200, {"status": "ok"})
     wait_until(lambda: runs_that_were_ok(address) > 0, "a run was ok")
     [jvm] = [pid for pid in children(server.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
     os.kill(jvm, signal.SIGKILL)
@@ -126,6 +130,10 @@ def test_a_server_outlives_its_jvm_and_stops_when_it_is_told_to(start, tmp_path)
     server.send_signal(signal.SIGTERM)
     _, err = server.communicate(timeout=PATIENCE_S)
     assert server.returncode == 0, err
+    logged = [json.loads(line) for line in err.splitlines() if line.startswith("{")]  # the JVM logs there, too
+    assert any(each["logger"].startswith("sparklog.jobs.") for each in logged)
+    assert not any("broker" in each for each in logged)
+    assert not [line for line in err.splitlines() if " sparklog." in line and not line.startswith("{")]
     listed = subprocess.run(
         [*SPARKLOG, "list", "--config", "jobs.toml", "--json"],
         check=True, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, env=ENVIRONMENT,

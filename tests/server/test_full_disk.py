@@ -6,8 +6,6 @@ import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -22,6 +20,7 @@ from sparklog.cli import run
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
 from support.patience import PATIENCE_S, wait_until
+from support.processes.probes import probe
 
 T0 = TopicPartition("t", 0)
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -91,12 +90,11 @@ def grpc_health(broker: RunningBroker, service: str) -> int:
 
 
 def http_health(broker: RunningBroker) -> tuple[int, dict[str, object]]:
-    address = broker.node.metrics_address
-    try:
-        with urlopen(f"http://{address}/health", timeout=PATIENCE_S) as answer:
-            return answer.status, json.load(answer)
-    except HTTPError as error:
-        return error.code, json.load(error)
+    return probe(broker.node.metrics_address, "/health")
+
+
+def readiness(broker: RunningBroker) -> tuple[int, dict[str, object]]:
+    return probe(broker.node.metrics_address, "/readyz")
 
 
 def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, disk: Disk) -> None:
@@ -111,12 +109,21 @@ def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, 
     assert grpc_health(broker, "sparklog.v1.Log") == NOT_SERVING
     assert grpc_health(broker, "sparklog.v1.Admin") == SERVING
     assert http_health(broker) == (503, {"status": "down", "full_log_dirs": [str(broker.data_dir)]})
+    assert readiness(broker) == (
+        503,
+        {
+            "status": "not ready",
+            "reason": "each log directory is full or has failed",
+            "full_log_dirs": [str(broker.data_dir)],
+        },
+    )
 
     disk.free = 1 << 40
     wait_until(lambda: grpc_health(broker, "") == SERVING, "there is room again")
     assert send(broker, b"c") == 1
     assert read(broker, 2) == [b"a", b"c"]
     assert http_health(broker) == (200, {"status": "ok"})
+    assert readiness(broker) == (200, {"status": "ready"})
 
 
 def disks_by_the_tool(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
@@ -160,6 +167,10 @@ def test_a_tool_says_which_disk_has_failed(
     with pytest.raises(DeliveryTimeout):
         send(broker, b"b", delivery_timeout_ms=1_000, request_timeout_ms=500)
     assert disks_by_the_tool(broker, capsys) == ([], [str(broker.data_dir)])
+    status, answer = readiness(broker)
+    assert status == 503
+    assert answer["reason"] == "each log directory is full or has failed"
+    assert answer["failed_log_dirs"] == {str(broker.data_dir): "[Errno 5] Input/output error"}
 
 
 def test_kafkas_clients_are_told_to_try_again(broker: RunningBroker, disk: Disk) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from time import monotonic
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from sparklog.broker.apis.sasl import FIND_CREDENTIALS
 from sparklog.broker.node import Broker
 from sparklog.broker.rights import Access
 from sparklog.cluster.users import ScramCredential, ScramMechanism
+from sparklog.runtime.remote_waits import WorkTimer
 from sparklog.security.acls import Subject
 from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.certificate_names import ANONYMOUS, principal_of_pem
@@ -112,7 +113,7 @@ class GrpcCall:
         client = quotas.client(self.subject.user, self.client_id, monotonic())
         if not client.is_limited:
             return None
-        return CallThrottle(client, self._held, self.context.time_remaining())
+        return CallThrottle(client, self._held, self.context.time_remaining(), quotas.count_wait)
 
     @property
     def mutation_quota(self) -> Mutate:
@@ -129,6 +130,22 @@ class GrpcCall:
     ) -> Response:
         """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
         return await self.broker.authorized(api, serve, request, lambda: self.subject)
+
+    def log_if_slow(self, method: str, timer: WorkTimer) -> None:
+        """Log the call, or one request of its stream, if the work took long. timer: of the request"""
+        log, local_s = self.broker.slow_requests, timer.local_s
+        if local_s > log.slow_s:
+            principal = "an unknown principal"
+            with suppress(SaslAuthenticationFailed):  # no rule applies to the client's certificate
+                principal = self.subject.principal
+            log.log(
+                method,
+                "over gRPC",
+                client_id=self.client_id,
+                principal=principal,
+                address=self.host,
+                stages_s={"local": local_s, "remote": timer.remote_s, "total": local_s + timer.remote_s},
+            )
 
     async def access(self) -> Access | None:
         """Return what the client may do; None if everybody may do everything."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.coordinator.transaction_messages import PROTOCOL_2
 from sparklog.runtime.eager import start
+from sparklog.runtime.remote_waits import OBSERVER, WorkTimer
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
@@ -112,7 +112,7 @@ class LogServicer:
         return response
 
     async def ProduceStream(self, call: GrpcCall) -> None:
-        begin = partial(self._begin, call)
+        begin = partial(self._begin_timed, call)
         most = self.broker.config.max_outstanding_produces
         stream = ProduceStream(call.context, begin, most, self._queue, lambda: call.throttle)
         self._streams.add(stream)
@@ -159,8 +159,13 @@ class LogServicer:
                     await throttle.admit()
                     await throttle.fetch()
                     asked = replace(asked, max_bytes=throttle.fetch_bytes(asked.max_bytes))
-                with throttle.working() if throttle else nullcontext():
+                timer = WorkTimer()
+                OBSERVER.set(timer)
+                try:
                     response, max_bytes = await _read_within(reservation, allowed, asked, request.format)
+                finally:
+                    if throttle:
+                        throttle.worked(timer.local_s)
                 return response
 
             wanted = SubscribeRequest(
@@ -191,6 +196,20 @@ class LogServicer:
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+
+    async def _begin_timed(self, call: GrpcCall, data: bytes) -> Answering:
+        """Do as `_begin` for a request of a stream, and log it if it is slow."""
+        timer = WorkTimer()
+        OBSERVER.set(timer)
+        return self._timed(await self._begin(call, data), call, timer)
+
+    async def _timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
+        try:
+            return await answering
+        finally:
+            call.log_if_slow("ProduceStream", timer)
+            if throttle := call.throttle:
+                throttle.worked(timer.local_s)
 
     async def _begin(self, call: GrpcCall, data: bytes) -> Answering:
         """Do everything that may wait before the append.

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -87,8 +86,7 @@ class ProduceStream:
             await throttle.admit()
         self._queue.reserve(size)
         try:
-            with throttle.working() if throttle else nullcontext():
-                answer = start(await self._begin(request))
+            answer = start(await self._begin(request))
         except BaseException:
             self._queue.leave(size, 0)
             raise

@@ -36,6 +36,7 @@ from sparklog.base import message_mapping
 from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
 from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.api import Api
+from sparklog.runtime.remote_waits import OBSERVER, WorkTimer
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc.call import Begin, GrpcCall, unauthenticated
 from sparklog.server.grpc.errors import refuse
@@ -236,10 +237,11 @@ def _handler(
         serve = _in_parts(serve, name, _PARTS.get(wide, PART), wide in ONCE, slices)
     few = slices.few if name else nullcontext()
     read = None if method.name in PARSED_BY_SERVICER else partial(read_message, request_class)
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, begin, read, few, queue, memory))
+    return grpc.unary_unary_rpc_method_handler(_unary(method.name, serve, begin, read, few, queue, memory))
 
 
 def _unary(
+    name: str,
     serve: Callable[[Any, GrpcCall], Any],
     begin: Begin,
     read: Callable[[bytes], Awaitable[Any]] | None,
@@ -258,9 +260,15 @@ def _unary(
         throttle = begun.throttle
         if throttle:
             await throttle.admit()
-        with throttle.working() if throttle else nullcontext():
+        timer = WorkTimer()
+        OBSERVER.set(timer)  # in the context of gRPC's task, which serves only this call
+        try:
             request = await read(data) if read else data
             return await serve(request, begun)
+        finally:
+            begun.log_if_slow(name, timer)
+            if throttle:
+                throttle.worked(timer.local_s)
 
     async def call(data: bytes, context: Any) -> bytes:
         size, was_full = len(data), queue.is_full

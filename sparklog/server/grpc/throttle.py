@@ -11,13 +11,13 @@ A call that would wait beyond its deadline, or for which there is no memory, is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from math import ceil
 from time import monotonic
 
 from sparklog.base.errors import ThrottlingQuotaExceeded
-from sparklog.runtime.remote_waits import OBSERVER, waiting_for_others
+from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.security.quotas import Bucket, Client, Mutate
 
 HELD_BYTES = 64 << 20
@@ -57,8 +57,15 @@ class HeldCalls:
 class CallThrottle:
     """The quotas of the client of one call."""
 
-    def __init__(self, client: Client, held: HeldCalls, remaining_s: float | None) -> None:
-        """remaining_s: the time until the call's deadline; None: it has none"""
+    def __init__(
+        self, client: Client, held: HeldCalls, remaining_s: float | None, count_wait: Callable[[float], None]
+    ) -> None:
+        """Prepare the call.
+
+        remaining_s: the time until the call's deadline; None: it has none
+        count_wait: is told each wait, in seconds
+        """
+        self._count_wait = count_wait
         self._client = client
         self._held = held
         self._deadline = None if remaining_s is None else monotonic() + remaining_s
@@ -105,19 +112,10 @@ class CallThrottle:
         """The time until the client may fetch."""
         return _wait_ms(self._client.fetched)
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count the time of the block, without its waits for others."""
-        if self._client.worked is None:
-            yield
-            return
-        work = _Work()
-        token = OBSERVER.set(work)
-        try:
-            yield
-        finally:
-            OBSERVER.reset(token)
-            self._client.worked.take(work.done_s(), monotonic())
+    def worked(self, seconds: float) -> None:
+        """Count the time of work."""
+        if self._client.worked:
+            self._client.worked.take(seconds, monotonic())
 
     async def _wait(self, bucket: Bucket, size: int, longest_s: float = float("inf")) -> None:
         wait_s = min(bucket.wait_s(monotonic()), longest_s)
@@ -125,28 +123,8 @@ class CallThrottle:
             return
         if self._deadline is not None and monotonic() + wait_s >= self._deadline:
             raise ThrottlingQuotaExceeded(f"the client has used up its quota: try again in {wait_s:.1f} s")
+        self._count_wait(wait_s)
         await self._held.hold(size, wait_s)
-
-
-class _Work:
-    """Measures the time of work between waits for others."""
-
-    def __init__(self) -> None:
-        self._began = monotonic()
-        self._waits_since = 0.0
-        self._waited_s = 0.0
-
-    def wait_begins(self) -> None:
-        self._waits_since = self._waits_since or monotonic()
-
-    def wait_ends(self) -> None:
-        if self._waits_since:
-            self._waited_s += monotonic() - self._waits_since
-            self._waits_since = 0.0
-
-    def done_s(self) -> float:
-        self.wait_ends()
-        return monotonic() - self._began - self._waited_s
 
 
 def _wait_ms(bucket: Bucket | None) -> int:

@@ -39,7 +39,7 @@ from sparklog.broker.node import Broker
 from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
-from sparklog.server.kafka.dispatch import Request, answer, read_frame
+from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.throttle import Throttle
 from sparklog.server.kafka.translation import KafkaCall, Session
@@ -100,6 +100,7 @@ class KafkaConnection:
         self._metrics: Metrics = host.broker.metrics
         self._queue = host.queue
         self._slice = host.time_slice
+        self._slow_requests = host.broker.slow_requests
         self._shared = host.shared
         self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
@@ -339,6 +340,8 @@ class KafkaConnection:
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]
         stages.observe(queued, answered - began, self._remote_s, now - answered)
+        if answered - began - self._remote_s > self._slow_requests.slow_s:
+            log_slow(self._slow_requests, request.call, queued, answered - began, self._remote_s, now - answered)
         if self.session.is_over:
             self.channel.close()
         elif throttle := self.session.throttle:
@@ -384,6 +387,7 @@ class KafkaConnection:
 
     def _be_muted(self, seconds: float) -> None:
         """Read nothing for this time: what arrives is held, as while a request is in progress."""
+        self._quotas.count_wait(seconds)
         self._is_busy = True
         self.deadline = NEVER
         self._mute = asyncio.get_running_loop().call_later(seconds, self._unmute)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRequest, UnsupportedVersion
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
+from sparklog.broker.slow_requests import SlowRequests
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
@@ -206,6 +207,19 @@ def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
 async def _written(call: KafkaCall, message: Message) -> bytes:
     """Return the bytes of a response body. A thread writes large messages."""
     return await call.broker.slices.in_thread(partial(write, message)) if is_large(message) else write(message)
+
+
+def log_slow(log: SlowRequests, call: KafkaCall, queue: float, work: float, remote: float, send: float) -> None:
+    """Log a slow request. All times are in seconds; `work` is the whole time of the work, including `remote`."""
+    translation, session = _BY_KEY[call.key], call.session
+    log.log(
+        translation.api.name,
+        f"version {call.version}",
+        client_id=call.client_id,
+        principal=session.principal,
+        address=session.host,
+        stages_s={"queue": queue, "local": work - remote, "remote": remote, "send": send},
+    )
 
 
 def _join(call: KafkaCall, found: Pieces) -> Frame:

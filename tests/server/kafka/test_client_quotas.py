@@ -130,6 +130,18 @@ def test_a_consumer_gets_a_second_s_worth_and_waits(topic: Topic, set_quotas: Se
     assert time.monotonic() - began > 1.8  # 60 kB at 20 kB/s, of which a second's worth came at once
 
 
+def test_waits_are_counted(broker: RunningBroker, topic: Topic, set_quotas: SetQuotas) -> None:
+    quotas = broker.node.broker.client_quotas
+    waits, waited_s = quotas.waits, quotas.waited_s
+    set_quotas(producer_byte_rate=20_000)
+    produce(topic, 1_000)
+    assert quotas.waits == waits
+    told = produce(topic, 40_000).throttle_time
+    waited(topic.wire)
+    assert quotas.waits == waits + 1
+    assert 0 < quotas.waited_s - waited_s <= told.total_seconds()
+
+
 def test_other_clients_do_not_wait(topic: Topic, set_quotas: SetQuotas, admin: Wire) -> None:
     set_quotas(producer_byte_rate=1_000)
     assert produce(topic, 60_000).throttle_time.total_seconds() > 50

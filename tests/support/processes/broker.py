@@ -30,10 +30,17 @@ class BrokerProcess:
         open_files: int | None = None,
         config: Path | None = None,
         log_level: str = "info",
+        serves_metrics: bool = False,
     ) -> None:
-        """open_files: the most that it may have; None: as this process. config: the file of --config."""
+        """Choose the ports.
+
+        open_files: the most that it may have; None: as this process
+        config: the file of --config
+        serves_metrics: whether it serves metrics and probes, at `metrics`
+        """
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
+        self.metrics = f"127.0.0.1:{reserve_port(self)}" if serves_metrics else ""
         self.open_files = open_files
         self._config = ["--config", str(config)] if config else []
         self._log_level = log_level
@@ -41,6 +48,7 @@ class BrokerProcess:
         self.is_paused = False
         self._folder = folder
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
+        self._settings += (f"metrics.listener={self.metrics}",) if serves_metrics else ()
 
     def __enter__(self) -> BrokerProcess:
         self.start()
@@ -77,10 +85,14 @@ class BrokerProcess:
 
     def stop(self) -> None:
         """A clean stop, after which nothing in the broker's log says that something in it failed."""
-        self._process.terminate()
+        self.begin_to_stop()
         status = self._wait()
         assert status == 0, f"{self} ended with status {status}\n{self.log}"
         assert "Traceback" not in self.log, self.log
+
+    def begin_to_stop(self) -> None:
+        """Send the signal, and do not wait; `stop` does."""
+        self._process.terminate()
 
     def kill(self) -> None:
         self._process.kill()

@@ -1,0 +1,54 @@
+"""The log of requests whose work took long (`request.log.slow.ms`), on both listeners.
+
+Only the request's own time counts: not its wait in the queue, its waits for others (long polls, replicas, members of
+its group), or the sending of its response. These are in the line, to tell a slow broker from a slow client. The number
+of lines is limited; a line tells how many requests before it have none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+LINES_PER_S = 10
+CLIENT_ID_LENGTH = 100
+NEVER_S = float("inf")
+logger = logging.getLogger(__name__)
+
+
+class SlowRequests:
+    """Logs slow requests of one broker."""
+
+    def __init__(self, slow_ms: int, now_s: Callable[[], float] = monotonic) -> None:
+        """slow_ms: the longest local time that is not slow, in milliseconds; -1: none is"""
+        self.slow_s = slow_ms / 1000 if slow_ms >= 0 else NEVER_S
+        self._now_s = now_s
+        self._second = NEVER_S
+        """The second of the last line."""
+        self._lines = 0
+        """Lines in that second."""
+        self._without_line = 0
+
+    def log(
+        self, api: str, form: str, *, client_id: str | None, principal: str, address: str, stages_s: dict[str, float]
+    ) -> None:
+        """Log a request. form: its protocol and version. stages_s: seconds by the stage's name."""
+        second = self._now_s() // 1
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines == LINES_PER_S:
+            self._without_line += 1
+            return
+        self._lines += 1
+        without, self._without_line = self._without_line, 0
+        logger.info(
+            "slow request: %s %s of client %r, %s at %s: %s%s",
+            api,
+            form,
+            (client_id or "")[:CLIENT_ID_LENGTH],
+            principal,
+            address,
+            ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in stages_s.items()),
+            f"; {without} more slow requests before it were not logged" if without else "",
+        )
