@@ -163,7 +163,7 @@ def test_every_method_that_is_served_in_parts_has_the_field() -> None:
         assert METHODS[name].input_type.fields_by_name[field].is_repeated
 
 
-async def test_the_parts_of_a_request_have_none_of_its_unknown_fields() -> None:
+async def test_the_parts_of_a_request_have_none_of_its_unknown_fields(wide_broker: RunningBroker) -> None:
     """Each of thousands of parts would have a copy of all of them."""
     parts = []
 
@@ -171,7 +171,7 @@ async def test_the_parts_of_a_request_have_none_of_its_unknown_fields() -> None:
         parts.append(request.ByteSize())
         return admin_pb2.DeleteTopicsResponse()
 
-    servicer = SimpleNamespace(broker=None, **{method.name: serve for method in ADMIN.methods})
+    servicer = SimpleNamespace(broker=wide_broker.node.broker, **{method.name: serve for method in ADMIN.methods})
     handler = service_handler(ADMIN, servicer, slices.Slices())
     method = handler.service(SimpleNamespace(method=f"/{ADMIN.full_name}/DeleteTopics"))
     names = admin_pb2.DeleteTopicsRequest(names=[f"{number:05d}" for number in range(1_000)]).SerializeToString()
