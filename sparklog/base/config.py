@@ -134,6 +134,29 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int = key(
         18_000, integer(1, MAX_INT), "Maximum time that a starting broker waits for ZooKeeper."
     )
+    zookeeper_ssl_client_enable: bool = key(
+        False, boolean(), "Speak TLS with ZooKeeper, at the secureClientPort of its servers."
+    )
+    zookeeper_ssl_truststore_location: str = key(
+        "",
+        text(),
+        "A PEM file with the authorities that may vouch for ZooKeeper's servers, beside those of the system.",
+    )
+    zookeeper_ssl_keystore_location: str = key(
+        "", text(), "A PEM file with the private key and certificates to show to ZooKeeper; empty: none."
+    )
+    zookeeper_ssl_keystore_password: str = key(
+        "", password(), "The password of an encrypted private key in zookeeper.ssl.keystore.location."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = key(
+        "HTTPS", one_of("HTTPS", ""), "HTTPS: a server's certificate must name the host in zookeeper.connect."
+    )
+    zookeeper_set_acl: bool = key(
+        False,
+        boolean(),
+        "Let only clients with a certificate of the same subject change the nodes that the brokers create, and read "
+        "users' password verifiers. Existing nodes stay as they are.",
+    )
     num_replica_fetchers: int = key(1, integer(1, 1000), "Fetchers for each leader that this broker follows.")
     replica_fetch_min_bytes: int = key(1, integer(0, MAX_INT), "Minimum bytes for which a follower's fetch waits.")
     replica_fetch_wait_max_ms: int = key(500, integer(0, MAX_INT), "Maximum time that a follower's fetch waits.")

@@ -7,28 +7,70 @@ neither                 cluster.sqlite in the broker's first log directory: a cl
 
 from __future__ import annotations
 
+import ssl
+
 from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import ConfigError
+from sparklog.base.pem import read_pem
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
 
 CLUSTER_STORE = "cluster.sqlite"
+HTTPS = "HTTPS"
 
 
 def open_store(config: BrokerConfig) -> Store:
     """Open the cluster store that the configuration names. Blocks.
 
-    Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time.
+    Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time; ConfigError, naming the
+    key, if zookeeper.ssl.* are of no use.
     """
+    if config.zookeeper_set_acl and not (config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location):
+        raise ConfigError(
+            "zookeeper.set.acl needs zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location: ZooKeeper must "
+            "know whose nodes they are"
+        )
     if config.zookeeper_connect:
         # Imported here: kazoo would cost every start a tenth of a second.
-        from sparklog.cluster.zookeeper import ZookeeperStore
+        from sparklog.cluster.zookeeper import ZookeeperStore, ZookeeperTls
+
+        tls = None
+        if config.zookeeper_ssl_client_enable:
+            _check_files(config)
+            tls = ZookeeperTls(
+                truststore=config.zookeeper_ssl_truststore_location,
+                keystore=config.zookeeper_ssl_keystore_location,
+                key_password=config.zookeeper_ssl_keystore_password,
+                checks_names=config.zookeeper_ssl_endpoint_identification_algorithm == HTTPS,
+            )
 
         return ZookeeperStore.open(
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+            tls=tls,
+            sets_acl=config.zookeeper_set_acl,
         )
     return SqliteStore.open(store_file(config), session_timeout_ms=config.cluster_store_session_timeout_ms)
+
+
+def _check_files(config: BrokerConfig) -> None:
+    """Raises ConfigError, naming the key, if a file is of no use: kazoo would only try again and again."""
+    for key, path in (
+        ("zookeeper.ssl.truststore.location", config.zookeeper_ssl_truststore_location),
+        ("zookeeper.ssl.keystore.location", config.zookeeper_ssl_keystore_location),
+    ):
+        if path:
+            read_pem(key, path)
+    if keystore := config.zookeeper_ssl_keystore_location:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_cert_chain(keystore, password=config.zookeeper_ssl_keystore_password)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(
+                f"zookeeper.ssl.keystore.location = {keystore!r}: no private key that zookeeper.ssl.keystore.password "
+                f"opens, with the certificate that belongs to it ({getattr(error, 'reason', None) or error})"
+            ) from None
 
 
 def session_timeout_ms(config: BrokerConfig) -> int:

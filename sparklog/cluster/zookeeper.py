@@ -12,8 +12,12 @@ Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. This mo
     sessions    When a session has expired, kazoo begins another as soon as a server answers. A process that was stopped
                 learns of the expiry when it resumes: its pending calls raise SessionExpired.
 
-Watches and listeners are called one by one, on one thread, in the order of the events. Not done: TLS and passwords
-towards ZooKeeper, and access control lists on its nodes, which are open to every client that reaches it.
+    access      With a client certificate, ZooKeeper knows who is asking. Nodes that are created with `sets_acl` can
+                then be changed only by clients with a certificate of the same subject. Everybody may read them, except
+                what verifies users' passwords (kafka.zk.ZkData.defaultAcls).
+
+Watches and listeners are called one by one, on one thread, in the order of the events. Not done: SASL towards
+ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
@@ -42,6 +46,7 @@ from kazoo.exceptions import (
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, EventType, KazooState, WatchedEvent
+from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from sparklog.base.errors import (
     BadVersion,
@@ -67,6 +72,8 @@ from sparklog.cluster.store import (
 )
 from sparklog.cluster.watches import WatchCall
 
+_SECRETS = "/config/users"
+"""Nodes below it hold what verifies passwords."""
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 """kazoo's policy for reconnecting to a server."""
 _STATES = {
@@ -88,11 +95,29 @@ _ERRORS: dict[type[Exception], type[StoreError]] = {
 logger = logging.getLogger(__name__)
 
 
+class ZookeeperTls(NamedTuple):
+    """How to speak TLS with ZooKeeper. The files are PEM, and are read at each connection."""
+
+    truststore: str
+    """Certificates of authorities that may vouch for the servers, beside those of the system."""
+    keystore: str = ""
+    """The client's private key and certificates; empty: the client shows none."""
+    key_password: str = ""
+    checks_names: bool = True
+    """Whether a server's certificate must name the host in `zookeeper.connect`."""
+
+
 class ZookeeperStore:
     """Implements Store."""
 
-    def __init__(self, hosts: str, *, session_timeout_ms: int) -> None:
-        """Create a store without a connection; `open` returns one that is connected."""
+    def __init__(
+        self, hosts: str, *, session_timeout_ms: int, tls: ZookeeperTls | None = None, sets_acl: bool = False
+    ) -> None:
+        """Create a store without a connection; `open` returns one that is connected.
+
+        tls: None: connections without TLS
+        sets_acl: whether new nodes get ACLs, which needs a client certificate
+        """
         self._hosts = hosts
         self._timeout_s = session_timeout_ms / 1000
         self._is_connected = threading.Event()
@@ -103,17 +128,28 @@ class ZookeeperStore:
         self._listeners: list[SessionListener] = []
         self._missed: list[WatchCall] = []
         """Watches that kazoo has dropped, to call on reconnection."""
-        self._client = KazooClient(_servers(hosts), timeout=self._timeout_s, connection_retry=dict(RETRY))
+        self._sets_acl = sets_acl
+        self._client = _client(hosts, self._timeout_s, tls)
 
     @classmethod
-    def open(cls, hosts: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> ZookeeperStore:
+    def open(
+        cls,
+        hosts: str,
+        *,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        tls: ZookeeperTls | None = None,
+        sets_acl: bool = False,
+    ) -> ZookeeperStore:
         """Connect to ZooKeeper and return the store. Blocks.
 
-        `hosts`: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created. Raises
-        ConnectionLoss if no server answers within `connection_timeout_ms`.
+        hosts: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created
+        tls, sets_acl: as in the constructor
+
+        Raises ConnectionLoss if no server answers within `connection_timeout_ms`.
         """
-        store = cls(hosts, session_timeout_ms=session_timeout_ms)
-        _make_root(hosts, store._timeout_s, connection_timeout_ms / 1000)
+        store = cls(hosts, session_timeout_ms=session_timeout_ms, tls=tls, sets_acl=sets_acl)
+        _make_root(hosts, store._timeout_s, connection_timeout_ms / 1000, tls)
         store._client.add_listener(store._state_changed)
         _connect(store._client, hosts, connection_timeout_ms / 1000)
         store._is_connected.wait(store._timeout_s)  # until kazoo has reported its new session
@@ -138,9 +174,12 @@ class ZookeeperStore:
         return sorted(names)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        return str(
-            self._ask(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential))
-        )
+        acl = self._acl(path)
+
+        def send() -> Any:
+            return self._client.create_async(path, data, acl=acl, ephemeral=ephemeral, sequence=sequential)
+
+        return str(self._ask(path, send))
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         return int(self._ask(path, lambda: self._client.set_async(path, data, version)).version)
@@ -157,7 +196,7 @@ class ZookeeperStore:
             return
         transaction = TransactionRequest(self._client)
         for operation in listed:
-            _add(transaction, operation)
+            _add(transaction, operation, self._acl(operation.path))
         results = self._ask("multi", transaction.commit_async)
         for operation, result in zip(listed, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
@@ -179,6 +218,12 @@ class ZookeeperStore:
             return send().get(timeout=max(0.0, deadline - time.monotonic()))
         except (KazooException, KazooTimeoutError) as error:
             raise _error(error, path) from error
+
+    def _acl(self, path: str) -> list[ACL] | None:
+        """Return the ACL of a new node; None: everybody may do everything."""
+        if not self._sets_acl:
+            return None
+        return CREATOR_ALL_ACL if path.startswith(_SECRETS) else [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
     def _is_connected_in_time(self) -> bool:
         if not self._waiting.acquire(blocking=False):
@@ -243,10 +288,21 @@ def _servers(hosts: str) -> str:
     return hosts if "," in servers else ",".join([servers] * 3) + slash + root
 
 
-def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float) -> None:
+def _client(hosts: str, timeout_s: float, tls: ZookeeperTls | None) -> KazooClient:
+    """Return a client without a connection."""
+    options: dict[str, Any] = {}
+    if tls:
+        options = {
+            "use_ssl": True, "ca": tls.truststore or None, "check_hostname": tls.checks_names,
+            "certfile": tls.keystore or None, "keyfile": tls.keystore or None, "keyfile_password": tls.key_password,
+        }  # fmt: skip
+    return KazooClient(_servers(hosts), timeout=timeout_s, connection_retry=dict(RETRY), **options)
+
+
+def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float, tls: ZookeeperTls | None) -> None:
     servers, _, root = hosts.partition("/")
     if root:
-        client = KazooClient(_servers(servers), timeout=timeout_s, connection_retry=dict(RETRY))
+        client = _client(servers, timeout_s, tls)
         _connect(client, servers, connection_timeout_s)
         try:
             client.ensure_path_async("/" + root).get(timeout=connection_timeout_s)
@@ -264,10 +320,10 @@ def _connect(client: KazooClient, hosts: str, timeout_s: float) -> None:
         raise ConnectionLoss(f"no ZooKeeper server of {hosts} has answered within {timeout_s} s")
 
 
-def _add(transaction: TransactionRequest, operation: Operation) -> None:
+def _add(transaction: TransactionRequest, operation: Operation, acl: list[ACL] | None) -> None:
     match operation:
         case Create(path, data, ephemeral):
-            transaction.create(path, data, ephemeral=ephemeral)
+            transaction.create(path, data, acl=acl, ephemeral=ephemeral)
         case Set(path, data, version):
             transaction.set_data(path, data, version)
         case Delete(path, version):

@@ -38,6 +38,12 @@ class BrokerOptions(TypedDict, total=False):
     zookeeper_connect: str
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
+    zookeeper_ssl_client_enable: bool
+    zookeeper_ssl_truststore_location: str
+    zookeeper_ssl_keystore_location: str
+    zookeeper_ssl_keystore_password: str
+    zookeeper_ssl_endpoint_identification_algorithm: str
+    zookeeper_set_acl: bool
     num_replica_fetchers: int
     replica_fetch_min_bytes: int
     replica_fetch_wait_max_ms: int

@@ -18,6 +18,16 @@ from support.processes.java import JAVA
 from support.processes.ports import reserve_port
 
 TICK_MS = 200
+TLS = """secureClientPort={port}
+secureClientPortAddress=127.0.0.1
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.location={keys}/server.pem
+ssl.keyStore.type=PEM
+ssl.trustStore.location={keys}/ca.pem
+ssl.trustStore.type=PEM
+ssl.clientAuth=need
+authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider
+"""
 TRY_S = 5  # a server that has just begun may take a connection and say nothing: then it is asked again
 JARS = ("zookeeper-", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java",
         "netty-", "commons-io", "commons-cli")  # fmt: skip
@@ -28,19 +38,27 @@ OPTIONS = ("-Xmx128m", "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=fa
 class ZooKeeperServer:
     """`address` is what clients connect to; it stays the same when the server is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: Path | None = None) -> None:
+        """keys: a folder with server.pem and ca.pem, for TLS with client certificates at `secure_address`."""
         self._folder = folder
+        self._secure_port = reserve_port(self) if keys else 0
         self._port = reserve_port(self)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
             f"dataDir={folder}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\ntickTime={TICK_MS}\n"
             f"minSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nmaxCnxns=0\n"
+            + (TLS.format(port=self._secure_port, keys=keys) if keys else "")
         )
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def secure_address(self) -> str:
+        """For clients with TLS, by the name in its certificate."""
+        return f"localhost:{self._secure_port}"
 
     def start(self) -> None:
         """Returns when it answers."""
