@@ -231,13 +231,14 @@ class GroupCoordinator:
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
         async def ask(runtime: Runtime) -> ConsumerGroupHeartbeatResponse:
-            matches = await self._match(runtime.shard.to_match(request.group_id, request.subscribed_topic_regex))
+            texts = runtime.shard.to_match(request.group_id, request.subscribed_topic_regex)
+            matches = await self._match(texts, request.may_describe)
             return await runtime.ask(lambda _, now: runtime.shard.consumer_heartbeat(request, now, matches))
 
         return await self._answer(request.group_id, request, ask)
 
-    async def _match(self, texts: Sequence[str]) -> Matches:
-        return await match(texts, self._topics, self._slices) if texts else UNMATCHED
+    async def _match(self, texts: Sequence[str], may_describe: Callable[[str], bool] | None = None) -> Matches:
+        return await match(texts, self._topics, self._slices, may_describe) if texts else UNMATCHED
 
     # Offsets
 

@@ -8,7 +8,7 @@ milliseconds; an absent offset, epoch or generation is -1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -347,6 +347,8 @@ class ConsumerGroupHeartbeat:
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     owned_partitions: Sequence[TopicPartition] | None = None
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the member may know a topic that its regular expression matches; None: every one."""
 
     def refused(self, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error=error)

@@ -5,7 +5,7 @@ Expressions are matched in slices (`match`), before a group decides what follows
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.base.errors import InvalidRegularExpression
@@ -27,14 +27,19 @@ UNMATCHED = Matches(version=-1)
 """No expression has been matched."""
 
 
-async def match(texts: Collection[str], topics: TopicsView, slices: Slices) -> Matches:
-    """Match expressions with all topics, and give way to others meanwhile; an invalid expression is left out."""
+async def match(
+    texts: Collection[str], topics: TopicsView, slices: Slices, may_describe: Callable[[str], bool] | None = None
+) -> Matches:
+    """Match expressions with all topics, and give way to others meanwhile; an invalid expression is left out.
+
+    may_describe: whether a topic may be known to the client that asks; None: every one
+    """
     version, found = topics.version, dict[str, list[str]]()
     names = [topic.name for topic in topics] if texts else []
 
     async def match_one(pair: tuple[str, str]) -> None:
         text, name = pair
-        if compile_pattern(text).matches(name):
+        if compile_pattern(text).matches(name) and (may_describe is None or may_describe(name)):
             found[text].append(name)
 
     for text in sorted(texts):

@@ -5,8 +5,9 @@ OffsetCommit and OffsetDelete check the partitions first, and have files of thei
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
@@ -32,6 +33,7 @@ from sparklog.group.requests import (
     CommittedOffset,
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeat,
     DescribedConsumerGroup,
     DescribedGroup,
     OffsetFetchResponse,
@@ -181,6 +183,28 @@ DELETE_GROUPS = Api(
     key=42,
     versions=(0, 2),
 )
+
+
+class MatchingTopics:
+    """DESCRIBE on each topic that a group's regular expressions match: the others do not match.
+
+    As in Apache Kafka, an expression is matched for the whole group, with the rights of the member whose heartbeat
+    comes first after a change of topics.
+    """
+
+    def admits(self, request: ConsumerGroupHeartbeat, access: Access) -> bool:
+        return False  # the coordinator knows the expressions
+
+    async def apply(self, request: ConsumerGroupHeartbeat, access: Access, serve: Serve) -> Any:
+        def may_describe(topic: str) -> bool:
+            return access.may(AclOperation.DESCRIBE, TOPIC, topic)
+
+        return await serve(dataclasses.replace(request, may_describe=may_describe))
+
+    def __str__(self) -> str:
+        return "DESCRIBE on each TOPIC that matches"
+
+
 CONSUMER_GROUP_HEARTBEAT = Api(
     name="ConsumerGroupHeartbeat",
     summary="keep a member of a consumer group alive, and assign it partitions",
@@ -188,6 +212,7 @@ CONSUMER_GROUP_HEARTBEAT = Api(
     rights=(
         on_group(AclOperation.READ),
         OnAll(AclOperation.DESCRIBE, TOPIC, lambda request: request.subscribed_topic_names or ()),
+        MatchingTopics(),
     ),
     key=68,
     versions=(0, 1),

@@ -450,6 +450,18 @@ def test_one_topic_that_is_refused_leaves_the_others_served(authorizing: Running
     assert found == {"secret": 29, T: 0}
 
 
+def test_a_regular_expression_matches_what_the_member_may_describe(authorizing: RunningBroker) -> None:
+    key, version, fields, _ = REQUESTS["ConsumerGroupHeartbeat"]
+    asked = fields | {"member_id": "m", "subscribed_topic_names": None, "subscribed_topic_regex": ".*"}
+    with as_user(authorizing, "user") as wire, as_user(authorizing, "admin") as admin:
+        allow(authorizing, on(Op.READ, GROUP, "some", Op.DESCRIBE, TOPIC, T))
+        some = wire.send(key, version, **asked | {"group_id": "some"})
+        all_topics = admin.send(key, version, **asked | {"group_id": "all"})
+    known = {authorizing.node.broker.metadata.get(T).topic_id}
+    assert {topic.topic_id for topic in some.assignment.topic_partitions} == known
+    assert {topic.topic_id for topic in all_topics.assignment.topic_partitions} > known
+
+
 def test_a_fetch_session_ends_with_the_right_to_read(authorizing: RunningBroker) -> None:
     key, version, fields, needed = REQUESTS["Fetch"]
     with as_user(authorizing, "user") as wire:
