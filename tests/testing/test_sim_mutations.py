@@ -331,7 +331,7 @@ def what_lies_below_the_first_dirty_offset_is_superseded(monkeypatch: pytest.Mon
 
 def what_is_appended_is_shown_as_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """OffsetFetch answers with commits that may still be lost."""
-    monkeypatch.setattr(Offsets, "_committed_of", lambda self, group_id: dict(self.of(group_id)))
+    monkeypatch.setattr(Offsets, "committed_of", lambda self, group_id: dict(self.of(group_id)))
 
 
 def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

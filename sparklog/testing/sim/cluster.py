@@ -63,6 +63,7 @@ from sparklog.testing.sim.trace import Trace
 SESSION_TIMEOUT_MS = 3_000
 STORE_DELAY_S = 0.001
 BASE_SETTINGS = {
+    "request.log.slow.ms": "-1",  # it is measured by the clock on the wall
     "log.dirs": "/data",
     "num.recovery.threads.per.data.dir": "1",
     "offsets.topic.num.partitions": "2",

@@ -7,7 +7,7 @@ the real ones; only gRPC's transport is replaced. Only unary calls work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -69,6 +69,12 @@ class _Context:
 
     def peer(self) -> str:
         return f"sim:{self._call.source}"
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        return {}
+
+    def time_remaining(self) -> float | None:
+        return None
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         raise _Ended(Refused(code.value[0], details, tuple(trailing_metadata)))

@@ -38,8 +38,9 @@ def grow(random: Random, descriptor: Any, path: Path, size: int, *, numbered: bo
     field = holder.DESCRIPTOR.fields_by_name[path[-1]]
     elements = getattr(holder, field.name)
     if field.message_type and field.message_type.GetOptions().map_entry:
+        is_text = field.message_type.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING
         for number in range(size // 10):
-            elements[str(number)] = "1"
+            elements[str(number)] = "1" if is_text else 1
         return message.SerializeToString()
     total = number = 0
     while total < size:
