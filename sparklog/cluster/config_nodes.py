@@ -1,5 +1,6 @@
-"""Configuration nodes of users, clients and addresses in the cluster store, as Kafka has them in ZooKeeper.
+"""Configuration nodes in the cluster store, as Kafka has them in ZooKeeper.
 
+    /config/topics/T, /config/brokers/N (topics.py)
     /config/users/U, /config/users/U/clients/C, /config/clients/C, /config/ips/A
         {"version": 1, "config": {"producer_byte_rate": "1048576"}}
     /config/changes/config_change_*     {"version": 2, "entity_path": "users/U"}: this configuration has changed
@@ -10,15 +11,17 @@ A user's node has both SCRAM credentials and quotas. Names are escaped as in a U
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from urllib.parse import quote, unquote
 
-from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.base.errors import BadVersion, NoNode, StoreError
+from sparklog.cluster.store import Store
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
 CONFIG_CHANGES = "/config/changes"
+DEFAULT = "<default>"
+"""In place of a name: whatever has no configuration of its own."""
 ATTEMPTS = 100
 """Attempts to change a node that others change too."""
 
@@ -39,26 +42,22 @@ def unescape(part: str) -> str:
 def read_config(store: Store, path: str) -> Config:
     """Return the configuration of a node; empty if there is no node. Raises StoreError if it cannot be read."""
     try:
-        return _decode(path, store.get(path).data)
+        return decode_config(path, store.get(path).data)
     except NoNode:
         return {}
 
 
-def change_config(store: Store, path: str, change: Callable[[Config], Config]) -> None:
-    """Change the configuration of a node by compare and set, and create the node if it does not exist.
+def change_config(store: Store, path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
+    """Change the configuration of a node by compare and set, and return the new one.
 
-    Raises StoreError if other writers are first ATTEMPTS times.
+    Raises NoNode, or StoreError if other writers are first ATTEMPTS times.
     """
     for _ in range(ATTEMPTS):
-        with suppress(BadVersion, NoNode, NodeExists):
-            try:
-                node = store.get(path)
-            except NoNode:
-                ensure_path(store, path.rpartition("/")[0])
-                store.create(path, _encode(change({})))
-            else:
-                store.set(path, _encode(change(_decode(path, node.data))), node.version)
-            return
+        node = store.get(path)
+        changed = dict(change(decode_config(path, node.data)))
+        with suppress(BadVersion):
+            store.set(path, encode_config(changed), node.version)
+            return changed
     raise StoreError(f"{path} was changed by others {ATTEMPTS} times")
 
 
@@ -68,12 +67,14 @@ def notify(store: Store, entity_path: str) -> None:
     store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
-def _encode(config: Config) -> bytes:
-    return json.dumps({"version": 1, "config": config}, separators=(",", ":")).encode()
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """Return the content of a configuration's node."""
+    return json.dumps({"version": 1, "config": dict(config)}, separators=(",", ":")).encode()
 
 
-def _decode(path: str, data: bytes) -> Config:
-    if not data:  # a node that is only the parent of others
+def decode_config(path: str, data: bytes) -> Config:
+    """Return the configuration in a node. Raises StoreError if there is none. path: of the node, for the error"""
+    if not data:  # a node that is only the parent of others, or new
         return {}
     try:
         return dict(json.loads(data)["config"])

@@ -18,6 +18,7 @@ from sparklog.base.errors import NoNode
 from sparklog.base.quotas import CLIENT_ID, IP, UNITS, USER, ClientQuota, Entity, QuotaChange, entity
 from sparklog.cluster.config_nodes import (
     CLIENTS,
+    DEFAULT,
     IPS,
     USERS,
     Config,
@@ -27,10 +28,9 @@ from sparklog.cluster.config_nodes import (
     read_config,
     unescape,
 )
-from sparklog.cluster.store import Store
+from sparklog.cluster.store import Store, ensure_path
 
 logger = logging.getLogger(__name__)
-_DEFAULT = "<default>"
 _ROOT = "/config/"
 _OF_USER = "clients"
 """Parent of the clients of one user, in the user's node."""
@@ -55,6 +55,7 @@ class QuotaStore:
             kept = {key: text for key, text in config.items() if key not in change.removed}
             return kept | {key: f"{value:.15g}" for key, value in change.values.items()}
 
+        ensure_path(self._store, path)
         change_config(self._store, path, changed)
         notify(self._store, path.removeprefix(_ROOT))
 
@@ -83,11 +84,11 @@ class QuotaStore:
 
 
 def _name(part: str) -> str | None:
-    return None if part == _DEFAULT else unescape(part)
+    return None if part == DEFAULT else unescape(part)
 
 
 def _path(entity_: Entity) -> str:
-    names = {part.type: _DEFAULT if part.name is None else escape(part.name) for part in entity_}
+    names = {part.type: DEFAULT if part.name is None else escape(part.name) for part in entity_}
     if IP in names:
         return f"{IPS}/{names[IP]}"
     if USER not in names:

@@ -24,11 +24,11 @@ from uuid import UUID
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.config_nodes import ATTEMPTS
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
 from sparklog.cluster.store import Create, Operation, Set, Store
 from sparklog.cluster.topics import (
-    CHANGES,
     NO_LEADER,
     TOPICS,
     TopicStore,
@@ -65,7 +65,7 @@ def restore_topic(
 
     Raises StoreError if the store cannot be reached, or if other brokers change the topic all the time.
     """
-    for _ in range(CHANGES):
+    for _ in range(ATTEMPTS):
         with suppress(BadVersion, NodeExists, NoNode):
             if not topics.exists(name):
                 topics.create(
@@ -77,7 +77,7 @@ def restore_topic(
                 )
                 return Restored.CREATED
             return _merge(store, topics, name, copy, store_id, epochs)
-    raise StoreError(f"topic {name} was changed by others {CHANGES} times")
+    raise StoreError(f"topic {name} was changed by others {ATTEMPTS} times")
 
 
 def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:

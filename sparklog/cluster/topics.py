@@ -28,10 +28,18 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
+from sparklog.base.errors import NodeExists, NoNode
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.config_nodes import CONFIG_CHANGES, notify
+from sparklog.cluster.config_nodes import (
+    CONFIG_CHANGES,
+    DEFAULT,
+    change_config,
+    decode_config,
+    encode_config,
+    notify,
+    read_config,
+)
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
@@ -42,9 +50,7 @@ BROKER_CONFIGS = "/config/brokers"
 DELETIONS = "/admin/delete_topics"
 ALL_BROKERS = -1
 """Id for the keys that are set for all brokers."""
-_DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
-CHANGES = 100  # attempts to change a node that others change too
 ChangeOverrides = Callable[[Mapping[str, str]], Mapping[str, str]]
 NO_EPOCH = -1
 logger = logging.getLogger(__name__)
@@ -88,7 +94,7 @@ class TopicStore:
     def load_overrides(self, name: str) -> dict[str, str]:
         """Return the topic's own configuration; if it was lost, the one by which all records stay."""
         try:
-            return _overrides(self._store.get(f"{CONFIGS}/{name}").data)
+            return decode_config(f"{CONFIGS}/{name}", self._store.get(f"{CONFIGS}/{name}").data)
         except NoNode:  # a topic without keys of its own has an empty one
             return dict(UNLIMITED)
 
@@ -99,7 +105,7 @@ class TopicStore:
     def restore_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Write the configuration of a topic whose own one was lost."""
         with contextlib.suppress(NodeExists):  # another broker has done it
-            self._store.create(f"{CONFIGS}/{name}", _config_data(overrides))
+            self._store.create(f"{CONFIGS}/{name}", encode_config(overrides))
             notify(self._store, f"topics/{name}")
 
     def load_config(self, name: str) -> TopicConfig:
@@ -140,7 +146,7 @@ class TopicStore:
         write = Set if self._store.exists(config) else Create  # a former topic of that name may have left it
         self._store.multi(
             (
-                write(config, _config_data(overrides)),
+                write(config, encode_config(overrides)),
                 Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
             )
         )
@@ -174,7 +180,7 @@ class TopicStore:
                 Create(unsure_path(name), unsure),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_states(name, partitions),
-                write(config, _config_data(overrides)),
+                write(config, encode_config(overrides)),
             )
         )
 
@@ -200,43 +206,27 @@ class TopicStore:
     def change_overrides(self, name: str, change: ChangeOverrides) -> dict[str, str]:
         """Apply `change` to a topic's own configuration, notify the controller, and return the result.
 
-        Raises NoNode, or StoreError if other writers change it CHANGES times meanwhile.
+        Raises NoNode, or StoreError if other writers change it ATTEMPTS times meanwhile.
         """
-        changed = self._change(f"{CONFIGS}/{name}", change)
+        changed = change_config(self._store, f"{CONFIGS}/{name}", change)
         notify(self._store, f"topics/{name}")
         return changed
 
     def load_broker_overrides(self) -> dict[int, dict[str, str]]:
         """Return the keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
         return {
-            ALL_BROKERS if entity == _DEFAULT_ENTITY else int(entity): overrides
+            ALL_BROKERS if entity == DEFAULT else int(entity): overrides
             for entity in self._store.children(BROKER_CONFIGS)
-            if (overrides := self._broker_config(entity))
+            if (overrides := read_config(self._store, f"{BROKER_CONFIGS}/{entity}"))
         }
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
         """Do the same as `change_overrides` with the keys of a broker, or of ALL_BROKERS."""
-        entity = _DEFAULT_ENTITY if broker_id == ALL_BROKERS else str(broker_id)
+        entity = DEFAULT if broker_id == ALL_BROKERS else str(broker_id)
         ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
-        changed = self._change(f"{BROKER_CONFIGS}/{entity}", change)
+        changed = change_config(self._store, f"{BROKER_CONFIGS}/{entity}", change)
         notify(self._store, f"brokers/{entity}")
         return changed
-
-    def _change(self, path: str, change: ChangeOverrides) -> dict[str, str]:
-        """Change a node by compare and set. Raises StoreError if other writers are first CHANGES times."""
-        for _ in range(CHANGES):
-            node = self._store.get(path)
-            changed = dict(change(_overrides(node.data)))
-            with contextlib.suppress(BadVersion):
-                self._store.set(path, _config_data(changed), node.version)
-                return changed
-        raise StoreError(f"{path} was changed by others {CHANGES} times")
-
-    def _broker_config(self, entity: str) -> dict[str, str]:
-        try:
-            return _overrides(self._store.get(f"{BROKER_CONFIGS}/{entity}").data)
-        except NoNode:
-            return {}
 
 
 def state_path(name: str, number: int) -> str:
@@ -304,14 +294,6 @@ def _states(name: str, partitions: Sequence[PartitionInfo]) -> Iterable[Operatio
     for number, info in enumerate(partitions):
         yield Create(f"{TOPICS}/{name}/partitions/{number}")
         yield Create(state_path(name, number), _state(info))
-
-
-def _overrides(data: bytes) -> dict[str, str]:
-    return dict(_decode(data)["config"]) if data else {}
-
-
-def _config_data(overrides: Mapping[str, str]) -> bytes:
-    return _encode({"version": 1, "config": dict(overrides)})
 
 
 def _state(info: PartitionInfo) -> bytes:

@@ -17,7 +17,7 @@ from typing import Self
 
 from sparklog.base.errors import NoNode
 from sparklog.cluster.config_nodes import USERS, change_config, escape, read_config, unescape
-from sparklog.cluster.store import Store
+from sparklog.cluster.store import Store, ensure_path
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
@@ -103,6 +103,7 @@ class UserStore:
 
     def put(self, name: str, mechanism: ScramMechanism, credential: ScramCredential) -> None:
         """Create or replace a user's credential."""
+        ensure_path(self._store, _path(name))
         change_config(self._store, _path(name), lambda config: config | {mechanism.sasl_name: str(credential)})
 
     def delete(self, name: str, mechanism: ScramMechanism) -> bool:

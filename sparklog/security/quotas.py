@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from math import ceil
 from typing import NamedTuple
 
 from sparklog.base.errors import ThrottlingQuotaExceeded
@@ -44,6 +45,7 @@ KNOWN_CLIENTS = 10_000
 """Clients whose buckets are remembered; one that is forgotten is looked up again."""
 
 
+MAX_WAIT_MS = (1 << 31) - 1
 Mutate = Callable[[int], None]
 """Counts partitions that are about to be created or deleted. Raises ThrottlingQuotaExceeded to refuse them."""
 
@@ -100,6 +102,10 @@ class Client(NamedTuple):
         """Whether any quota applies."""
         return (self.produced or self.fetched or self.worked or self.mutated) is not None
 
+    def fetch_bytes(self, asked: int) -> int:
+        """Return what a fetch may return at once: what is asked for, or a burst of the quota, to wait never long."""
+        return min(asked, max(1, int(self.fetched.most))) if self.fetched else asked
+
     def work_wait_s(self, now: float) -> float:
         """Return how long the client must wait because of its work."""
         return min(self.worked.wait_s(now), self.longest_s) if self.worked else 0.0
@@ -117,6 +123,11 @@ class Client(NamedTuple):
                 f"{self.mutated.rate:g} partitions per second)"
             )
         self.mutated.take(partitions, now)
+
+
+def whole_ms(wait_s: float) -> int:
+    """Return the milliseconds to wait, as an answer has them."""
+    return min(ceil(wait_s * 1000), MAX_WAIT_MS)
 
 
 class Windows(NamedTuple):

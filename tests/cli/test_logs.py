@@ -46,6 +46,22 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
+def logged_until_stopped(folder: Path, ready: str, *settings: str) -> list[dict[str, Any]]:
+    """Run brokers until they say that they are ready, stop them, and return what they have logged."""
+    process = subprocess.Popen(
+        [*UP, *JSON, *settings], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert ready in first_line(process)
+        process.terminate()
+        _, log = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0
+    return objects(log)
+
+
 def test_json_has_an_object_on_each_line_with_all_fields() -> None:
     first, warning, failed = objects("\n".join(told("json")))
     assert {**first, "time": ""} == {
@@ -68,18 +84,7 @@ def test_text_has_each_message_on_one_line_and_tracebacks_behind_it() -> None:
 
 @pytest.mark.slow
 def test_a_broker_logs_json_from_its_start_to_its_stop_and_says_when_it_is_ready_as_ever(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*UP, *JSON, "--set", "broker.id=7"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert " ready: grpc " in first_line(process)
-        process.terminate()
-        _, log = process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0
-    found = objects(log)
+    found = logged_until_stopped(tmp_path, " ready: grpc ", "--set", "broker.id=7")
     assert {each["broker"] for each in found} == {7}
     assert {"sparklog.broker.registration", "sparklog.cli.up"} <= {each["logger"] for each in found}
     assert found[-1]["level"] == "INFO"
@@ -96,15 +101,5 @@ def test_why_a_broker_could_not_start_is_json_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_several_brokers_each_line_has_the_id_of_its_broker(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*UP, *JSON, "--brokers", "2"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert " ready: 2 brokers" in first_line(process)
-        process.terminate()
-        _, log = process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0
-    assert {each.get("broker") for each in objects(log)} == {1, 2, None}
+    found = logged_until_stopped(tmp_path, " ready: 2 brokers", "--brokers", "2")
+    assert {each.get("broker") for each in found} == {1, 2, None}

@@ -13,15 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from math import ceil
 from time import monotonic
 
 from sparklog.base.errors import ThrottlingQuotaExceeded
 from sparklog.runtime.remote_waits import waiting_for_others
-from sparklog.security.quotas import Bucket, Client, Mutate
+from sparklog.security.quotas import Bucket, Client, Mutate, whole_ms
 
 HELD_BYTES = 64 << 20
-MAX_WAIT_MS = (1 << 31) - 1
 
 
 class HeldCalls:
@@ -88,9 +86,8 @@ class CallThrottle:
             await self._wait(fetched, 0)
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once: what is asked for, or a second's worth of the quota."""
-        fetched = self._client.fetched
-        return min(asked, max(1, int(fetched.most))) if fetched else asked
+        """Return what a fetch may return at once (`Client.fetch_bytes`)."""
+        return self._client.fetch_bytes(asked)
 
     def fetched(self, size: int) -> None:
         """Count an answer of this size."""
@@ -128,4 +125,4 @@ class CallThrottle:
 
 
 def _wait_ms(bucket: Bucket | None) -> int:
-    return min(ceil(bucket.wait_s(monotonic()) * 1000), MAX_WAIT_MS) if bucket else 0
+    return whole_ms(bucket.wait_s(monotonic())) if bucket else 0

@@ -14,16 +14,14 @@ SASL requests take nothing: until they are done, it is not known whose quota app
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 from time import monotonic
 
 from sparklog.broker.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from sparklog.security.acls import user_of
-from sparklog.security.quotas import Bucket, Client, ClientQuotas
+from sparklog.security.quotas import Bucket, Client, ClientQuotas, whole_ms
 
 PRODUCE, FETCH = 0, 1
 _FREE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
-MAX_WAIT_MS = (1 << 31) - 1
 
 
 class Throttle:
@@ -63,10 +61,9 @@ class Throttle:
             self._take(produced, size, now)
         return True
 
-    @property
-    def fetch_bytes(self) -> int | None:
-        """What a fetch may return: a second's worth of the quota; None: there is no quota."""
-        return int(self._client.fetched.most) if self._client and self._client.fetched else None
+    def fetch_bytes(self, asked: int) -> int:
+        """Return what a fetch may return at once (`Client.fetch_bytes`)."""
+        return self._client.fetch_bytes(asked) if self._client else asked
 
     def fetched(self, size: int) -> None:
         """Count the bytes of a response."""
@@ -83,7 +80,7 @@ class Throttle:
         """Return how long the client must wait after the present request, in milliseconds, with its work so far."""
         now = monotonic()
         wait_s = self.end(self._worked_s(now), now)
-        return min(ceil(wait_s * 1000), MAX_WAIT_MS) if wait_s else 0
+        return whole_ms(wait_s)
 
     def end(self, worked_s: float, now: float) -> float:
         """Count the work of the present request, and return how long the client must wait, in seconds."""

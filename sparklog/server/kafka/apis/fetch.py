@@ -53,10 +53,11 @@ _DIVERGING_EPOCH = struct.Struct(">iq")
 async def serve(call: KafkaCall, request: Message) -> Pieces:
     is_large = sum(len(topic.partitions) for topic in request.topics) > fetch.TOGETHER
     asked = _asked(call, request)
+    throttle = call.session.throttle
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
         min_bytes=request.min_bytes,
-        max_bytes=_max_bytes(call, request.max_bytes),
+        max_bytes=throttle.fetch_bytes(request.max_bytes) if throttle else request.max_bytes,
         partitions=await _in_slices(call, asked) if is_large else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
@@ -69,13 +70,6 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     response = await call.serve(fetch.API, wanted)
     packed = _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
     return _join(await _in_slices(call, packed) if len(response.partitions) > fetch.TOGETHER else packed)
-
-
-def _max_bytes(call: KafkaCall, asked: int) -> int:
-    """Return how much the client gets at once: what its quota allows in a second, so that it never waits long."""
-    throttle = call.session.throttle
-    allowed = throttle.fetch_bytes if throttle else None
-    return asked if allowed is None else min(asked, max(1, allowed))
 
 
 def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
