@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -142,13 +143,14 @@ def test_a_stream_ends_when_its_token_expires(channel: grpc.Channel, issuer: Iss
         request = log_pb2.SubscribeRequest(partitions=[part])
         answers = log.Subscribe(request, timeout=PATIENCE_S, metadata=metadata)
     else:
+        is_over = threading.Event()
 
         def requests() -> Iterator[log_pb2.ProduceRequest]:
             yield produced(topic, 1)
-            while answers.is_active():
-                time.sleep(0.01)
+            is_over.wait(PATIENCE_S)
 
         answers = log.ProduceStream(requests(), timeout=PATIENCE_S, metadata=metadata)
+        answers.add_callback(is_over.set)
     with pytest.raises(grpc.RpcError) as ended:
         list(answers)
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
