@@ -20,15 +20,14 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from sparklog import __version__
-from sparklog.base.acls import OPERATIONS, AclOperation, AclResourceType
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
@@ -42,8 +41,9 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api, Handler, Handlers, Operation
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.client_requests import ClientRequests
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
@@ -56,8 +56,6 @@ from sparklog.broker.restoration import (
     restore_lost_configs,
     restore_topics,
 )
-from sparklog.broker.rights import Access, admit
-from sparklog.broker.rights import apply as apply_rights
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
@@ -77,7 +75,6 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
-from sparklog.security.acls import Subject
 from sparklog.security.principal_mapping import PrincipalMapper
 from sparklog.security.quotas import ClientQuotas, Windows
 
@@ -147,6 +144,10 @@ class Broker:
         self._store_id = ""
         self._has_left = False
         self._is_ready = asyncio.Event()
+        self.clients = ClientRequests(
+            self.serve, self.metrics, self._is_ready, has_authorizer=bool(config.authorizer_class_name)
+        )
+        """Serves the requests of clients, which may have only some rights."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._services: Services | None = None
 
@@ -195,6 +196,7 @@ class Broker:
                 client_quotas=self.client_quotas,
             )
         )  # fmt: skip
+        self.clients.decide_by(services.accesses)
         if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs
             services.authorizer.set_acls(await asyncio.to_thread(services.acl_store.load))
         await services.registration.start()
@@ -336,76 +338,6 @@ class Broker:
             raise UnknownServerError(f"{api.name} failed in the broker; its log says why") from error
         finally:
             figures.observe(loop.time() - started)
-
-    def serve_client(
-        self, api: Api[Request, Response], request: Request, subject: Callable[[], Subject]
-    ) -> Awaitable[Response]:
-        """Serve what the client has a right to, as `serve` does.
-
-        subject: returns who asks; called only if there is an authorizer
-        """
-        if not self.config.authorizer_class_name:
-            return self.serve(api, request)
-        if self._services is not None:
-            access = self._services.accesses.of(subject())
-            if admit(api.rights, request, access):
-                return self.serve(api, request)
-        return self.authorized(api, partial(self.serve, api), request, subject)
-
-    async def authorized(
-        self,
-        operation: Operation[Request, Response],
-        serve: Handler[Request, Response],
-        request: Request,
-        subject: Callable[[], Subject],
-    ) -> Response:
-        """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
-        access = await self.access(subject)
-        if access is None:
-            return await serve(request)
-        asked = _Asked(serve)
-        started = asyncio.get_running_loop().time()
-        try:
-            response: Response = await apply_rights(
-                operation.rights, request, access.telling(asked.note_empty), asked.serve
-            )
-        except KafkaError:
-            if not asked.is_served:
-                self.count_refused(operation, asyncio.get_running_loop().time() - started)
-            raise
-        if not asked.is_served:
-            self.count_refused(operation, asyncio.get_running_loop().time() - started)
-        elif asked.is_empty:
-            self.count_refused(operation)
-        return response
-
-    def count_refused(self, operation: Operation[Any, Any], seconds: float | None = None) -> None:
-        """Count a request of a client that has a right to no part of it; a step of a request is not counted.
-
-        seconds: how long the request took; None: `serve` counts the request itself
-        """
-        if isinstance(operation, Api):
-            figures = self.metrics.requests[operation.name]
-            figures.count_refused()
-            if seconds is not None:
-                figures.observe(seconds)
-
-    def operations(
-        self, resource_type: AclResourceType, name: str, subject: Callable[[], Subject]
-    ) -> Sequence[AclOperation]:
-        """Return what a client may do with a resource that it may describe (KIP-430)."""
-        if not self.config.authorizer_class_name:
-            return OPERATIONS[resource_type]
-        return self.services.authorizer.operations(subject(), resource_type, name)
-
-    async def access(self, subject: Callable[[], Subject]) -> Access | None:
-        """Return what a client may do; None if everybody may do everything."""
-        if not self.config.authorizer_class_name:
-            return None
-        if not self.has_services:
-            with waiting_for_others():
-                await self._is_ready.wait()
-        return self.services.accesses.of(subject())
 
     async def leave(self) -> None:
         """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""
@@ -559,23 +491,6 @@ class Broker:
 
     async def _note_loop_delay(self) -> None:
         self.loop_delay.fired(asyncio.get_running_loop().time())
-
-
-class _Asked(Generic[Request, Response]):
-    """A request whose rights are being checked, and what became of it."""
-
-    def __init__(self, serve: Handler[Request, Response]) -> None:
-        self._serve = serve
-        self.is_served = False
-        self.is_empty = False
-        """Whether the client had a right to none of its elements."""
-
-    async def serve(self, request: Request) -> Response:
-        self.is_served = True
-        return await self._serve(request)
-
-    def note_empty(self) -> None:
-        self.is_empty = True
 
 
 async def _checkpoint_high_watermarks(services: Services) -> None:

@@ -69,7 +69,7 @@ class Access:
     topics: Topics
     creates_topics: bool
     """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
-    allowed: dict[Right, set[str]] = field(default_factory=dict)
+    allowed: dict[OnElements, set[str]] = field(default_factory=dict)
     """Names of resources to which the client has a right, so that most requests need not ask for a decision."""
     nothing_is_left: Callable[[], None] = lambda: None
     """Called if the client has a right to none of the elements that a request asks for."""
@@ -82,22 +82,31 @@ class Access:
         """Return whether the client may do this."""
         return self.authorizer.is_allowed(self.subject, Action(operation, resource_type, name))
 
-    def may_somewhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the client may do this with some resource of the type."""
-        return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
-
-    def allow(self, right: Right, name: str) -> None:
-        """Remember that the client has the right to a resource, unless decisions are audited."""
-        if not self.authorizer.is_audited:
+    def has(self, right: OnElements, name: str) -> bool:
+        """Return whether the client has the right to the resource of this name."""
+        if name in self.allowed.get(right, ()):
+            return True
+        if not self.may(right.operation, right.type, name):
+            return False
+        if not self.authorizer.is_audited:  # the audit log has each decision
             names = self.allowed.setdefault(right, set())
             if len(names) >= MAX_NAMES:
                 names.clear()
             names.add(name)
+        return True
+
+    def may_somewhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Return whether the client may do this with some resource of the type."""
+        return self.authorizer.is_allowed_somewhere(self.subject, operation, resource_type)
 
     def check(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
         """Raises the error for a client without the right."""
         if not self.may(operation, resource_type, name):
             raise self.refusal(operation, resource_type, name)
+
+    def operations(self, resource_type: AclResourceType, name: str) -> Sequence[AclOperation]:
+        """Return what the client may do with a resource."""
+        return self.authorizer.operations(self.subject, resource_type, name)
 
     def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> KafkaError:
         """Return the error for a client without the right."""
@@ -115,16 +124,23 @@ class Accesses:
         self._known: dict[Subject, Access] = {}
         self._version = -1
 
+    def admit(self, rights: Sequence[Right], request: Any, subject: Subject) -> bool:
+        """Return whether a client has all rights to the whole request."""
+        access = self.of(subject)
+        for right in rights:  # noqa: SIM110 - a loop is faster, and every request takes it
+            if not right.admits(request, access):
+                return False
+        return True
+
     def of(self, subject: Subject) -> Access:
         """Return what a client may do now."""
-        if self._version != self._authorizer.version or len(self._known) > MAX_CLIENTS:
+        if self._version == self._authorizer.version and (found := self._known.get(subject)):
+            return found
+        if self._version != self._authorizer.version or len(self._known) >= MAX_CLIENTS:
             self._known.clear()
             self._version = self._authorizer.version
-        found = self._known.get(subject)
-        if found is None:
-            found = Access(self._authorizer, subject, self._topics, self._creates_topics)
-            self._known[subject] = found
-        return found
+        access = self._known[subject] = Access(self._authorizer, subject, self._topics, self._creates_topics)
+        return access
 
 
 class Right(Protocol):
@@ -168,7 +184,7 @@ class On:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OfElements:
+class OnElements:
     """A right to the resource of each element of `field`, which the request or the response has."""
 
     operation: AclOperation
@@ -176,12 +192,21 @@ class _OfElements:
     field: str
     name: Name
 
+    def covers(self, elements: Iterable[Any], access: Access) -> bool:
+        """Return whether the client has the right to all of the elements."""
+        allowed = access.allowed.get(self, ())
+        for element in elements:
+            name = self.name(element, access)
+            if name is not None and name not in allowed and not access.has(self, name):
+                return False
+        return True
+
     def errors(self, elements: Iterable[Any], access: Access) -> dict[int, KafkaError]:
         """Return the errors of those elements, by position, to which the client has no right."""
         errors = {}
         for number, element in enumerate(elements):
             name = self.name(element, access)
-            if name is not None and not access.may(self.operation, self.type, name):
+            if name is not None and not access.has(self, name):
                 errors[number] = access.refusal(self.operation, self.type, name)
         return errors
 
@@ -190,18 +215,11 @@ class _OfElements:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OfRequested(_OfElements):
+class _OfRequested(OnElements):
     """A right to elements that the request names: those without it are not served."""
 
     def admits(self, request: Any, access: Access) -> bool:
-        allowed = access.allowed.get(self) or ()
-        for element in getattr(request, self.field) or ():
-            name = self.name(element, access)
-            if name is not None and name not in allowed:
-                if not access.may(self.operation, self.type, name):
-                    return False
-                access.allow(self, name)
-        return True
+        return self.covers(getattr(request, self.field) or (), access)
 
     async def apply(self, request: Any, access: Access, serve: Serve) -> Any:
         elements = list(getattr(request, self.field) or ())
@@ -262,7 +280,7 @@ class OnEachKey(_OfRequested):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OnAnswers(_OfElements):
+class OnAnswers(OnElements):
     """A right to the resource of each element of the response's sequence or mapping `field`."""
 
     refused: Callable[[Any, KafkaError], Any]
@@ -289,7 +307,7 @@ class OnAnswers(_OfElements):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown(_OfElements):
+class Shown(OnElements):
     """A right to see the elements of the response's sequence or mapping `field`; others are left out."""
 
     def admits(self, request: Any, access: Access) -> bool:
@@ -472,14 +490,6 @@ OFFSETS = OnEachKey(
     key=lambda offset: offset.partition,
 )
 """READ on the topic of each offset that is committed."""
-
-
-def admit(rights: Sequence[Right], request: Any, access: Access) -> bool:
-    """Return whether the client has all rights to the whole request."""
-    for right in rights:  # noqa: SIM110 - a loop is faster, and every request takes it
-        if not right.admits(request, access):
-            return False
-    return True
 
 
 async def apply(rights: Sequence[Right], request: Any, access: Access, serve: Serve) -> Any:

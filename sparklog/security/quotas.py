@@ -67,12 +67,13 @@ class Bucket:
         """Whether less than half was left when something was taken last: without that, nobody waits."""
         self._saved, self._at = most, 0.0
 
-    def take(self, amount: float, now: float) -> None:
-        """Take an amount, which may be more than there is."""
+    def take(self, amount: float, now: float) -> bool:
+        """Take an amount, which may be more than there is. Return `is_low`."""
         saved = self._saved + (now - self._at) * self.rate  # as `_now`, for every request
         self._saved = saved = (saved if saved < self.most else self.most) - amount
         self._at = now
-        self.is_low = saved < self._low
+        self.is_low = is_low = saved < self._low
+        return is_low
 
     def wait_s(self, now: float) -> float:
         """Return the time until the debt is paid; 0 without debt."""

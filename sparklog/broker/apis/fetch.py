@@ -415,8 +415,7 @@ def _needs_a_look(request: FetchRequest, access: Access) -> bool:
     """
     if request.session_id:
         return True
-    topics = (part.topic for part in request.partitions)
-    return not all(topic is None or access.may(AclOperation.READ, TOPIC, topic) for topic in topics)
+    return not _READ.covers(request.partitions, access)
 
 
 def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
@@ -430,10 +429,11 @@ def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
     )
 
 
+_READ = OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused)
 API = Api(
     name="Fetch",
     handle=Fetch,
-    rights=(If(_needs_a_look, OnAnswers(AclOperation.READ, TOPIC, "partitions", topic_of, _refused)),),
+    rights=(If(_needs_a_look, _READ),),
     key=1,
     versions=(4, 18),
 )

@@ -123,13 +123,13 @@ class GrpcCall:
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
         """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
-        return self.broker.serve_client(api, request, lambda: self.subject)
+        return self.broker.clients.serve(api, request, self)
 
     async def authorized(
         self, api: Api[Request, Response], serve: Handler[Request, Response], request: Request
     ) -> Response:
         """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
-        return await self.broker.authorized(api, serve, request, lambda: self.subject)
+        return await self.broker.clients.authorized(api, serve, request, self)
 
     def log_if_slow(self, method: str, timer: WorkTimer) -> None:
         """Log the call, or one request of its stream, if the work took long. timer: of the request"""
@@ -149,7 +149,7 @@ class GrpcCall:
 
     async def access(self) -> Access | None:
         """Return what the client may do; None if everybody may do everything."""
-        return await self.broker.access(lambda: self.subject)
+        return await self.broker.clients.access(self)
 
 
 Begin = Callable[[Any], Awaitable[GrpcCall]]

@@ -266,7 +266,7 @@ class LogServicer:
             try:
                 produce.check_transactional_id(access, transactional_id)
             except KafkaError:
-                self.broker.count_refused(produce.API, 0.0)
+                self.broker.clients.count_refused(produce.API, 0.0)
                 raise
 
         async def translate(part: log_pb2.PartitionProduce) -> None:
@@ -285,7 +285,7 @@ class LogServicer:
         each = slices.each if size > produce.BYTES_TOGETHER else slices.each_if_many
         await each(request.partitions, translate)
         if refused and not partitions and all(isinstance(each.error, TopicAuthorizationFailed) for each in refused):
-            self.broker.count_refused(produce.API)
+            self.broker.clients.count_refused(produce.API)
         translated = ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,

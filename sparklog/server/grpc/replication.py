@@ -83,7 +83,7 @@ class ReplicationServicer:
         """Raises ClusterAuthorizationFailed if the caller may not act as a broker."""
         access = await call.access()
         if access and not access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
-            self._broker.count_refused(api, 0.0)
+            self._broker.clients.count_refused(api, 0.0)
             raise access.refusal(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:

@@ -42,7 +42,7 @@ from sparklog.server.kafka.channels import Channel, Frame
 from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.throttle import Throttle
-from sparklog.server.kafka.translation import KafkaCall, Session
+from sparklog.server.kafka.translation import Session
 
 SHARED_BYTES = 64 << 10
 MIN_REQUEST_BYTES = 8
@@ -283,7 +283,10 @@ class KafkaConnection:
             return
         self._remote_s = self._waits_since = 0.0
         if self._quotas.has_client_quotas or self.session.throttle:
-            self._count(request.call, len(frame), began)
+            self._began, session, call = began, self.session, request.call
+            applies = self._throttle.begin(call.key, session.principal, call.client_id, len(frame), began)
+            if applies is not (session.throttle is not None):
+                session.count_with(self._throttle if applies else None)
         OBSERVER.set(self)
         work = answer(request)
         try:
@@ -372,14 +375,6 @@ class KafkaConnection:
             self._waits_since = 0.0
 
     # ---- quotas ----
-
-    def _count(self, call: KafkaCall, size: int, began: float) -> None:
-        """Count the request against its client's quotas."""
-        session = self.session
-        self._began = began
-        applies = self._throttle.begin(call.key, session.principal, call.client_id, size, began)
-        if applies is not (session.throttle is not None):
-            session.count_with(self._throttle if applies else None)
 
     def _worked_s(self, now: float) -> float:
         waits_s = now - self._waits_since if self._waits_since else 0.0

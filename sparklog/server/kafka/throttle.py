@@ -58,7 +58,9 @@ class Throttle:
         worked = self._worked
         self.may_wait = worked is not None and worked.is_low
         if api_key == PRODUCE and (produced := client.produced):
-            self._take(produced, size, now)
+            self._taken = produced
+            if produced.take(size, now):
+                self.may_wait = True
         return True
 
     def fetch_bytes(self, asked: int) -> int:
@@ -68,7 +70,9 @@ class Throttle:
     def fetched(self, size: int) -> None:
         """Count the bytes of a response."""
         if self._client and (fetched := self._client.fetched):
-            self._take(fetched, size, monotonic())
+            self._taken = fetched
+            if fetched.take(size, monotonic()):
+                self.may_wait = True
 
     def mutate(self, partitions: int, *, strict: bool) -> None:
         """Count partitions to create or delete. Raises ThrottlingQuotaExceeded as `Client.mutate` does."""
@@ -85,19 +89,12 @@ class Throttle:
     def end(self, worked_s: float, now: float) -> float:
         """Count the work of the present request, and return how long the client must wait, in seconds."""
         if worked := self._worked:
-            worked.take(worked_s - self._counted_s, now)
-            self._counted_s = worked_s
-            if worked.is_low:
+            if worked.take(worked_s - self._counted_s, now):
                 self.may_wait = True
+            self._counted_s = worked_s
         if not self.may_wait or self._client is None:
             return 0.0
         return max(self._taken.wait_s(now) if self._taken else 0.0, self._client.work_wait_s(now))
-
-    def _take(self, bucket: Bucket, size: int, now: float) -> None:
-        bucket.take(size, now)
-        self._taken = bucket
-        if bucket.is_low:
-            self.may_wait = True
 
     def _find(self, principal: str, client_id: str | None, now: float) -> None:
         quotas = self._quotas

@@ -7,7 +7,7 @@ bytes and slices of the log, where kio would be slow or would copy (`Pieces`); o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,14 +54,11 @@ class Session:
     """Counts what the present request costs; None: no quota applies to the client."""
     is_over: bool = False
     """The connection is closed once this request is answered."""
-    _subject: Subject | None = None
-    """The principal and the host, once they were asked for."""
+    subject: Subject = field(init=False)
+    """Who has connected."""
 
-    def subject(self) -> Subject:
-        """Return who has connected."""
-        if self._subject is None:
-            self._subject = Subject(self.principal, self.host)
-        return self._subject
+    def __post_init__(self) -> None:
+        self.subject = Subject(self.principal, self.host)
 
     def require(
         self,
@@ -76,7 +73,7 @@ class Session:
     def authenticated(self, user: str, *, max_request_bytes: int) -> None:
         """Serve the connection as this user's from now on."""
         self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
-        self._subject = None
+        self.subject = Subject(self.principal, self.host)
 
     def count_with(self, throttle: Throttle | None) -> None:
         """Count the costs of the next request so; None: not at all."""
@@ -108,11 +105,11 @@ class KafkaCall:
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
         """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
-        return self.broker.serve_client(api, request, self.session.subject)
+        return self.broker.clients.serve(api, request, self.session)
 
     def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
         """Do the same with a step of a request."""
-        return self.broker.authorized(step, self.broker.handlers[step], request, self.session.subject)
+        return self.broker.clients.authorized(step, self.broker.handlers[step], request, self.session)
 
     def mutation_quota(self, *, strict_from: int) -> Mutate:
         """Return what counts the partitions that a request creates or deletes.
@@ -129,7 +126,7 @@ class KafkaCall:
         """
         if not is_asked:
             return OPERATIONS_NOT_ASKED
-        return sum(1 << each for each in self.broker.operations(resource_type, name, self.session.subject))
+        return sum(1 << each for each in self.broker.clients.operations(resource_type, name, self.session))
 
     @property
     def client_host(self) -> str:
