@@ -43,6 +43,12 @@ def integer(low: int, high: int = MAX_LONG) -> Bound:
     return Bound(parse, f"a whole number from {low} to {high}", "INT" if high <= MAX_INT else "LONG")
 
 
+def level(low: int, high: int) -> Bound:
+    """The level of a codec: -1, its default, or a whole number from `low` to `high`."""
+    of_levels = integer(low, high)
+    return Bound(lambda text: -1 if text.strip() == "-1" else of_levels.parse(text), f"-1, or {of_levels.text}", "INT")
+
+
 def real(low: float, high: float) -> Bound:
     """A number from `low` to `high`."""
 

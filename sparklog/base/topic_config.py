@@ -19,6 +19,7 @@ from sparklog.base.config_keys import (
     declared_keys,
     integer,
     key,
+    level,
     nearest,
     one_of,
     real,
@@ -27,6 +28,9 @@ from sparklog.base.config_keys import (
     text,
 )
 from sparklog.base.errors import ConfigError, InvalidConfig
+
+PRODUCER, UNCOMPRESSED = "producer", "uncompressed"
+"""Values of compression.type that are no names of codecs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +57,22 @@ class TopicConfig:
     )
     compression_type: str = key(
         "producer",
-        one_of("producer"),
-        "The codec of stored batches. producer: the codec that the producer chose.",
+        one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
+        "The codec of stored batches. producer: the codec that the producer chose. With any other, the broker "
+        "compresses batches that have another codec anew.",
         broker_key="compression.type",
+    )
+    compression_gzip_level: int = key(
+        -1,
+        level(1, 9),
+        "The level of gzip, for batches that the broker compresses: -1 is zlib's default.",
+        broker_key="compression.gzip.level",
+    )
+    compression_zstd_level: int = key(
+        3,
+        integer(-131_072, 22),
+        "The level of zstd, for batches that the broker compresses. lz4 has one level here.",
+        broker_key="compression.zstd.level",
     )
     delete_retention_ms: int = key(
         DAY_MS,

@@ -25,6 +25,7 @@ from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, Followe
 from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
+from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.rights import Accesses
@@ -156,6 +157,7 @@ def compose(dependencies: Dependencies) -> Services:
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,
+        recompressor=Recompressor(),
         metrics=dependencies.metrics,
         fetch_sessions=FetchSessions(
             config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS

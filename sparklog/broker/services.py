@@ -13,6 +13,7 @@ from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.rights import Accesses
@@ -64,6 +65,7 @@ class Services:
     strays: Strays
     replacements: Replacements
     producer_ids: ProducerIds
+    recompressor: Recompressor
     groups: GroupCoordinator
     consumer_lags: ConsumerLags
     transactions: TransactionCoordinator
