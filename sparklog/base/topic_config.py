@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.base.config_keys import (
+    CLUSTER_WIDE,
     DAY_MS,
     MAX_INT,
     MAX_LONG,
@@ -239,5 +240,9 @@ class TopicConfig:
 
 
 TOPIC_KEYS = declared_keys(TopicConfig)
-BROKER_DEFAULTS_OF_TOPICS = {item.broker_key: item for item in TOPIC_KEYS.values() if item.broker_key}
-"""Topic keys with a broker-wide default, by the broker's key."""
+BROKER_DEFAULTS_OF_TOPICS = {
+    item.broker_key: dataclasses.replace(item, update_mode=CLUSTER_WIDE)
+    for item in TOPIC_KEYS.values()
+    if item.broker_key
+}
+"""Topic keys with a broker-wide default, by the broker's key. As the topics' own, these may change at any time."""

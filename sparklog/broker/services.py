@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.cluster_history import ClusterHistory
@@ -47,6 +48,9 @@ class Services:
     api_versions: tuple[ApiVersion, ...]
     """The Kafka APIs that this broker serves."""
     config: BrokerConfig
+    """What the broker was started with."""
+    dynamic: DynamicConfig
+    """The configuration as it is now."""
     clock: Clock
     cluster_id: str
     info: BrokerInfo

@@ -215,10 +215,11 @@ class ReplicaManager:
         self._on_high_watermark(partition.name)
         self._on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """Set the configuration of the topic's partitions."""
+    def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Set the configurations of the partitions of these topics."""
         for replica in self:
-            if replica.partition.name.topic == topic:
+            topic = replica.partition.name.topic
+            if config := configs.get(topic):
                 replica.config = config
                 self._note_compression(topic, config)
 
