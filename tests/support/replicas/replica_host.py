@@ -104,6 +104,7 @@ class Host:
             slices=Slices(),
             topics=None,
             verifier=None,
+            recompressor=None,
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:
