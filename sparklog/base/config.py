@@ -7,18 +7,23 @@ from here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS, DEFAULT_KAFKA_ADDRESS
 from sparklog.base.config_keys import (
+    CLUSTER_WIDE,
     DAY_MS,
     MAX_INT,
     MAX_LONG,
     MINUTE_MS,
+    PER_BROKER,
+    READ_ONLY,
+    Key,
     boolean,
     declared_keys,
+    host_counts,
     integer,
     key,
     log_format,
@@ -71,16 +76,28 @@ class BrokerConfig:
         "The security protocol of each listener, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     max_connections: int = key(
-        MAX_INT, integer(0, MAX_INT), "Maximum connections of all Kafka listeners; the broker closes further ones."
+        MAX_INT,
+        integer(0, MAX_INT),
+        "Maximum connections of all Kafka listeners; the broker closes further ones.",
+        update_mode=CLUSTER_WIDE,
     )
     max_connections_per_ip: int = key(
-        MAX_INT, integer(0, MAX_INT), "Maximum connections from one address; the broker closes further ones."
+        MAX_INT,
+        integer(0, MAX_INT),
+        "Maximum connections from one address; the broker closes further ones.",
+        update_mode=CLUSTER_WIDE,
     )
     max_connections_per_ip_overrides: tuple[str, ...] = key(
-        (), words(), "Overrides of max.connections.per.ip for some hosts, as HOST:COUNT."
+        (),
+        host_counts(),
+        "Overrides of max.connections.per.ip for some hosts, as HOST:COUNT.",
+        update_mode=CLUSTER_WIDE,
     )
     max_connection_creation_rate: int = key(
-        MAX_INT, integer(1, MAX_INT), "Maximum connections that one listener accepts in a second; further ones wait."
+        MAX_INT,
+        integer(1, MAX_INT),
+        "Maximum connections that one listener accepts in a second; further ones wait.",
+        update_mode=CLUSTER_WIDE,
     )
     quota_window_size_seconds: int = key(
         1,
@@ -190,16 +207,19 @@ class BrokerConfig:
         MAX_LONG,
         integer(1),
         "Maximum bytes per second that this broker sends of replicas in leader.replication.throttled.replicas.",
+        update_mode=CLUSTER_WIDE,
     )
     follower_replication_throttled_rate: int = key(
         MAX_LONG,
         integer(1),
         "Maximum bytes per second that this broker copies of replicas in follower.replication.throttled.replicas.",
+        update_mode=CLUSTER_WIDE,
     )
     cordoned_log_dirs: str = key(
         "",
         one_of("", "*"),
         "*: this broker gets no new partitions, and keeps its own. Set by: sparklog cluster drain.",
+        update_mode=PER_BROKER,
     )
     controller_socket_timeout_ms: int = key(
         30_000,
@@ -254,6 +274,7 @@ class BrokerConfig:
         DAY_MS,
         integer(1, MAX_INT),
         "A partition forgets a producer id that has sent nothing for this long.",
+        update_mode=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = key(
         10 * MINUTE_MS, integer(1, MAX_INT), "How often the broker looks for expired producer ids."
@@ -261,7 +282,9 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         5_000, integer(0), "How often the broker writes high watermarks."
     )
-    num_recovery_threads_per_data_dir: int = key(2, integer(1, 64), "Threads that open and recover logs at start.")
+    num_recovery_threads_per_data_dir: int = key(
+        2, integer(1, 64), "Threads that open and recover logs at start.", update_mode=CLUSTER_WIDE
+    )
     fetch_max_bytes: int = key(
         55 << 20, integer(1024, MAX_INT), "Maximum bytes of a fetch response, whatever the client asks for."
     )
@@ -331,6 +354,7 @@ class BrokerConfig:
         boolean(),
         "Whether a partition asks the coordinator before it accepts the first batch of a transaction (KIP-890). "
         "Without it, a delayed batch may join a later transaction.",
+        update_mode=CLUSTER_WIDE,
     )
     offset_metadata_max_bytes: int = key(
         4096, integer(0, MAX_INT), "Maximum length of the metadata that is committed with an offset."
@@ -392,6 +416,7 @@ class BrokerConfig:
         integer(-1, MAX_INT),
         "The broker logs requests that it has worked on for longer, at most ten a second. Waits for records, replicas "
         "and members of groups do not count. -1: none.",
+        update_mode=CLUSTER_WIDE,
     )
     grpc_security_protocol: str = key(
         "PLAINTEXT",
@@ -493,6 +518,12 @@ class BrokerConfig:
 
 
 BROKER_KEYS = declared_keys(BrokerConfig)
+CHANGEABLE = {
+    name: key.update_mode
+    for name, key in sorted({**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}.items())
+    if key.update_mode != READ_ONLY
+}
+"""The update modes of the keys that may change while a broker runs."""
 
 
 class Setting(NamedTuple):
@@ -509,13 +540,28 @@ def parse_broker_config(settings: Iterable[Setting]) -> BrokerConfig:
 
     Raises ConfigError for an unknown key (naming the nearest known one) or a value that is not allowed.
     """
+    return _with(BrokerConfig(), settings)
+
+
+def with_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
+    """Return the configuration with these keys changed. Raises ConfigError as `parse_broker_config` does."""
+    return _with(config, (Setting(name, raw, "") for name, raw in settings.items()))
+
+
+def find_broker_key(name: str, where: str = "") -> Key:
+    """Return a broker's key, or its default of a topic's key, under the broker's name.
+
+    Raises ConfigError, with `where`, for an unknown key.
+    """
+    if found := BROKER_KEYS.get(name) or BROKER_DEFAULTS_OF_TOPICS.get(name):
+        return dataclasses.replace(found, name=name)
+    raise ConfigError(where + unknown_key(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
+
+
+def _with(config: BrokerConfig, settings: Iterable[Setting]) -> BrokerConfig:
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}
     for name, raw, where in settings:
-        if found := BROKER_KEYS.get(name):
-            broker[found.field] = found.parse(raw, where)
-        elif found := BROKER_DEFAULTS_OF_TOPICS.get(name):
-            topic[found.field] = dataclasses.replace(found, name=name).parse(raw, where)
-        else:
-            raise ConfigError(where + unknown_key(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
-    return BrokerConfig(**broker, topic_defaults=TopicConfig(**topic))
+        found = find_broker_key(name, where)
+        (broker if name in BROKER_KEYS else topic)[found.field] = found.parse(raw, where)
+    return dataclasses.replace(config, **broker, topic_defaults=dataclasses.replace(config.topic_defaults, **topic))

@@ -19,6 +19,8 @@ JSON_LOGS, TEXT_LOGS = "json", "text"
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MINUTE_MS = 60_000
+READ_ONLY, PER_BROKER, CLUSTER_WIDE = "read-only", "per-broker", "cluster-wide"
+"""Update modes of a broker's key: at its start only, while it runs, or also for all brokers at once."""
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
@@ -41,6 +43,12 @@ def integer(low: int, high: int = MAX_LONG) -> Bound:
         return value
 
     return Bound(parse, f"a whole number from {low} to {high}", "INT" if high <= MAX_INT else "LONG")
+
+
+def level(low: int, high: int) -> Bound:
+    """The level of a codec: -1, its default, or a whole number from `low` to `high`."""
+    of_levels = integer(low, high)
+    return Bound(lambda text: -1 if text.strip() == "-1" else of_levels.parse(text), f"-1, or {of_levels.text}", "INT")
 
 
 def real(low: float, high: float) -> Bound:
@@ -90,6 +98,20 @@ def words(least: int = 0) -> Bound:
         return found
 
     return Bound(parse, "one or more texts separated by commas" if least else "texts separated by commas", "LIST")
+
+
+def host_counts() -> Bound:
+    """Numbers of hosts, as HOST:COUNT separated by commas."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",") if word.strip())
+        for word in found:
+            host, _, count = word.rpartition(":")
+            if not (host and count.isascii() and count.isdigit()):
+                raise ValueError
+        return found
+
+    return Bound(parse, "HOST:COUNT separated by commas", "LIST")
 
 
 def replicas() -> Bound:
@@ -163,9 +185,12 @@ def log_format() -> Any:
     )
 
 
-def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None) -> Any:
-    """Declare a configuration key as a dataclass field."""
-    metadata = {"bound": bound, "doc": doc, "broker_key": broker_key}
+def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None, update_mode: str = READ_ONLY) -> Any:
+    """Declare a configuration key as a dataclass field.
+
+    broker_key: of a topic's key, the broker's key with its default. update_mode: of a broker's key, as in Kafka
+    """
+    metadata = {"bound": bound, "doc": doc, "broker_key": broker_key, "update_mode": update_mode}
     return field(default=default, metadata=metadata, repr=bound.type != "PASSWORD")
 
 
@@ -179,6 +204,8 @@ class Key:
     bound: Bound
     doc: str
     broker_key: str | None
+    update_mode: str
+    """READ_ONLY, PER_BROKER or CLUSTER_WIDE: when a broker's key may change; a topic's own key always may."""
 
     def parse(self, raw: str, where: str = "") -> Any:
         """Return the typed value of `raw`. Raises ConfigError, with `where` and the allowed values, if invalid."""

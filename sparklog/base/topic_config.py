@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.base.config_keys import (
+    CLUSTER_WIDE,
     DAY_MS,
     MAX_INT,
     MAX_LONG,
@@ -19,6 +20,7 @@ from sparklog.base.config_keys import (
     declared_keys,
     integer,
     key,
+    level,
     nearest,
     one_of,
     real,
@@ -27,6 +29,9 @@ from sparklog.base.config_keys import (
     text,
 )
 from sparklog.base.errors import ConfigError, InvalidConfig
+
+PRODUCER, UNCOMPRESSED = "producer", "uncompressed"
+"""Values of compression.type that are no names of codecs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +58,22 @@ class TopicConfig:
     )
     compression_type: str = key(
         "producer",
-        one_of("producer"),
-        "The codec of stored batches. producer: the codec that the producer chose.",
+        one_of(PRODUCER, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd"),
+        "The codec of stored batches. producer: the codec that the producer chose. With any other, the broker "
+        "compresses batches that have another codec anew.",
         broker_key="compression.type",
+    )
+    compression_gzip_level: int = key(
+        -1,
+        level(1, 9),
+        "The level of gzip, for batches that the broker compresses: -1 is zlib's default.",
+        broker_key="compression.gzip.level",
+    )
+    compression_zstd_level: int = key(
+        3,
+        integer(-131_072, 22),
+        "The level of zstd, for batches that the broker compresses. lz4 has one level here.",
+        broker_key="compression.zstd.level",
     )
     delete_retention_ms: int = key(
         DAY_MS,
@@ -222,5 +240,9 @@ class TopicConfig:
 
 
 TOPIC_KEYS = declared_keys(TopicConfig)
-BROKER_DEFAULTS_OF_TOPICS = {item.broker_key: item for item in TOPIC_KEYS.values() if item.broker_key}
-"""Topic keys with a broker-wide default, by the broker's key."""
+BROKER_DEFAULTS_OF_TOPICS = {
+    item.broker_key: dataclasses.replace(item, update_mode=CLUSTER_WIDE)
+    for item in TOPIC_KEYS.values()
+    if item.broker_key
+}
+"""Topic keys with a broker-wide default, by the broker's key. As the topics' own, these may change at any time."""

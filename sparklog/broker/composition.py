@@ -12,6 +12,7 @@ from uuid import UUID
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import MAX_INT
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import NetworkException, StoreError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
@@ -21,10 +22,11 @@ from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
-from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
+from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
+from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.rights import Accesses
@@ -69,6 +71,8 @@ class Dependencies:
     """What the parts of a broker are made from."""
 
     config: BrokerConfig
+    """What the broker was started with."""
+    dynamic: DynamicConfig
     info: BrokerInfo
     cluster_id: str
     fs: Fs
@@ -94,15 +98,15 @@ class Dependencies:
 def compose(dependencies: Dependencies) -> Services:
     """Return the parts, not yet started. Must be called on the event loop that uses them."""
     config, clock, store = dependencies.config, dependencies.clock, dependencies.store
-    metadata = dependencies.metadata
+    metadata, dynamic = dependencies.metadata, dependencies.dynamic
     topic_store = TopicStore(store, config.topic_defaults)
     peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
     follower_fetches = FollowerFetches(
         config.max_incremental_fetch_session_cache_slots,
         dependencies.new_session_id,
-        throttled_rate(config, metadata, LEADER_RATE),
+        lambda: dynamic.current.leader_replication_throttled_rate,
     )
-    topics = Topics(config, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
+    topics = Topics(dynamic, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
     authorizer = Authorizer.of(config, clock.time_ms)
     history = _history(dependencies, peers, topics, producer_ids)
@@ -120,6 +124,7 @@ def compose(dependencies: Dependencies) -> Services:
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
+        dynamic=dynamic,
         clock=clock,
         cluster_id=dependencies.cluster_id,
         info=dependencies.info,
@@ -143,7 +148,7 @@ def compose(dependencies: Dependencies) -> Services:
         ),
         transactions=transactions,
         verifier=TransactionVerifier(
-            is_enabled=config.transaction_partition_verification_enable,
+            is_enabled=lambda: dynamic.current.transaction_partition_verification_enable,
             replicas=replicas,
             metadata=metadata,
             peers=peers,
@@ -156,6 +161,7 @@ def compose(dependencies: Dependencies) -> Services:
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,
+        recompressor=Recompressor(),
         metrics=dependencies.metrics,
         fetch_sessions=FetchSessions(
             config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS
@@ -221,7 +227,7 @@ def _state_changes(
         replicas,
         fetchers,
         clock=dependencies.clock,
-        topic_defaults=dependencies.config.topic_defaults,
+        topic_defaults=lambda: dependencies.dynamic.current.topic_defaults,
         newest_change=newest_change,
         broker_epoch=lambda: registration.epoch,
     )
@@ -236,7 +242,7 @@ def _fetchers(
             replicas=replicas,
             config=config,
             ask=_ask_leader(config, metadata, peers),
-            throttle=Throttle(throttled_rate(config, metadata, FOLLOWER_RATE)),
+            throttle=Throttle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
             broker_epoch=lambda: registration.epoch,
         )
     )

@@ -2,22 +2,22 @@
 
 - A topic's entries are all keys that a topic can have: the topic's own value, the broker's, or the built-in default.
   Keys for tests are included only if they are set.
-- A broker's entries are its own keys and its defaults for topics. Except for the keys in `CHANGEABLE` they are read at
-  the broker's start, so they are read-only.
+- A broker's entries are its own keys and its defaults for topics. Those whose update mode is not read-only may be
+  overridden at run time: by values for all brokers, and these by values for this one.
 - A value equal to the built-in default has that as its source, even if it is set explicitly.
 - Secrets have no value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
-from sparklog.base.config_keys import Key, render
+from sparklog.base.config_keys import READ_ONLY, Key, render
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TOPIC_KEYS
-from sparklog.broker.resources import CHANGEABLE
 from sparklog.cluster.model import Topic
 
 SECRET = "PASSWORD"
@@ -34,6 +34,10 @@ class ConfigSource(IntEnum):
     """Set for this broker while it runs."""
     DYNAMIC_DEFAULT_BROKER_CONFIG = 4
     """Set for all brokers while they run."""
+
+
+Value = tuple[str, object, ConfigSource]
+"""A key's name, its value and where that is from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,53 +70,49 @@ class ConfigEntry:
         return self.synonyms[0].source
 
 
-def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
+def topic_entries(topic: Topic, broker: DynamicConfig) -> list[ConfigEntry]:
     """Return the configuration in force for a topic, in the order of `TOPIC_KEYS`."""
     entries = []
     for key in TOPIC_KEYS.values():
-        values = []
+        values: list[Value] = []
         if key.name in topic.overrides:
             values.append((key.name, getattr(topic.config, key.field), ConfigSource.TOPIC_CONFIG))
         elif key.name.startswith(FOR_TESTS):
             continue
-        values += _defaults(key, key.broker_key or key.name, getattr(broker.topic_defaults, key.field))
+        values += _broker_values(key, key.broker_key or key.name, broker)
         entries.append(_entry(key, key.name, values, is_read_only=False))
     return entries
 
 
-def broker_entries(
-    broker: BrokerConfig, own_overrides: Mapping[str, str], overrides_of_all: Mapping[str, str]
-) -> list[ConfigEntry]:
-    """Return a broker's static configuration with the dynamic changes to it or to all brokers, sorted by name."""
-    given = (
-        (own_overrides, ConfigSource.DYNAMIC_BROKER_CONFIG),
-        (overrides_of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-    )
-
-    def values(key: Key, name: str, started_with: object) -> list[tuple[str, object, ConfigSource]]:
-        dynamic: list[tuple[str, object, ConfigSource]] = [
-            (name, overrides[name], source) for overrides, source in given if name in overrides
-        ]
-        return dynamic + _defaults(key, name, started_with)
-
-    own = [(key, name, getattr(broker, key.field)) for name, key in BROKER_KEYS.items()]
-    for_topics = [
-        (key, name, getattr(broker.topic_defaults, key.field)) for name, key in BROKER_DEFAULTS_OF_TOPICS.items()
-    ]
+def broker_entries(broker: DynamicConfig) -> list[ConfigEntry]:
+    """Return a broker's configuration, sorted by name."""
+    keys = {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}
     return [
-        _entry(key, name, values(key, name, value), is_read_only=name not in CHANGEABLE)
-        for key, name, value in sorted(own + for_topics, key=lambda entry: entry[1])
+        _entry(key, name, _broker_values(key, name, broker), is_read_only=key.update_mode == READ_ONLY)
+        for name, key in sorted(keys.items())
     ]
 
 
-def _defaults(key: Key, name: str, value: object) -> list[tuple[str, object, ConfigSource]]:
+def _broker_values(key: Key, name: str, broker: DynamicConfig) -> list[Value]:
+    """Return the broker's values of a key that is called `name` there, the one in force first."""
+    given = (
+        (broker.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (broker.for_all, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+    dynamic: list[Value] = [(name, overrides[name], source) for overrides, source in given if name in overrides]
+    return dynamic + _defaults(key, name, _started_with(key, name, broker.started_with))
+
+
+def _started_with(key: Key, name: str, config: BrokerConfig) -> object:
+    return getattr(config if name in BROKER_KEYS else config.topic_defaults, key.field)
+
+
+def _defaults(key: Key, name: str, value: object) -> list[Value]:
     default = (name, key.default, ConfigSource.DEFAULT_CONFIG)
     return [default] if value == key.default else [(name, value, ConfigSource.STATIC_BROKER_CONFIG), default]
 
 
-def _entry(
-    key: Key, name: str, values: Sequence[tuple[str, object, ConfigSource]], *, is_read_only: bool
-) -> ConfigEntry:
+def _entry(key: Key, name: str, values: Sequence[Value], *, is_read_only: bool) -> ConfigEntry:
     is_secret = key.bound.type == SECRET
     return ConfigEntry(
         name=name,

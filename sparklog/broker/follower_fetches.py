@@ -9,29 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from sparklog.base.config import BROKER_KEYS, BrokerConfig
 from sparklog.base.errors import InconsistentTopicId, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
-from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
-
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-
-
-def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> Callable[[], int]:
-    """Return a function for the current rate: the dynamic configuration's, or else the static configuration's."""
-    found = BROKER_KEYS[key]
-    started_with: int = getattr(config, found.field)
-
-    def rate() -> int:
-        raw = metadata.broker_overrides(config.broker_id).get(key)
-        return started_with if raw is None else int(found.parse(raw))
-
-    return rate
 
 
 def find_led(

@@ -31,6 +31,7 @@ from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import (
     ConnectionLoss,
     KafkaError,
@@ -66,7 +67,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import ALL_BROKERS, TopicStore
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.directory.open_files import OpenFiles
 from sparklog.replica.manager import Replica
@@ -108,7 +109,9 @@ class Broker:
         self.config = config
         self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
         """Makes the principals of clients with certificates."""
-        self.metadata = MetadataCache(config.topic_defaults)
+        self.dynamic = DynamicConfig(config)
+        """The configuration as it is now; `config` is what the broker was started with."""
+        self.metadata = MetadataCache(self.dynamic)
         """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.client_quotas = ClientQuotas(
@@ -140,6 +143,8 @@ class Broker:
             new_id=self._new_id,
             open_files=OpenFiles.of_process(),
         )
+        self.dynamic.subscribe(self._logs.configure)
+        self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
         self._is_open = False
         self._store_id = ""
         self._has_left = False
@@ -190,8 +195,8 @@ class Broker:
         store, cluster_id = await asyncio.to_thread(self._open)
         self._services = services = compose(
             Dependencies(
-                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self.clock,
-                random=self._random, store=store, logs=self._logs, metadata=self.metadata,
+                config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
+                clock=self.clock, random=self._random, store=store, logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
                 client_quotas=self.client_quotas,
             )
@@ -248,8 +253,10 @@ class Broker:
             self._logs.make_room()
             self._store = open_store(config)
         store = self._store
-        topics = TopicStore(store, config.topic_defaults)
-        topics.make_paths()
+        TopicStore(store, config.topic_defaults).make_paths()
+        changed = TopicStore(store, config.topic_defaults).load_broker_overrides()
+        self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(config.broker_id, {}))
+        topics = TopicStore(store, self.dynamic.current.topic_defaults)
         self._logs.load({name: topics.load_config(name) for name in topics.names()}, progress=_log_progress)
         self._is_open = True
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
@@ -261,7 +268,7 @@ class Broker:
 
     def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
         """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
-        config, logs = self.config, self._logs
+        config, logs = self.dynamic.current, self._logs
         others = brokers.load(store).keys() - {config.broker_id}
         is_new = is_replaced(logs, self._store_id)
         has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)

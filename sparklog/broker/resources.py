@@ -8,15 +8,13 @@ from enum import IntEnum
 from typing import Any
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation
-from sparklog.base.config import BROKER_KEYS
+from sparklog.base.config import CHANGEABLE, find_broker_key
+from sparklog.base.config_keys import PER_BROKER
 from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest, KafkaError
-from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE
 from sparklog.broker.rights import CLUSTER, TOPIC, Access, OnEach, Right
 from sparklog.cluster.topics import ALL_BROKERS
 
 CORDONED = "cordoned.log.dirs"
-CHANGEABLE = (CORDONED, FOLLOWER_RATE, LEADER_RATE)
-"""Broker keys that can be changed while the broker runs."""
 
 
 class ResourceType(IntEnum):
@@ -52,16 +50,22 @@ def broker_named(name: str) -> int:
     return int(name)
 
 
-def check_changeable(overrides: Mapping[str, str]) -> None:
-    """Raises InvalidRequest for a key that a running broker cannot change, InvalidConfig for an invalid value."""
+def check_changeable(broker_id: int, overrides: Mapping[str, str]) -> None:
+    """Raises InvalidRequest for a key that a running broker cannot change, InvalidConfig for an invalid value.
+
+    broker_id: ALL_BROKERS for keys that are set for all brokers at once
+    """
     for name, value in overrides.items():
-        if name not in CHANGEABLE:
-            raise InvalidRequest(
-                f"{name} cannot be changed while a broker runs, only {', '.join(CHANGEABLE)}: change the broker's file "
-                "and start it again"
-            )
         try:
-            BROKER_KEYS[name].parse(value)
+            mode = find_broker_key(name).update_mode
+            if name not in CHANGEABLE:
+                raise InvalidRequest(
+                    f"{name} cannot be changed while a broker runs (its update mode is {mode}): change the broker's "
+                    "file and start it again"
+                )
+            if mode == PER_BROKER and broker_id == ALL_BROKERS:
+                raise InvalidRequest(f"{name} cannot be set for all brokers at once: name the broker (--entity-name)")
+            find_broker_key(name).parse(value)
         except ConfigError as wrong:
             raise InvalidConfig(str(wrong)) from None
 

@@ -88,7 +88,7 @@ def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, s
         )  # fmt: skip
         _tell(name, outcome, len(copy.partitions))
         if outcome is not Restored.OTHER_TOPIC:
-            logs.update_config(name, config_of(name, topics.load_overrides(name), config.topic_defaults))
+            logs.update_configs({name: config_of(name, topics.load_overrides(name), config.topic_defaults)})
 
 
 def _tell(name: str, outcome: Restored, partitions: int) -> None:
@@ -151,7 +151,7 @@ def adopt(
         )
         infos = [_led_by(config.broker_id, epochs[number]) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
-        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+        logs.update_configs({name: config_of(name, overrides, config.topic_defaults)})
 
 
 def _set_deleted_stray(logs: LogManager, topics: TopicStore, known: Collection[str], broker_id: int) -> None:
@@ -253,7 +253,7 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
         if kept is not None and kept != (stored := topics.load_overrides(name)):
             logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
             topics.change_overrides(name, partial(_take, kept))
-            logs.update_config(name, config_of(name, kept, config.topic_defaults))
+            logs.update_configs({name: config_of(name, kept, config.topic_defaults)})
     _leap(logs, store)
 
 
@@ -269,7 +269,7 @@ def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerCon
             name, source, _listed(overrides),
         )  # fmt: skip
         topics.restore_overrides(name, overrides)
-        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+        logs.update_configs({name: config_of(name, overrides, config.topic_defaults)})
 
 
 def _listed(overrides: Overrides) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import ApiVersion, Handlers
 from sparklog.broker.cluster_history import ClusterHistory
@@ -13,6 +14,7 @@ from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.rights import Accesses
@@ -46,6 +48,9 @@ class Services:
     api_versions: tuple[ApiVersion, ...]
     """The Kafka APIs that this broker serves."""
     config: BrokerConfig
+    """What the broker was started with."""
+    dynamic: DynamicConfig
+    """The configuration as it is now."""
     clock: Clock
     cluster_id: str
     info: BrokerInfo
@@ -64,6 +69,7 @@ class Services:
     strays: Strays
     replacements: Replacements
     producer_ids: ProducerIds
+    recompressor: Recompressor
     groups: GroupCoordinator
     consumer_lags: ConsumerLags
     transactions: TransactionCoordinator

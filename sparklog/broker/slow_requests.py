@@ -22,13 +22,17 @@ class SlowRequests:
 
     def __init__(self, slow_ms: int, now_s: Callable[[], float] = monotonic) -> None:
         """slow_ms: the longest local time that is not slow, in milliseconds; -1: none is"""
-        self.slow_s = slow_ms / 1000 if slow_ms >= 0 else NEVER_S
+        self.slow_s = NEVER_S
+        self.set_slow_ms(slow_ms)
         self._now_s = now_s
         self._second = NEVER_S
         """The second of the last line."""
         self._lines = 0
         """Lines in that second."""
         self._without_line = 0
+
+    def set_slow_ms(self, slow_ms: int) -> None:
+        self.slow_s = slow_ms / 1000 if slow_ms >= 0 else NEVER_S
 
     def log(
         self, api: str, form: str, *, client_id: str | None, principal: str, address: str, stages_s: dict[str, float]

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import (
     BadVersion,
     ConnectionLoss,
@@ -70,7 +70,7 @@ class Topics:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: DynamicConfig,
         store: TopicStore,
         metadata: MetadataCache,
         random_below: Callable[[int], int],
@@ -116,8 +116,8 @@ class Topics:
         """
         self._check_new(name)
         overrides = dict(overrides or {})
-        config = TopicConfig.parse(overrides, self._config.topic_defaults)
-        count = len(assignments) or (self._config.num_partitions if partitions is None else partitions)
+        config = TopicConfig.parse(overrides, self._config.current.topic_defaults)
+        count = len(assignments) or (self._config.current.num_partitions if partitions is None else partitions)
         assign = (lambda: assignments) if assignments else self._assigner(name, count, replication_factor)
         is_large = count > MANY_PARTITIONS
         replicas, infos = await asyncio.to_thread(_plan, assign) if is_large else _plan(assign)
@@ -133,7 +133,7 @@ class Topics:
 
     def _count_here(self, replicas: Sequence[Replicas]) -> int:
         """Return how many of these partitions have a replica on this broker."""
-        return sum(self._config.broker_id in each for each in replicas)
+        return sum(self._config.current.broker_id in each for each in replicas)
 
     async def _add(self, topic: Topic, replicas: tuple[tuple[int, ...], ...], timeout_ms: int) -> None:
         name = topic.name
@@ -186,7 +186,7 @@ class Topics:
 
         Raises UnknownTopicOrPartition, and as `create_if_missing` does.
         """
-        if self._config.auto_create_topics_enable and name not in self._metadata:
+        if self._config.current.auto_create_topics_enable and name not in self._metadata:
             await self.create_if_missing(name)
         return self._metadata.get(name)
 
@@ -205,7 +205,7 @@ class Topics:
         Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut, and what `mutate` raises.
         """
         topic = self._metadata.get(name)
-        if not self._config.delete_topic_enable:
+        if not self._config.current.delete_topic_enable:
             raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
         mutate(len(topic.partitions))
         await self._write(lambda: self._store.mark_deleted(name))
@@ -268,10 +268,10 @@ class Topics:
         topic = self._metadata.get(name)
 
         def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
-            config = config_of(name, overrides, self._config.topic_defaults)
+            config = config_of(name, overrides, self._config.current.topic_defaults)
             revised = dict(revise(dataclasses.replace(topic, overrides=overrides, config=config)))
             changed = {key: value for key, value in revised.items() if overrides.get(key) != value}
-            TopicConfig.parse(changed, self._config.topic_defaults)
+            TopicConfig.parse(changed, self._config.current.topic_defaults)
             return revised
 
         if validate_only:
@@ -296,7 +296,7 @@ class Topics:
 
         def change(given: Mapping[str, str]) -> Mapping[str, str]:
             revised = revise(given)
-            check_changeable(revised)
+            check_changeable(broker_id, {key: value for key, value in revised.items() if given.get(key) != value})
             return revised
 
         if validate_only:
@@ -324,7 +324,7 @@ class Topics:
             assign_replicas,
             racks,
             count,
-            self._config.default_replication_factor if factor is None else factor,
+            self._config.current.default_replication_factor if factor is None else factor,
             start=self._random_below(max(1, len(racks))),
             shift=self._random_below(max(1, len(racks))),
         )

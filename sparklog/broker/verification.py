@@ -61,13 +61,15 @@ class TransactionVerifier:
     def __init__(
         self,
         *,
-        is_enabled: bool,
+        is_enabled: Callable[[], bool],
         replicas: ReplicaManager,
         metadata: MetadataCache,
         peers: Peers,
         coordinator_of: Callable[[str], TopicPartition],
     ) -> None:
-        """is_enabled: transaction.partition.verification.enable. coordinator_of: returns the partition of an id."""
+        """is_enabled: returns transaction.partition.verification.enable. coordinator_of: returns the partition of an
+        id.
+        """
         self._is_enabled = is_enabled
         self._replicas = replicas
         self._metadata = metadata
@@ -97,7 +99,7 @@ class TransactionVerifier:
 
     def _begin(self, name: TopicPartition, batch: FirstBatch, protocol: TransactionProtocol) -> Verification | None:
         replica = self._replicas.get_leader(name)
-        if not (self._is_enabled or protocol.enrols):
+        if not (self._is_enabled() or protocol.enrols):
             return UNVERIFIED
         return replica.log.begin_verification(*batch.producer, batch.first_sequence)
 

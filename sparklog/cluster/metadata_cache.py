@@ -10,10 +10,12 @@ Read and changed on the event loop only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import StaleControllerEpoch, UnknownTopicId, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
@@ -34,7 +36,7 @@ class MetadataChange:
     put: tuple[Topic, ...]
     removed: tuple[Topic, ...]
     reconfigured: tuple[Topic, ...]
-    """The part of `put` that existed before with another configuration."""
+    """Topics whose configuration is another one now: their own keys have changed, or the defaults of topics."""
     rearranged: tuple[Topic, ...]
     """The part of `put` that is new, or has another configuration or other replicas than before."""
 
@@ -42,9 +44,9 @@ class MetadataChange:
 class MetadataCache:
     """Topics by name and by id, brokers by id, and the controller."""
 
-    def __init__(self, defaults: TopicConfig | None = None) -> None:
-        """`defaults`: the configuration that topics override."""
-        self._defaults = defaults or TopicConfig()
+    def __init__(self, config: DynamicConfig | None = None) -> None:
+        """config: this broker's, which updates change; None: one with defaults only"""
+        self._config = config or DynamicConfig(BrokerConfig())
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._waiting: Purgatory[None] = Purgatory()
@@ -145,7 +147,7 @@ class MetadataCache:
         self.brokers = MappingProxyType(
             {info.broker_id: info for info in sorted(update.brokers, key=lambda info: info.broker_id)}
         )
-        self._broker_overrides = update.broker_overrides
+        has_new_defaults = self._set_broker_overrides(update.broker_overrides)
         gone = list(update.deleted)
         if update.is_full:
             self.is_complete = True
@@ -154,19 +156,43 @@ class MetadataCache:
         removed = tuple(topic for name in gone if (topic := self._topics.get(name)))
         for topic in removed:
             self.remove(topic.name)
-        put, reconfigured, rearranged = [], [], []
+        put, rearranged = [], []
+        reconfigured = self._reconfigure() if has_new_defaults else {}
         for state in update.topics:
             known = self._topics.get(state.name)
             put.append(topic := self._topic(state, known))
             self.put(topic)
-            if known and known.topic_id == topic.topic_id and known.config != topic.config:
-                reconfigured.append(topic)
+            is_another = known is not None and known.topic_id == topic.topic_id and known.config != topic.config
+            if is_another or has_new_defaults:  # its logs may have been opened with the former ones
+                reconfigured[topic.name] = topic
             if known is None or _arrangement(known) != _arrangement(topic):
                 rearranged.append(topic)
         self._waiting.check(None)
         return MetadataChange(
-            put=tuple(put), removed=removed, reconfigured=tuple(reconfigured), rearranged=tuple(rearranged)
+            put=tuple(put), removed=removed, reconfigured=tuple(reconfigured.values()), rearranged=tuple(rearranged)
         )
+
+    def _set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> bool:
+        """Take over the keys of brokers that were changed at run time; return whether defaults of topics changed."""
+        before = self._config.current.topic_defaults
+        self._broker_overrides = overrides
+        own = self.overrides_given_to(self._config.started_with.broker_id)
+        self._config.set_overrides(self.overrides_given_to(ALL_BROKERS), own)
+        return self._config.current.topic_defaults != before
+
+    def _reconfigure(self) -> dict[str, Topic]:
+        """Give each topic the present defaults; return those whose configuration is another one now, by name."""
+        configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        """By the keys that topics override: thousands of topics override few keys."""
+        changed = {}
+        for topic in self._topics.values():
+            overrides = tuple(sorted(topic.overrides.items()))
+            if overrides not in configs:
+                configs[overrides] = config_of(topic.name, topic.overrides, self._config.current.topic_defaults)
+            if configs[overrides] != topic.config:
+                changed[topic.name] = replace(topic, config=configs[overrides])
+        self._topics |= changed
+        return changed
 
     async def wait_until(self, is_true: Callable[[], bool], timeout_ms: int) -> bool:
         """Return whether `is_true()` holds now or after an update within `timeout_ms`."""
@@ -192,12 +218,13 @@ class MetadataCache:
 
     def _topic(self, state: TopicState, known: Topic | None) -> Topic:
         is_configured = known is not None and known.overrides == state.overrides
+        defaults = self._config.current.topic_defaults
         return Topic(
             name=state.name,
             topic_id=state.topic_id,
             partitions=state.partitions,
             overrides=state.overrides,
-            config=known.config if known and is_configured else config_of(state.name, state.overrides, self._defaults),
+            config=known.config if known and is_configured else config_of(state.name, state.overrides, defaults),
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.cluster.elections import Elected
 from sparklog.cluster.history import Kind, Note
 from sparklog.cluster.model import BrokerInfo
@@ -22,7 +23,7 @@ from sparklog.controller.changes import Changes
 from sparklog.controller.channels import Channels, Correspondent
 from sparklog.controller.cluster_reading import ClusterState, read_cluster
 from sparklog.controller.context import ControllerContext
-from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.dependencies import ControllerDependencies, set_broker_overrides
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.operations import begin_operations
@@ -54,16 +55,20 @@ class ActiveController:
         fenced = FencedStore(store, elected.epoch_version)
         channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
         outbox = Outbox(context, config.broker_id, channels.send, numbers)
+        dynamic = DynamicConfig(config)
         self.elected = elected
         self.dependencies = ControllerDependencies(
             config=config,
+            dynamic=dynamic,
             context=context,
             store=fenced,
             topic_store=TopicStore(store, config.topic_defaults),
             watching=Watching(tell),
             channels=channels,
             outbox=outbox,
-            partitions=PartitionMachine(context, fenced, outbox, defaults=config.topic_defaults, note=note),
+            partitions=PartitionMachine(
+                context, fenced, outbox, defaults=lambda: dynamic.current.topic_defaults, note=note
+            ),
             replicas=ReplicaMachine(context, fenced, outbox, note=note),
             note=note,
         )
@@ -135,7 +140,7 @@ class ActiveController:
             context.add_topic(topic, assignment.topic_id, assignment.partitions)
         context.set_overrides(cluster.topics.overrides)
         context.leadership.update(cluster.states)
-        context.set_broker_overrides(cluster.broker_overrides)
+        set_broker_overrides(self.dependencies, cluster.broker_overrides)
         context.set_acls(cluster.acls)
         context.set_quotas(cluster.quotas)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)

@@ -34,7 +34,7 @@ from sparklog.controller.cluster_reading import (
     read_topics,
     watch_requests,
 )
-from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.dependencies import ControllerDependencies, set_broker_overrides
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import PartitionState, ReplicaState
@@ -176,18 +176,23 @@ class Changes:
         topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
         if not notices.paths:
             return
+        may_elect: Iterable[str] = topics
         context.set_overrides(await asyncio.to_thread(read_overrides, dependencies.topic_store, topics))
         if configured(notices, "brokers"):
             before = context.broker_overrides
-            context.set_broker_overrides(await asyncio.to_thread(dependencies.topic_store.load_broker_overrides))
+            was_unclean = dependencies.dynamic.current.topic_defaults.unclean_leader_election_enable
+            overrides = await asyncio.to_thread(dependencies.topic_store.load_broker_overrides)
+            set_broker_overrides(dependencies, overrides)
             self._note_broker_configs(before)
+            if dependencies.dynamic.current.topic_defaults.unclean_leader_election_enable and not was_unclean:
+                may_elect = context.topic_ids
         if any(configured(notices, kind) for kind in ("users", "clients", "ips")):
             self._set_quotas(await dependencies.store.read(read_quotas))
         for topic in topics:
             dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
         dependencies.outbox.update_metadata(topics)
         dependencies.outbox.flush()
-        await self._elect_of(topics)
+        await self._elect_of(may_elect)
         await dependencies.store.delete(notices.paths)
 
     def _set_quotas(self, quotas: tuple[ClientQuota, ...]) -> None:

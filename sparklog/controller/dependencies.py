@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.history import Note
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import ALL_BROKERS, TopicStore
 from sparklog.controller.channels import Channels
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.fenced_store import FencedStore
@@ -26,6 +27,8 @@ TOGETHER = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDependencies:
     config: BrokerConfig
+    dynamic: DynamicConfig
+    """The configuration of the controller's broker as it is in the store."""
     context: ControllerContext
     store: FencedStore
     topic_store: TopicStore
@@ -39,6 +42,13 @@ class ControllerDependencies:
     """Records the decisions."""
     slices: Slices = field(default_factory=Slices)
     """A request may name thousands of partitions: they are decided on in slices."""
+
+
+def set_broker_overrides(dependencies: ControllerDependencies, overrides: Mapping[int, Mapping[str, str]]) -> None:
+    """Take over the keys of brokers that were changed at run time."""
+    dependencies.context.set_broker_overrides(overrides)
+    own = overrides.get(dependencies.config.broker_id, {})
+    dependencies.dynamic.set_overrides(overrides.get(ALL_BROKERS, {}), own)
 
 
 async def publish_broker_epochs(dependencies: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:

@@ -8,7 +8,7 @@ the brokers. One call of `move` makes one batch of requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sparklog.base.errors import KafkaError, StoreError
@@ -40,7 +40,7 @@ class PartitionMachine:
         store: FencedStore,
         outbox: Outbox,
         *,
-        defaults: TopicConfig,
+        defaults: Callable[[], TopicConfig],
         note: Note = note_nothing,
     ) -> None:
         self._context = context
@@ -156,7 +156,7 @@ class PartitionMachine:
 
     def _is_unclean(self, topic: str) -> bool:
         overrides = self._context.overrides.get(topic, {})
-        return config_of(topic, overrides, self._defaults).unclean_leader_election_enable
+        return config_of(topic, overrides, self._defaults()).unclean_leader_election_enable
 
     def _put(self, name: TopicPartition, state: PartitionState) -> None:
         if state is PartitionState.NON_EXISTENT:

@@ -52,6 +52,8 @@ _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+ATTRIBUTES_LOW_BYTE_AT = 22
+"""Where a batch has its codec (`CODEC_MASK`) and the bits below."""
 _MAX_TIMESTAMP_AT = 35
 
 CODEC_MASK = 0x07

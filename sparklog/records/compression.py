@@ -23,6 +23,8 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
 from sparklog.records.batch import Codec
 
+DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.ZSTD: 3}
+"""The levels that Kafka's clients use if they are not told another; zlib's -1 is 6."""
 LIMIT_BYTES = 512 * 1024 * 1024  # default limit for readers: content of one batch, or of several read together
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -37,10 +39,8 @@ _LZ4_HEADER = struct.pack("<I", _LZ4_MAGIC) + b"\x60\x40\x82"  # version 1, inde
 _LZ4_UNCOMPRESSED_BIT = 0x80000000
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_MAX = 128 * 1024
-_ZSTD_LEVEL = 3
 
 _GZIP_WINDOW = 31  # zlib: a window of 2^15 bytes and a gzip header
-_GZIP_LEVEL = 6
 _U32 = struct.Struct("<I")
 
 
@@ -52,20 +52,25 @@ class _TooLarge(Exception):
     """The content exceeds the limit."""
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """Return `data` compressed as Kafka's clients write it; any client can read it."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Return `data` compressed as Kafka's clients write it; any client can read it.
+
+    level: of gzip or zstd, which alone have levels here; None: `DEFAULT_LEVELS`
+    """
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, 0)
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+            compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
             return compressor.compress(data) + compressor.flush()
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
             return _compress_lz4(data)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=level))
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:

@@ -82,6 +82,7 @@ def encode_all(
     max_batch_bytes: int,
     default_timestamp_ms: int,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = -1,
     producer_id: int = -1,
@@ -93,7 +94,8 @@ def encode_all(
 ) -> list[bytearray]:
     """Return all rows as batches of at most `max_batch_bytes` before compression; a larger record gets its own batch.
 
-    Offsets and sequence numbers continue from batch to batch. Raises as `encode` does, but no rows give no batches.
+    level: of the codec, as in `compress`. Offsets and sequence numbers continue from batch to batch. Raises as `encode`
+    does, but no rows give no batches.
     """
     rows = _rows(records, default_timestamp_ms, keep_offsets)
     attributes = codec | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
@@ -101,7 +103,7 @@ def encode_all(
         attributes |= TRANSACTIONAL_BIT
     batches = []
     for first, end, content, greatest in _contents(rows, max_batch_bytes - HEADER_SIZE):
-        records_bytes = content if codec is Codec.NONE else compress(codec, content)
+        records_bytes = content if codec is Codec.NONE else compress(codec, content, level)
         offset, last_delta = _place(rows, first, end, base_offset)
         batch = build_header(
             base_offset=offset,

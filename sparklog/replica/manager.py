@@ -29,6 +29,7 @@ from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.records.markers import Marker
+from sparklog.records.recompression import Compression, compression_of
 from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, tell_nobody
 from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered
 from sparklog.replica.partition import ALL_IN_SYNC, NO_EPOCH, NOTHING, Partition
@@ -97,6 +98,8 @@ class ReplicaManager:
         self._exists = exists
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
+        self.compressions: dict[str, Compression] = {}
+        """How produced batches are compressed, by topic: those with a replica here that have a codec of their own."""
 
     # Look-up
 
@@ -168,7 +171,14 @@ class ReplicaManager:
             replica = self._replicas[name] = Replica(partition=partition, log=log, config=config)
             self._offline.pop(name, None)
         replica.config = config
+        self._note_compression(name.topic, config)
         return replica
+
+    def _note_compression(self, topic: str, config: TopicConfig) -> None:
+        if compression := compression_of(config):
+            self.compressions[topic] = compression
+        else:
+            self.compressions.pop(topic, None)
 
     def drop(self, name: TopicPartition) -> None:
         """Remove a partition; operations that wait for it end with an error."""
@@ -188,6 +198,8 @@ class ReplicaManager:
 
     def _leave(self, name: TopicPartition) -> None:
         if replica := self._replicas.pop(name, None):
+            if name.topic in self.compressions and not any(other.topic == name.topic for other in self._replicas):
+                del self.compressions[name.topic]
             before = (replica.partition.is_leader, NO_EPOCH)
             replica.partition.leave()
             self.leadership_changed(replica.partition, before)
@@ -203,11 +215,13 @@ class ReplicaManager:
         self._on_high_watermark(partition.name)
         self._on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """Set the configuration of the topic's partitions."""
+    def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Set the configurations of the partitions of these topics."""
         for replica in self:
-            if replica.partition.name.topic == topic:
+            topic = replica.partition.name.topic
+            if config := configs.get(topic):
                 replica.config = config
+                self._note_compression(topic, config)
 
     # At the leader
 

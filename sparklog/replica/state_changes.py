@@ -96,18 +96,18 @@ class StateChanges:
         fetchers: Fetchers,
         *,
         clock: Clock | None = None,
-        topic_defaults: TopicConfig | None = None,
+        topic_defaults: Callable[[], TopicConfig] = TopicConfig,
         newest_change: Callable[[], int] = lambda: 0,
         broker_epoch: Callable[[], int] = lambda: NO_BROKER_EPOCH,
     ) -> None:
-        """newest_change: returns the number of the cluster store's newest change; may block. broker_epoch: returns this
-        broker's own epoch.
+        """topic_defaults: returns the present defaults of topics. newest_change: returns the number of the cluster
+        store's newest change; may block. broker_epoch: returns this broker's own epoch.
         """
         self._logs = logs
         self._replicas = replicas
         self._fetchers = fetchers
         self._clock = clock or SystemClock()
-        self._topic_defaults = topic_defaults or TopicConfig()
+        self._topic_defaults = topic_defaults
         self._newest_change = newest_change
         self._broker_epoch = broker_epoch
         self._files = HighWatermarkFiles(fs, self._is_here)
@@ -149,7 +149,7 @@ class StateChanges:
                 states[state.name] = state
         await self._fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
         overrides = {name.topic: request.overrides.get(name.topic, {}) for name in states}
-        configs = {topic: config_of(topic, own, self._topic_defaults) for topic, own in overrides.items()}
+        configs = {topic: config_of(topic, own, self._topic_defaults()) for topic, own in overrides.items()}
         opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
         followed: dict[TopicPartition, FetchState] = {}
         ends: list[LogEnd] = []
@@ -298,10 +298,10 @@ class StateChanges:
 
     # Configuration and shutdown
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """Set the configuration of the topic's logs and partitions."""
-        self._logs.update_config(topic, config)
-        self._replicas.update_config(topic, config)
+    def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Set the configurations of the logs and partitions of these topics."""
+        self._logs.update_configs(configs)
+        self._replicas.update_configs(configs)
 
     async def keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None) -> None:
         """Store copies of topics. known: the ids of all topics, if copies of others may be dropped."""

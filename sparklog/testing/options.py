@@ -139,7 +139,9 @@ class BrokerOptions(TypedDict, total=False):
 
     log_cleanup_policy: str | tuple[str, ...]
     log_cleaner_compaction_strategy: str
+    compression_gzip_level: int
     compression_type: str
+    compression_zstd_level: int
     log_cleaner_delete_retention_ms: int
     log_segment_delete_delay_ms: int
     log_flush_interval_messages: int

@@ -46,7 +46,7 @@ class Broker1:
         metadata: Any = MetadataCache()
         found: Any = [SimpleNamespace(partition=name, topic_id=ID) for name in logs]
         changes: Any = SimpleNamespace(
-            delete_strays=self._delete, update_config=lambda *_: None, keep_topics=self._keep_topics
+            delete_strays=self._delete, update_configs=lambda *_: None, keep_topics=self._keep_topics
         )
         topics: Any = SimpleNamespace(find_unsure=self._find_unsure)
         self.strays = Strays(1, found, metadata, changes, topics)

@@ -10,8 +10,10 @@ from sparklog.base.errors import NotCoordinator, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_topics, find_coordinator, metadata
 from sparklog.cluster.brokers import broker_path
+from sparklog.cluster.topics import ALL_BROKERS, NO_LEADER
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from sparklog.records.batch import Codec, read_header
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.patience import PATIENCE_MS
 
@@ -121,3 +123,31 @@ async def test_a_topic_that_was_deleted_while_a_broker_was_away_goes_when_it_is_
 async def ask_coordinator(two: BrokersOnOneLoop, broker_id: int) -> find_coordinator.FindCoordinatorResponse:
     request = find_coordinator.FindCoordinatorRequest(keys=["g"])
     return await two.brokers[broker_id].serve(find_coordinator.API, request)
+
+
+async def test_a_follower_has_the_bytes_that_the_leader_compressed(two: BrokersOnOneLoop, batch: Batch) -> None:
+    await two.create("t", [[2, 1]], compression_type="zstd")
+    sent = batch([b"a" * 1_000, b"b"])
+    assert (await two.produce(2, T0, sent)).error is None
+    logs = [two.brokers[each].services.replicas.get(T0).log for each in (1, 2)]
+    found = logs[0].read(0, 1 << 20).read()
+    assert found == logs[1].read(0, 1 << 20).read()
+    assert read_header(found).codec is Codec.ZSTD
+    assert len(found) < len(sent)
+
+
+async def test_a_default_that_allows_unclean_elections_gives_offline_partitions_leaders(
+    two: BrokersOnOneLoop, batch: Batch
+) -> None:
+    await two.create("t", [[1, 2]])
+    await two.stop(2)
+    await two.until_led(T0, 1, isr={1})
+    assert (await two.produce(1, T0, batch([b"a"]))).error is None
+    await two.stop(1)
+    await two.start(2)  # it is not in sync, and waits for the other
+    services = two.brokers[2].services
+    info = services.metadata.find_partition(T0)
+    assert info is not None
+    assert info.leader == NO_LEADER
+    await services.topics.alter_broker(ALL_BROKERS, lambda _: {"unclean.leader.election.enable": "true"})
+    await two.until_led(T0, 2, isr={2})

@@ -3,8 +3,11 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import StaleControllerEpoch
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
@@ -114,3 +117,25 @@ def test_its_version_rises_when_a_topic_comes_goes_or_grows_only() -> None:
     assert cache.version == seen
     cache.update(update(deleted=("a",)))
     assert cache.version > seen
+
+
+def test_topics_follow_the_defaults_that_are_set_for_brokers() -> None:
+    config = DynamicConfig(BrokerConfig(broker_id=2))
+    cache = MetadataCache(config)
+    cache.update(update(state("a"), state("b", topic_id=2, retention_ms="5")))
+    told: list[int] = []
+    config.subscribe(lambda current: told.append(current.topic_defaults.retention_ms))
+
+    change = cache.update(update(broker_overrides={-1: {"log.retention.ms": "7"}, 3: {"log.retention.ms": "8"}}))
+    assert [(topic.name, topic.config.retention_ms) for topic in change.reconfigured] == [("a", 7)]
+    assert (cache.get("a").config.retention_ms, cache.get("b").config.retention_ms) == (7, 5)
+
+    own = {-1: {"log.retention.ms": "7"}, 2: {"log.retention.ms": "9"}}
+    change = cache.update(update(state("c", topic_id=3), state("a", leader=2), broker_overrides=own))
+    assert {topic.name: topic.config.retention_ms for topic in change.reconfigured} == {"a": 9, "c": 9}
+    assert cache.get("a").partitions[0].leader == 2
+
+    cache.update(update(broker_overrides=own))
+    assert cache.update(update()).reconfigured
+    assert cache.get("a").config == cache.get("c").config == TopicConfig()
+    assert told == [TopicConfig().retention_ms, 7, 9, TopicConfig().retention_ms]

@@ -57,7 +57,7 @@ class TestUpkeep:
     def test_retention_by_size(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, config=topic_config(retention_bytes=0))
         fill(manager, ORDERS[0])
-        manager.update_config("orders", topic_config(retention_bytes=500))
+        manager.update_configs({"orders": topic_config(retention_bytes=500)})
         log = manager.get(ORDERS[0])
         assert manager.tasks.apply_retention(clock.time_ms(), lambda name: 0) == 0
         assert manager.tasks.apply_retention(clock.time_ms()) == 1

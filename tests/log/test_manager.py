@@ -146,7 +146,7 @@ class TestLoading:
         again = LogManager(fs, ("/a", "/b"), BrokerConfig(), clock)
         again.load({"orders": own})
         assert again.get(ORDERS[0]).config is own
-        again.update_config("orders", topic_config(segment_ms=78))
+        again.update_configs({"orders": topic_config(segment_ms=78)})
         assert again.get(ORDERS[0]).config.segment_ms == 78
 
     def test_a_directory_in_use_is_refused(self, fs: MemoryFs, clock: SimClock) -> None:

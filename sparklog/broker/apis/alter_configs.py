@@ -3,15 +3,16 @@
 Both:
 
 - INVALID_REQUEST for a resource that is named twice, or has more than `MAX_KEYS` keys (no resource has so many).
-- Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are read
-  only at its start (INVALID_REQUEST). Any broker accepts the change, whichever broker it is for.
+- Of a broker, or of all brokers (an empty name), keys can be changed while it runs if their update mode is not
+  read-only (docs/reference/configuration.md); of all brokers, those that are cluster-wide. Others get INVALID_REQUEST.
+  Any broker accepts the change, whichever broker it is for.
 - The versions are Kafka 4's.
 
 IncrementalAlterConfigs (key 44, KIP-339), which the gRPC method AlterConfigs calls:
 
 - SET gives a key a value, DELETE returns it to its default, APPEND and SUBTRACT change the words of a list, starting
-  with the value in force. The changes of one resource are applied all or none; once the response has come they are in
-  force and durable.
+  with the value in force; of a broker, with what was set for it at run time, or else the built-in default. The changes
+  of one resource are applied all or none; once the response has come they are in force and durable.
 - INVALID_REQUEST: a key is changed twice, or a change lacks the value it needs. INVALID_CONFIG: APPEND or SUBTRACT of a
   key that is no list.
 - DELETE of a key that topics do not have is refused (INVALID_CONFIG), as it is a misspelling. Kafka ignores it.
@@ -32,8 +33,9 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from sparklog.base.acls import AclOperation
-from sparklog.base.config_keys import render
-from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
+from sparklog.base.config import find_broker_key
+from sparklog.base.config_keys import Key, render
+from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest, KafkaError
 from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType, broker_named, on_configs
@@ -172,7 +174,7 @@ def _broker_revision(change: ConfigChange) -> ReviseBroker:
             elif each.operation == ConfigOperation.SET:
                 revised[each.name] = each.value or ""
             else:
-                raise InvalidConfig(f"{each.name} of a broker is no list that can be changed")
+                revised[each.name] = _change_broker_list(given, each)
         return revised
 
     return revise
@@ -221,10 +223,22 @@ def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
 
 def _change_list(topic: Topic, change: KeyChange) -> str:
     key = TOPIC_KEYS.get(change.name)
+    return _changed(key, change, getattr(topic.config, key.field) if key else ())
+
+
+def _change_broker_list(given: Mapping[str, str], change: KeyChange) -> str:
+    try:
+        key = find_broker_key(change.name)
+        return _changed(key, change, key.parse(given[change.name]) if change.name in given else key.default)
+    except ConfigError as wrong:
+        raise InvalidConfig(str(wrong)) from None
+
+
+def _changed(key: Key | None, change: KeyChange, words: tuple[str, ...]) -> str:
+    """Return the words of a list with those of the change, or without them."""
     operation = ConfigOperation(change.operation)
     if key is None or key.bound.type != "LIST":
         raise InvalidConfig(f"Can't {operation.name} to key {change.name} because its type is not LIST.")
-    words: tuple[str, ...] = getattr(topic.config, key.field)
     given = [word.strip() for word in (change.value or "").split(",")]
     if operation == ConfigOperation.SUBTRACT:
         return render(tuple(word for word in words if word not in given))

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError, PolicyViolation
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
@@ -73,9 +74,9 @@ class CreateTopicsResponse:
 
 
 async def handle(
-    request: CreateTopicsRequest, *, config: BrokerConfig, metadata: MetadataCache, topics: Topics, slices: Slices
+    request: CreateTopicsRequest, *, dynamic: DynamicConfig, metadata: MetadataCache, topics: Topics, slices: Slices
 ) -> CreateTopicsResponse:
-    if sum(_count(topic, config) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
+    if sum(_count(topic, dynamic.started_with) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
         error = PolicyViolation("Excessively large number of partitions per request.")
         return CreateTopicsResponse(topics=[TopicResult(name=topic.name, error=error) for topic in request.topics])
     times = Counter(topic.name for topic in request.topics)
@@ -83,7 +84,7 @@ async def handle(
     async def create(topic: NewTopic) -> TopicResult:
         if times[topic.name] > 1:
             return TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
-        return await _create(config, metadata, topics, topic, request)
+        return await _create(dynamic, metadata, topics, topic, request)
 
     return CreateTopicsResponse(topics=await slices.each(request.topics, create))
 
@@ -94,7 +95,7 @@ def _count(topic: NewTopic, config: BrokerConfig) -> int:
 
 
 async def _create(
-    config: BrokerConfig, metadata: MetadataCache, topics: Topics, topic: NewTopic, request: CreateTopicsRequest
+    dynamic: DynamicConfig, metadata: MetadataCache, topics: Topics, topic: NewTopic, request: CreateTopicsRequest
 ) -> TopicResult:
     try:
         _check_assignments(topic, metadata.brokers)
@@ -115,7 +116,7 @@ async def _create(
         partitions=len(created.partitions),
         replication_factor=len(created.partitions[0].replicas),
         topic_id=created.topic_id,
-        configs=topic_entries(created, config),
+        configs=topic_entries(created, dynamic),
     )
 
 

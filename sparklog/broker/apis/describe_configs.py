@@ -13,14 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.base.acls import AclOperation
-from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.config_entries import ConfigEntry, ConfigSource, broker_entries, topic_entries
 from sparklog.broker.resources import ConfigResource, ResourceType, on_configs
 from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.cluster.topics import ALL_BROKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +49,19 @@ class DescribeConfigsResponse:
 
 
 async def handle(
-    request: DescribeConfigsRequest, *, config: BrokerConfig, metadata: MetadataCache
+    request: DescribeConfigsRequest, *, dynamic: DynamicConfig, metadata: MetadataCache
 ) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(resources=[_describe(config, metadata, query) for query in request.resources])
+    return DescribeConfigsResponse(resources=[_describe(dynamic, metadata, query) for query in request.resources])
 
 
-def _describe(config: BrokerConfig, metadata: MetadataCache, query: ConfigQuery) -> ResourceConfigs:
+def _describe(config: DynamicConfig, metadata: MetadataCache, query: ConfigQuery) -> ResourceConfigs:
     resource = query.resource
     try:
-        resource.check(config.broker_id)
+        resource.check(config.started_with.broker_id)
         if resource.type == ResourceType.TOPIC:
             entries = topic_entries(metadata.get(check_topic(resource.name)), config)
         else:
-            given = metadata.overrides_given_to
-            entries = broker_entries(config, given(config.broker_id), given(ALL_BROKERS))
+            entries = broker_entries(config)
     except KafkaError as error:
         return ResourceConfigs(resource=resource, error=error)
     if query.is_of_all_brokers:

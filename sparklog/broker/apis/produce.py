@@ -1,6 +1,8 @@
 """Produce: append record batches to partitions (key 0, versions 3 to 13).
 
-- Batches are stored as they come (records/batch.py: checked, not decompressed); their base offsets are ignored.
+- Batches are stored as they come (records/batch.py: checked, not decompressed); their base offsets are ignored. If
+  the topic's compression.type is not `producer`, a batch with another codec is compressed anew first
+  (records/recompression.py), in a thread.
 - acks=1: the response comes once the leader has appended. acks=-1 (all): once every in-sync replica has the records.
   acks=0: the listener sends no response.
 - With acks=all and the records appended, a partition may get one of these errors:
@@ -23,7 +25,7 @@
   (broker/verification.py): INVALID_TXN_STATE, or TRANSACTION_ABORTABLE for clients that know it, if it is not.
 - Requests append in the order in which their handlers start, provided that their topics exist. A large request
   (`is_appended_in_parts`) yields to others meanwhile: a caller that needs an order must wait for its end. It must also
-  have transactions verified before (`VERIFY`).
+  have what may wait done before (`PREPARE`): transactions verified, and batches compressed anew.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -41,6 +44,7 @@ from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, 
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.recompression import Job, Recompressor
 from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, Access, OnEach, on_transactional_id, topic_of
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import FirstBatch, TransactionVerifier, Verified
@@ -48,6 +52,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import CurrentLeader
 from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 from sparklog.records.batch import HEADER_SIZE, read_header
+from sparklog.records.recompression import Compression, compression_of, has_codec
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts
@@ -55,6 +60,7 @@ from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
+NOT_VERIFIED: Mapping[TopicPartition, Verified] = MappingProxyType({})
 TOGETHER, BYTES_TOGETHER = 1_000, 8 << 20
 """Partitions and bytes that are appended without yielding: 10 ms."""
 PART, PART_BYTES = 100, 1 << 20
@@ -69,6 +75,8 @@ class PartitionProduce:
     partition: int
     data: bytearray | memoryview
     current_leader_epoch: int | None = None
+    error: KafkaError | None = None
+    """Why the batches cannot be stored, if `PREPARE` has found that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,7 @@ class ProduceRequest:
     """The producer's, if batches of the request are in its transaction."""
     protocol: TransactionProtocol = PROTOCOL_1
     verified: Mapping[TopicPartition, Verified] | None = None
-    """The result of `VERIFY`; None: the handler verifies transactions itself."""
+    """What `PREPARE` has found out about transactions; None: the handler prepares the request itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +149,7 @@ class Produce:
 
     metadata: MetadataCache
     metrics: Metrics
+    recompressor: Recompressor
     replicas: ReplicaManager
     slices: Slices
     topics: Topics
@@ -155,11 +164,11 @@ class Produce:
             await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
         results: list[PartitionProduced] = []
         pending: list[_Pending] = []
-        verified = request.verified
-        if verified is None:
-            verified = {}
-            if request.transactional_id is not None:
-                verified = (await verify(request, verifier=self.verifier)).verified or {}
+        if request.verified is None and (request.transactional_id is not None or self.replicas.compressions):
+            request = await prepare(
+                request, recompressor=self.recompressor, replicas=self.replicas, verifier=self.verifier
+            )
+        verified = request.verified or NOT_VERIFIED
         if not is_appended_in_parts(request):
             self._append_all(request, request.partitions, results, pending, verified)
         else:
@@ -205,6 +214,8 @@ class Produce:
         verification = verified.get(name)
         if isinstance(verification, KafkaError):
             raise verification
+        if part.error:
+            raise part.error
         appended = self.replicas.append(
             replica,
             part.data,
@@ -285,12 +296,39 @@ class Produce:
         return None
 
 
-async def verify(request: ProduceRequest, *, verifier: TransactionVerifier) -> ProduceRequest:
-    """Return the request with the outcome of the verification of its transactions, if it has any."""
+async def prepare(
+    request: ProduceRequest, *, recompressor: Recompressor, replicas: ReplicaManager, verifier: TransactionVerifier
+) -> ProduceRequest:
+    """Return the request with batches that have their topics' codecs, and its transactions verified.
+
+    A request without either stays as it is.
+    """
+    if replicas.compressions:
+        request = await _recompress(request, recompressor, replicas)
     if request.transactional_id is None:
         return request
     batches = _transactional_batches(request.partitions)
     return replace(request, verified=await verifier.verify(request.transactional_id, batches, request.protocol))
+
+
+async def _recompress(request: ProduceRequest, recompressor: Recompressor, replicas: ReplicaManager) -> ProduceRequest:
+    """Return the request with batches that have their topics' codecs. Only partitions led here are looked at."""
+    jobs: dict[int, Job] = {}
+    for place, part in enumerate(request.partitions):
+        compression = replicas.compressions.get(part.topic)
+        if compression is None or has_codec(part.data, compression.codec):
+            continue
+        replica = replicas.find(TopicPartition(part.topic, part.partition))
+        if replica and replica.partition.is_leader:
+            jobs[place] = Job(part.data, compression, replica.config.max_message_bytes)
+    if not jobs:
+        return replace(request, verified=NOT_VERIFIED)
+    done = await recompressor.run(jobs)
+    partitions = [
+        replace(part, data=done[place].data, error=done[place].error) if place in done else part
+        for place, part in enumerate(request.partitions)
+    ]
+    return replace(request, partitions=partitions, verified=NOT_VERIFIED)
 
 
 def _transactional_batches(parts: Sequence[PartitionProduce]) -> dict[TopicPartition, FirstBatch]:
@@ -317,6 +355,8 @@ class ProduceTarget(NamedTuple):
 
     partitions: int
     max_batch_bytes: int
+    compression: Compression | None
+    """How the records are compressed; None: as the client wishes."""
     now_ms: int
     """The broker's time, for records without a timestamp."""
 
@@ -327,7 +367,8 @@ async def find_target(topic: str, *, clock: Clock, topics: Topics) -> ProduceTar
     Raises UnknownTopicOrPartition if there is no such topic, and as `Topics.find_or_create` does.
     """
     found = await topics.find_or_create(topic)
-    return ProduceTarget(len(found.partitions), found.config.max_message_bytes, clock.time_ms())
+    config = found.config
+    return ProduceTarget(len(found.partitions), config.max_message_bytes, compression_of(config), clock.time_ms())
 
 
 def check_transactional_id(access: Access, transactional_id: str | None) -> None:
@@ -368,4 +409,4 @@ API = Api(
 )
 CREATE_MISSING_TOPICS = Operation(handle=create_missing_topics, rights=())
 FIND_TARGET = Operation(handle=find_target, rights=())
-VERIFY = Operation(handle=verify, rights=())
+PREPARE = Operation(handle=prepare, rights=())

@@ -3,7 +3,8 @@
 - STALE_CONTROLLER_EPOCH: the controller has been deposed. STALE_BROKER_EPOCH: the request was meant for this broker
   before its restart.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
-- For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs.
+- For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs,
+  also if a default of topics has changed it.
 - A copy of each topic's configuration and replicas is kept, in case the cluster store is lost (broker/restoration.py).
 """
 
@@ -44,8 +45,8 @@ async def handle(
         authorizer.set_acls(request.acls)
     if request.quotas is not None:
         client_quotas.set_quotas(request.quotas)
-    for topic in change.reconfigured:
-        state_changes.update_config(topic.name, topic.config)
+    if change.reconfigured:
+        state_changes.update_configs({topic.name: topic.config for topic in change.reconfigured})
     if change.removed:
         groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
     if change.rearranged or change.removed or request.is_full:

@@ -60,6 +60,10 @@ class BackgroundTasks:
                 directory.write_log_starts(partial(self._directories.logs_in, directory.path))
                 directory.write_configs()
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Work with a new configuration of the broker from now on."""
+        self._config = config
+
     def apply_retention(
         self,
         now_ms: int,

@@ -360,10 +360,15 @@ class LogManager:
         self._directories.forget(name, was_found=bool(homes))
         return homes
 
-    def update_config(self, topic: str, config: TopicConfig) -> None:
-        """Apply a new configuration to the topic's logs."""
+    def configure(self, config: BrokerConfig) -> None:
+        """Apply a new configuration of the broker, except to the logs: see `update_configs`."""
+        self._config = config
+        self.tasks.configure(config)
+
+    def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Apply new configurations to the logs of these topics."""
         for log in self:
-            if log.partition.topic == topic:
+            if config := configs.get(log.partition.topic):
                 log.configure(config)
 
     def keep_topics(

@@ -222,7 +222,7 @@ class LogServicer:
             await throttle.produce(len(data))
         correlation_id, translated, refused = await self._translate(call, data)
         await self.broker.handlers[produce.CREATE_MISSING_TOPICS](translated)
-        translated = await self.broker.handlers[produce.VERIFY](translated)
+        translated = await self.broker.handlers[produce.PREPARE](translated)
         answering = self._produce(correlation_id, translated, refused)
         if not produce.is_appended_in_parts(translated):
             return answering
@@ -309,6 +309,7 @@ class LogServicer:
             without_key=self._without_key % target.partitions,
             now_ms=target.now_ms,
             max_batch_bytes=target.max_batch_bytes,
+            compression=target.compression,
         )
         return [
             PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))

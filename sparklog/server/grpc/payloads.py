@@ -24,6 +24,7 @@ from sparklog.records import arrow
 from sparklog.records.aborted import AbortedRanges
 from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
+from sparklog.records.recompression import Compression
 from sparklog.runtime.slices import of_many
 from sparklog.server.grpc.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
@@ -45,12 +46,20 @@ PRODUCED = pa.schema(
 
 
 def encode_payload(
-    part: log_pb2.PartitionProduce, *, partitions: int, without_key: int, now_ms: int, max_batch_bytes: int
+    part: log_pb2.PartitionProduce,
+    *,
+    partitions: int,
+    without_key: int,
+    now_ms: int,
+    max_batch_bytes: int,
+    compression: Compression | None = None,
 ) -> list[tuple[int, bytearray]]:
     """Encode the `records` or `arrow` of one PartitionProduce as batches; return (partition, batches) pairs.
 
-    Records without a key go to the partition `without_key`. Raises InvalidRecord if the payload is invalid.
+    Records without a key go to the partition `without_key`. compression: how the topic's batches are compressed; None:
+    with the codec of the request. Raises InvalidRecord if the payload is invalid.
     """
+    codec, level = compression or (part.codec, None)
     plain = part.WhichOneof("payload") == "records"
     table = table_of_records(part.records.records) if plain else table_of_arrow(part.arrow)
     if part.HasField("partition"):
@@ -58,7 +67,7 @@ def encode_payload(
     else:
         pieces = split_by_key(table, partitions, without_key)
     return [
-        (partition, encode(rows, codec=part.codec, now_ms=now_ms, max_batch_bytes=max_batch_bytes))
+        (partition, encode(rows, codec=codec, level=level, now_ms=now_ms, max_batch_bytes=max_batch_bytes))
         for partition, rows in pieces
     ]
 
@@ -103,14 +112,14 @@ def split_by_key(table: pa.Table, partitions: int, without_key: int) -> Iterator
         yield partition, table.take(pa.array(np.flatnonzero(chosen == partition)))
 
 
-def encode(table: pa.Table, *, codec: int, now_ms: int, max_batch_bytes: int) -> bytearray:
+def encode(table: pa.Table, *, codec: int, level: int | None = None, now_ms: int, max_batch_bytes: int) -> bytearray:
     """Return `table` as concatenated record batches of at most `max_batch_bytes` each, unless one record is larger.
 
     Raises InvalidRecord if a column has the wrong type or the codec does not exist.
     """
     try:
         batches = arrow.encode_all(
-            table, codec=Codec(codec), default_timestamp_ms=now_ms, max_batch_bytes=max_batch_bytes
+            table, codec=Codec(codec), level=level, default_timestamp_ms=now_ms, max_batch_bytes=max_batch_bytes
         )
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidRecord(str(error)) from None

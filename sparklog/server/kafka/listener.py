@@ -46,6 +46,7 @@ class KafkaListener:
         self._security = security
         self._figures = host.broker.metrics.listeners[listener.name]
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
+        host.broker.dynamic.subscribe(lambda config: self._rate.set_rate(config.max_connection_creation_rate))
         self._socket: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()

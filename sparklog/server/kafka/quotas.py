@@ -39,12 +39,18 @@ class ConnectionQuotas:
         self, most: int, most_per_ip: int, overrides: Mapping[str, int], *, limit: str = "max.connections"
     ) -> None:
         """limit: what sets `most`, for the error text."""
+        self._count = 0
+        self._by_host: dict[str, int] = {}
+        self.set_limits(most, most_per_ip, overrides, limit=limit)
+
+    def set_limits(
+        self, most: int, most_per_ip: int, overrides: Mapping[str, int], *, limit: str = "max.connections"
+    ) -> None:
+        """Set the limits of new connections; those that are open stay."""
         self._most = most
         self._limit = limit
         self._most_per_ip = most_per_ip
         self._overrides = overrides
-        self._count = 0
-        self._by_host: dict[str, int] = {}
 
     def take(self, host: str) -> str:
         """Count a connection from `host` and return ""; or return the reason why it is refused."""
@@ -83,6 +89,10 @@ class CreationRate:
         self._per_second = per_second
         self._saved = float(per_second)
         self._last = 0.0
+
+    def set_rate(self, per_second: int) -> None:
+        """Allow so many connections per second from now on."""
+        self._per_second = per_second
 
     def wait_seconds(self, now: float) -> float:
         """Count a connection at `now` and return the seconds to wait before accepting the next one."""

@@ -57,6 +57,8 @@ class KafkaServer:
             warn_where_grpc_is_open(config)
         self._servers = [KafkaListener(self, listener, security) for listener in self._listeners]
         self._all_ended = asyncio.Event()
+        self._limiting: asyncio.Task[None] | None = None
+        """Sets the limits of connections after a change of the configuration."""
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_s = min(MAX_SWEEP_S, max(MIN_SWEEP_S, self.idle_s / 4))
         self._refused_since = 0
@@ -64,8 +66,8 @@ class KafkaServer:
 
     async def bind(self) -> None:
         """Bind all addresses. Raises ConfigError if an address is in use or the host of a quota cannot be resolved."""
-        config = self.broker.config
-        self.quotas = await _connection_quotas(config)
+        self.quotas = ConnectionQuotas(0, 0, {})
+        await self._set_limits(self.broker.dynamic.current)
         for listener, server in zip(self._listeners, self._servers, strict=True):
             bound = await server.bind()
             told = listener.advertised
@@ -76,9 +78,12 @@ class KafkaServer:
         for server in self._servers:
             server.start()
         self._sweep_later()
+        self.broker.dynamic.subscribe(self._config_changed)
 
     async def stop(self, grace_ms: int) -> None:
         self.is_stopping = True
+        if self._limiting:
+            self._limiting.cancel()
         for server in self._servers:
             server.close()
         for connection in tuple(self.connections):
@@ -89,6 +94,29 @@ class KafkaServer:
         await self._wait_for_all(CUT_OFF_S)
         if self._sweep:
             self._sweep.cancel()
+
+    def _config_changed(self, config: BrokerConfig) -> None:
+        if self._limiting:
+            self._limiting.cancel()
+        if not self.is_stopping:
+            self._limiting = asyncio.get_running_loop().create_task(self._try_to_set_limits(config))
+
+    async def _try_to_set_limits(self, config: BrokerConfig) -> None:
+        try:
+            await self._set_limits(config)
+        except ConfigError as error:
+            logger.error("the limits of connections stay as they were: %s", error)
+
+    async def _set_limits(self, config: BrokerConfig) -> None:
+        """Set the limits of connections. Without max.connections, connections leave the logs their share of files.
+
+        Raises ConfigError if the name of a host cannot be resolved.
+        """
+        most, limit = config.max_connections, "max.connections"
+        if most == MAX_INT and (allowed := OpenFiles.of_process().connections) < most:
+            most = allowed
+            limit = "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
+        self.quotas.set_limits(most, config.max_connections_per_ip, await _overrides(config), limit=limit)
 
     def lost(self, connection: KafkaConnection) -> None:
         """Update the quotas after a connection was closed. One of its requests may still be in progress."""
@@ -123,14 +151,6 @@ class KafkaServer:
             if connection.deadline <= now:
                 connection.expire()
         self._sweep_later()
-
-
-async def _connection_quotas(config: BrokerConfig) -> ConnectionQuotas:
-    """Return the quotas. Without max.connections, connections leave the logs their share of the open files."""
-    most, limit = config.max_connections, "max.connections"
-    if most == MAX_INT and (allowed := OpenFiles.of_process().connections) < most:
-        most, limit = allowed, "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
-    return ConnectionQuotas(most, config.max_connections_per_ip, await _overrides(config), limit=limit)
 
 
 async def _overrides(config: BrokerConfig) -> Mapping[str, int]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.base.config import CHANGEABLE
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.resources import CHANGEABLE
 from sparklog.server.kafka.messages import versions_of
 from sparklog.testing import RunningBroker
 from support.kafka.connection import Wire
@@ -343,7 +343,7 @@ def test_a_resource_named_twice_is_refused_both_times(wire: Wire, topic: str) ->
 
 
 def test_a_broker_or_a_missing_topic_is_not_altered(wire: Wire) -> None:
-    change = ("log.segment.bytes", SET, "2000000")
+    change = ("num.partitions", SET, "2")
     assert alter(wire, "0", change, type=BROKER).error_code is ErrorCode.invalid_request
     missing = alter(wire, "missing", ("retention.ms", SET, "1"))
     assert missing.error_code is ErrorCode.unknown_topic_or_partition

@@ -281,7 +281,7 @@ def test_quotas_of_all_and_of_some_hosts(config: dict[str, object], allowed: int
 
 
 def test_an_override_that_is_none_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides: 'localhost' must be HOST:COUNT"):
+    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides = 'localhost': it must be HOST:COUNT"):
         start_broker(kafka=True, max_connections_per_ip_overrides=("localhost",))
 
 

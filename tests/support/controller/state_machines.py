@@ -41,7 +41,7 @@ class MachinesWorld:
         self.sent: list[tuple[int, Request]] = []
         self.outbox = Outbox(self.context, 1, lambda broker, request: self.sent.append((broker, request)), count(1))
         fenced = FencedStore(self.store, elected.epoch_version)
-        self.partitions = PartitionMachine(self.context, fenced, self.outbox, defaults=TopicConfig())
+        self.partitions = PartitionMachine(self.context, fenced, self.outbox, defaults=TopicConfig)
         self.replicas = ReplicaMachine(self.context, fenced, self.outbox)
 
     def snapshot(self) -> Any:

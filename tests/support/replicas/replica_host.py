@@ -12,7 +12,6 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import NodeExists
 from sparklog.base.ids import TopicPartition
-from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.apis import delete_records, produce
 from sparklog.broker.metrics import Metrics
 from sparklog.cluster.broker_epochs import read_broker_epochs
@@ -101,10 +100,11 @@ class Host:
             waiting=self.waiting,
             metrics=Metrics(()),
             follower_fetches=SimpleNamespace(waiting=Purgatory()),
-            metadata=MetadataCache(TopicConfig()),
+            metadata=MetadataCache(),
             slices=Slices(),
             topics=None,
             verifier=None,
+            recompressor=None,
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:

@@ -80,7 +80,7 @@ class Broker:
             )
         )
         self.state_changes = StateChanges(
-            fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=world.topic,
+            fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=lambda: world.topic,
             broker_epoch=lambda: epoch,
         )  # fmt: skip
 

@@ -30,6 +30,7 @@ from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionP
 from sparklog.cluster.model import CurrentLeader
 from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 from sparklog.records.batch import (
+    ATTRIBUTES_LOW_BYTE_AT,
     CODEC_MASK,
     HEADER_SIZE,
     MAGIC,
@@ -52,7 +53,6 @@ ADMIN_CLIENT = "__admin_client"  # the only client that may write to internal to
 FIRST_WITH_ABORTABLE = 11
 FIRST_OF_PROTOCOL_2 = 12
 CURRENT_LEADER_TAG = 0
-ATTRIBUTES_LOW_BYTE_AT = 22
 _PROTOCOLS = [
     TransactionProtocol(enrols=version >= FIRST_OF_PROTOCOL_2, knows_abortable=version >= FIRST_WITH_ABORTABLE)
     for version in range(produce.API.versions[1] + 1)
