@@ -36,14 +36,18 @@ class DynamicConfig:
         self._tell.append(tell)
         tell(self.current)
 
-    def set_overrides(self, for_all: Overrides, own: Overrides) -> None:
-        """Replace all keys that were changed at run time. Ones that cannot be read are ignored, and logged."""
+    def set_overrides(self, for_all: Overrides, own: Overrides) -> bool:
+        """Replace all keys that were changed at run time; return whether they are others than before.
+
+        Keys that cannot be read are ignored, and logged.
+        """
         if (for_all, own) == (self.for_all, self.own):
-            return
+            return False
         self.for_all, self.own = dict(for_all), dict(own)
         self.current = with_settings(self.started_with, self._valid({**for_all, **own}))
         for tell in self._tell:
             tell(self.current)
+        return True
 
     def _valid(self, overrides: Overrides) -> Overrides:
         """Return the keys that exist here, may change at run time, and have an allowed value."""

@@ -54,6 +54,7 @@ from sparklog.broker.restoration import (
     has_lost_changes,
     is_replaced,
     restore,
+    restore_broker_keys,
     restore_lost_configs,
     restore_topics,
 )
@@ -254,8 +255,7 @@ class Broker:
             self._store = open_store(config)
         store = self._store
         TopicStore(store, config.topic_defaults).make_paths()
-        changed = TopicStore(store, config.topic_defaults).load_broker_overrides()
-        self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(config.broker_id, {}))
+        self._load_broker_overrides(store)
         topics = TopicStore(store, self.dynamic.current.topic_defaults)
         self._logs.load({name: topics.load_config(name) for name in topics.names()}, progress=_log_progress)
         self._is_open = True
@@ -266,12 +266,23 @@ class Broker:
         self._restore(topics, store, had_id=self._store_id != candidate)
         return store, cluster_id
 
+    def _load_broker_overrides(self, store: Store) -> None:
+        """Apply the keys that were set for brokers at run time. Blocks."""
+        changed = TopicStore(store, self.config.topic_defaults).load_broker_overrides()
+        self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(self.config.broker_id, {}))
+
     def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
         """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
-        config, logs = self.dynamic.current, self._logs
-        others = brokers.load(store).keys() - {config.broker_id}
+        logs = self._logs
+        others = brokers.load(store).keys() - {self.config.broker_id}
         is_new = is_replaced(logs, self._store_id)
         has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)
+        if is_new or has_lost:
+            restore_broker_keys(logs, topics, has_lost_changes=has_lost)
+            self._load_broker_overrides(store)
+            topics = TopicStore(store, self.dynamic.current.topic_defaults)
+            logs.update_configs({name: topics.load_config(name) for name in topics.names()})
+        config = self.dynamic.current
         restore_lost_configs(logs, topics, config)
         if has_lost:
             restore(logs, topics, config, store)

@@ -257,6 +257,16 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
     _leap(logs, store)
 
 
+def restore_broker_keys(logs: LogManager, topics: TopicStore, *, has_lost_changes: bool) -> None:
+    """Restore the keys that were set for brokers at run time, which topics may have their retention from. Blocks.
+
+    has_lost_changes: the store may have outdated ones
+    """
+    for node, overrides in logs.kept_brokers.items():
+        if overrides:
+            topics.restore_broker_overrides(node, overrides, replaces=has_lost_changes)
+
+
 def restore_lost_configs(logs: LogManager, topics: TopicStore, config: BrokerConfig) -> None:
     """Restore the configurations that are missing in the store, for topics with folders here. Blocks."""
     here = {partition.topic for partition in logs.partitions}

@@ -39,6 +39,8 @@ class MetadataChange:
     """Topics whose configuration is another one now: their own keys have changed, or the defaults of topics."""
     rearranged: tuple[Topic, ...]
     """The part of `put` that is new, or has another configuration or other replicas than before."""
+    has_other_broker_keys: bool
+    """Whether the keys that were set at run time for this broker, or for all, are others now."""
 
 
 class MetadataCache:
@@ -147,7 +149,9 @@ class MetadataCache:
         self.brokers = MappingProxyType(
             {info.broker_id: info for info in sorted(update.brokers, key=lambda info: info.broker_id)}
         )
-        has_new_defaults = self._set_broker_overrides(update.broker_overrides)
+        former_defaults = self._config.current.topic_defaults
+        has_other_broker_keys = self._set_broker_overrides(update.broker_overrides)
+        has_new_defaults = self._config.current.topic_defaults != former_defaults
         gone = list(update.deleted)
         if update.is_full:
             self.is_complete = True
@@ -169,16 +173,15 @@ class MetadataCache:
                 rearranged.append(topic)
         self._waiting.check(None)
         return MetadataChange(
-            put=tuple(put), removed=removed, reconfigured=tuple(reconfigured.values()), rearranged=tuple(rearranged)
-        )
+            put=tuple(put), removed=removed, reconfigured=tuple(reconfigured.values()), rearranged=tuple(rearranged),
+            has_other_broker_keys=has_other_broker_keys,
+        )  # fmt: skip
 
     def _set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> bool:
-        """Take over the keys of brokers that were changed at run time; return whether defaults of topics changed."""
-        before = self._config.current.topic_defaults
+        """Take over the keys of brokers that were changed at run time; return whether this broker's are others now."""
         self._broker_overrides = overrides
         own = self.overrides_given_to(self._config.started_with.broker_id)
-        self._config.set_overrides(self.overrides_given_to(ALL_BROKERS), own)
-        return self._config.current.topic_defaults != before
+        return self._config.set_overrides(self.overrides_given_to(ALL_BROKERS), own)
 
     def _reconfigure(self) -> dict[str, Topic]:
         """Give each topic the present defaults; return those whose configuration is another one now, by name."""

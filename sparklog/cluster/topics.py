@@ -220,6 +220,17 @@ class TopicStore:
             if (overrides := read_config(self._store, f"{BROKER_CONFIGS}/{entity}"))
         }
 
+    def restore_broker_overrides(self, node: str, overrides: Mapping[str, str], *, replaces: bool) -> None:
+        """Write the keys of one broker's node, or of that for all, which the store has lost.
+
+        replaces: also in place of those that it has
+        """
+        path = f"{BROKER_CONFIGS}/{node}"
+        if replaces or not self._store.exists(path):
+            ensure_path(self._store, path)
+            change_config(self._store, path, lambda _: overrides)
+            notify(self._store, f"brokers/{node}")
+
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
         """Do the same as `change_overrides` with the keys of a broker, or of ALL_BROKERS."""
         entity = DEFAULT if broker_id == ALL_BROKERS else str(broker_id)
@@ -227,6 +238,11 @@ class TopicStore:
         changed = change_config(self._store, f"{BROKER_CONFIGS}/{entity}", change)
         notify(self._store, f"brokers/{entity}")
         return changed
+
+
+def broker_nodes(for_all: Mapping[str, str], own: Mapping[str, str], broker_id: int) -> dict[str, Mapping[str, str]]:
+    """Return the keys that were set at run time for all brokers and for one of them, by the names of their nodes."""
+    return {DEFAULT: for_all, str(broker_id): own}
 
 
 def state_path(name: str, number: int) -> str:

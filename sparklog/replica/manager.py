@@ -98,8 +98,8 @@ class ReplicaManager:
         self._exists = exists
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
-        self.compressions: dict[str, Compression] = {}
-        """How produced batches are compressed, by topic: those with a replica here that have a codec of their own."""
+        self.compressions: dict[TopicPartition, Compression] = {}
+        """How produced batches are compressed: the replicas here whose topics have a codec of their own."""
 
     # Look-up
 
@@ -170,15 +170,15 @@ class ReplicaManager:
             )
             replica = self._replicas[name] = Replica(partition=partition, log=log, config=config)
             self._offline.pop(name, None)
-        replica.config = config
-        self._note_compression(name.topic, config)
+        self._configure(replica, config)
         return replica
 
-    def _note_compression(self, topic: str, config: TopicConfig) -> None:
+    def _configure(self, replica: Replica, config: TopicConfig) -> None:
+        replica.config = config
         if compression := compression_of(config):
-            self.compressions[topic] = compression
+            self.compressions[replica.partition.name] = compression
         else:
-            self.compressions.pop(topic, None)
+            self.compressions.pop(replica.partition.name, None)
 
     def drop(self, name: TopicPartition) -> None:
         """Remove a partition; operations that wait for it end with an error."""
@@ -198,8 +198,7 @@ class ReplicaManager:
 
     def _leave(self, name: TopicPartition) -> None:
         if replica := self._replicas.pop(name, None):
-            if name.topic in self.compressions and not any(other.topic == name.topic for other in self._replicas):
-                del self.compressions[name.topic]
+            self.compressions.pop(name, None)
             before = (replica.partition.is_leader, NO_EPOCH)
             replica.partition.leave()
             self.leadership_changed(replica.partition, before)
@@ -218,10 +217,8 @@ class ReplicaManager:
     def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         """Set the configurations of the partitions of these topics."""
         for replica in self:
-            topic = replica.partition.name.topic
-            if config := configs.get(topic):
-                replica.config = config
-                self._note_compression(topic, config)
+            if config := configs.get(replica.partition.name.topic):
+                self._configure(replica, config)
 
     # At the leader
 

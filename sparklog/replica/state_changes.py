@@ -307,6 +307,10 @@ class StateChanges:
         """Store copies of topics. known: the ids of all topics, if copies of others may be dropped."""
         await asyncio.to_thread(self._keep_topics, topics, known)
 
+    async def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
+        """Store copies of the keys that were set for brokers at run time, by node."""
+        await asyncio.to_thread(self._logs.keep_brokers, brokers)
+
     def _keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None = None) -> None:
         self._logs.keep_topics(topics, self._newest_change(), known)
 

@@ -16,7 +16,7 @@ from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.store import Delete, Store, subtree
-from sparklog.cluster.topics import TopicStore, state_path
+from sparklog.cluster.topics import ALL_BROKERS, TopicStore, state_path
 from sparklog.log.directory.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content, rewrite
@@ -67,6 +67,28 @@ async def test_topics_come_back_with_what_they_went_by(
     await one.stop(1)
     await one.start(1)
     assert caplog.text.count("the cluster store was lost") == 1
+
+
+@pytest.mark.parametrize("loses_all", [True, False])
+async def test_defaults_that_were_set_at_run_time_come_back(one: BrokersOnOneLoop, batch, *, loses_all: bool) -> None:
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.produce(1, T0, batch([b"a"]))
+    before = contents(MemoryStore(one.tree))
+    for broker_id, keys in ((ALL_BROKERS, {"log.retention.ms": "-1"}), (1, {"log.segment.bytes": "2097152"})):
+        await one.brokers[1].services.topics.alter_broker(broker_id, lambda _, keys=keys: keys)
+    await one.stop(1)
+    if loses_all:
+        one.lose_store()
+    else:
+        give_back(one, before)
+    await one.start(1)
+    log = one.brokers[1].services.logs.get(T0)
+    assert (log.config.retention_ms, log.config.segment_bytes) == (-1, 2 << 20)
+    given = stored(one).load_broker_overrides()
+    assert given == {ALL_BROKERS: {"log.retention.ms": "-1"}, 1: {"log.segment.bytes": "2097152"}}
+    await one.brokers[1].services.topics.alter_broker(ALL_BROKERS, lambda _: {})
+    assert log.config.retention_ms > 0
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"version":0,"seen_change":1,"topics":{"t":7}}'])

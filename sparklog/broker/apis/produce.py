@@ -315,10 +315,11 @@ async def _recompress(request: ProduceRequest, recompressor: Recompressor, repli
     """Return the request with batches that have their topics' codecs. Only partitions led here are looked at."""
     jobs: dict[int, Job] = {}
     for place, part in enumerate(request.partitions):
-        compression = replicas.compressions.get(part.topic)
+        name = TopicPartition(part.topic, part.partition)
+        compression = replicas.compressions.get(name)
         if compression is None or has_codec(part.data, compression.codec):
             continue
-        replica = replicas.find(TopicPartition(part.topic, part.partition))
+        replica = replicas.find(name)
         if replica and replica.partition.is_leader:
             jobs[place] = Job(part.data, compression, replica.config.max_message_bytes)
     if not jobs:

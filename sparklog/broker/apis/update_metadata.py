@@ -5,12 +5,14 @@
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
 - For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs,
   also if a default of topics has changed it.
-- A copy of each topic's configuration and replicas is kept, in case the cluster store is lost (broker/restoration.py).
+- Copies of each topic's configuration and replicas, and of the keys set for brokers at run time, are kept, in case
+  the cluster store is lost (broker/restoration.py).
 """
 
 from __future__ import annotations
 
 from sparklog.base.acls import AclOperation
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
 from sparklog.broker.registration import Registration
@@ -18,6 +20,7 @@ from sparklog.broker.rights import on_cluster
 from sparklog.broker.strays import Strays
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.topics import broker_nodes
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.replica.state_changes import StateChanges
@@ -30,6 +33,7 @@ async def handle(
     *,
     authorizer: Authorizer,
     client_quotas: ClientQuotas,
+    dynamic: DynamicConfig,
     groups: GroupCoordinator,
     metadata: MetadataCache,
     registration: Registration,
@@ -56,6 +60,8 @@ async def handle(
             for topic in change.rearranged
         }
         await state_changes.keep_topics(kept, known)
+    if change.has_other_broker_keys or request.is_full:
+        await state_changes.keep_brokers(broker_nodes(dynamic.for_all, dynamic.own, dynamic.started_with.broker_id))
     if request.is_full:
         await strays.delete()
     return UpdateMetadataResponse()

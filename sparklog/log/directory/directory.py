@@ -37,7 +37,7 @@ from sparklog.log.directory.checkpoints import (
     OffsetCheckpoint,
 )
 from sparklog.log.directory.room import FreeSpace
-from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
+from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
 from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.log import Log
 
@@ -212,6 +212,13 @@ class LogDirectory:
                 self.kept_configs = dataclasses.replace(before, topics=kept, seen_change=seen)
         self.write_configs()
 
+    def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
+        """Store copies of the keys that were set for brokers at run time. Raises as `keep_topics` does."""
+        with self._writing:
+            if brokers != self.kept_configs.brokers:
+                self.kept_configs = dataclasses.replace(self.kept_configs, brokers=brokers)
+        self.write_configs()
+
     def note_leap(self, topic: str, leader_epoch: int) -> None:
         """Store that the topic's leader epochs leap, up to that one. Raises as `keep_topics` does."""
         with self._writing:
@@ -229,7 +236,7 @@ class LogDirectory:
             topics = before.topics
             if before.store_id not in ("", store_id):  # the changes of this store are numbered anew
                 topics = {name: dataclasses.replace(copy, seen_change=0) for name, copy in topics.items()}
-            self.kept_configs = KeptConfigs(topics, seen_change, store_id)
+            self.kept_configs = KeptConfigs(topics, seen_change, store_id, before.brokers)
         self.write_configs()
 
     def write_configs(self) -> None:

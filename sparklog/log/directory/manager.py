@@ -384,6 +384,17 @@ class LogManager:
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.keep_topics(topics, seen_change, ids)
 
+    def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
+        """Store copies of the keys that were set at run time for all brokers and for this one, by node."""
+        for directory in self._directories.live():
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+                directory.keep_brokers(brokers)
+
+    @property
+    def kept_brokers(self) -> Mapping[str, Overrides]:
+        """The copies of the keys that were set for brokers; empty if there are none."""
+        return next((found for each in self._directories.live() if (found := each.kept_configs.brokers)), {})
+
     @property
     def kept_topics(self) -> Mapping[str, KeptConfig]:
         """The copies of topics; of several directories' copies of one, that which knows more partitions."""

@@ -1,7 +1,8 @@
 """Copies of the cluster's topics in each log directory, so that a lost cluster store loses no topic and no record.
 
     <log dir>/topic-config-checkpoint
-        {"version": 0, "seen_change": 812, "store_id": "b3JkZXJz…", "topics": {
+        {"version": 0, "seen_change": 812, "store_id": "b3JkZXJz…",
+         "brokers": {"<default>": {"log.retention.ms": "86400000"}, "1": {}}, "topics": {
          "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}, "seen_change": 790,
                     "partitions": {"0": {"replicas": [1, 2], "leader_epoch": 5}}}}}
 
@@ -9,6 +10,8 @@ The cluster store holds a topic's valid configuration and assignment; this file 
 
 - `seen_change` is the number of the store's newest change when a copy was written. A store whose newest change has a
   lower number has lost some. Of two brokers' copies of a configuration, that with the greater number is newer.
+- `brokers` has the keys that were set at run time for all brokers and for this one: without them, the defaults of
+  topics might be others, and delete records.
 - `store_id` names the store: one with another id has replaced it (cluster/identity.py).
 - `leader_epoch` of a partition is that in which its replicas were learned. Each change of them begins a new leader
   epoch, so the copy with the greater epoch is newer.
@@ -177,6 +180,8 @@ class KeptConfigs:
     topics: Mapping[str, KeptConfig] = field(default_factory=dict)
     seen_change: int = 0
     store_id: str = ""
+    brokers: Mapping[str, Overrides] = field(default_factory=dict)
+    """The keys that were set at run time, by the name of their node in the store."""
 
 
 class TopicConfigCheckpoint:
@@ -197,13 +202,15 @@ class TopicConfigCheckpoint:
             if content["version"] != _VERSION:
                 raise CorruptCheckpoint(f"{self._path}: version {content['version']}, only {_VERSION} is known")
             topics = {str(name): decode_kept(topic) for name, topic in content["topics"].items()}
-            return KeptConfigs(topics, int(content["seen_change"]), str(content.get("store_id", "")))
+            brokers = {str(name): decode_overrides(keys) for name, keys in content.get("brokers", {}).items()}
+            return KeptConfigs(topics, int(content["seen_change"]), str(content.get("store_id", "")), brokers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"{self._path}: {error!r}") from None
 
     def write(self, kept: KeptConfigs) -> None:
         """Replace the file. Raises OSError."""
-        head = _to_json({"version": _VERSION, "seen_change": kept.seen_change, "store_id": kept.store_id})
+        numbers = {"version": _VERSION, "seen_change": kept.seen_change, "store_id": kept.store_id}
+        head = _to_json(numbers | {"brokers": {name: dict(keys) for name, keys in sorted(kept.brokers.items())}})
         self._written = {name: (topic, self._encode(name, topic)) for name, topic in sorted(kept.topics.items())}
         topics = ",".join(f"{_to_json(name)}:{encoded}" for name, (_, encoded) in self._written.items())
         replace_file(self._fs, self._path, f'{head[:-1]},"topics":{{{topics}}}}}'.encode())
@@ -231,14 +238,18 @@ def encode_kept(kept: KeptConfig) -> dict[str, Any]:
 def decode_kept(content: Mapping[str, Any]) -> KeptConfig:
     """Parse what `encode_kept` returned. Raises ValueError, KeyError, TypeError or AttributeError."""
     topic_id = content["topic_id"]
-    overrides = {str(key): str(value) for key, value in content["configs"].items()}
     return KeptConfig(
         None if topic_id is None else decode_id(topic_id),
-        overrides,
+        decode_overrides(content["configs"]),
         int(content.get("leader_epoch", -1)),
         {int(number): _decode(each) for number, each in content.get("partitions", {}).items()},
         int(content.get("seen_change", 0)),
     )
+
+
+def decode_overrides(content: Mapping[str, Any]) -> Overrides:
+    """Parse keys and their values. Raises AttributeError if it is no mapping."""
+    return {str(key): str(value) for key, value in content.items()}
 
 
 def _encode(kept: KeptAssignment) -> dict[str, Any]:
