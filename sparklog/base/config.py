@@ -196,6 +196,11 @@ class BrokerConfig:
         integer(1),
         "Maximum bytes per second that this broker copies of replicas in follower.replication.throttled.replicas.",
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        MAX_LONG,
+        integer(1),
+        "Maximum bytes per second that this broker copies of replicas that move from one log directory to another.",
+    )
     cordoned_log_dirs: str = key(
         "",
         one_of("", "*"),

@@ -27,6 +27,7 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.replica_moves import RATE, MoveWork
 from sparklog.broker.rights import Accesses
 from sparklog.broker.services import Services
 from sparklog.broker.strays import Strays
@@ -153,6 +154,9 @@ def compose(dependencies: Dependencies) -> Services:
         replicas=replicas,
         state_changes=state_changes,
         strays=Strays(config.broker_id, dependencies.logs, metadata, state_changes, topics),
+        move_work=MoveWork(
+            dependencies.logs.moves, throttled_rate(config, metadata, RATE), state_changes.write_high_watermark
+        ),
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,

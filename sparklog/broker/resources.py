@@ -11,11 +11,12 @@ from sparklog.base.acls import CLUSTER_NAME, AclOperation
 from sparklog.base.config import BROKER_KEYS
 from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest, KafkaError
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE
+from sparklog.broker.replica_moves import RATE
 from sparklog.broker.rights import CLUSTER, TOPIC, Access, OnEach, Right
 from sparklog.cluster.topics import ALL_BROKERS
 
 CORDONED = "cordoned.log.dirs"
-CHANGEABLE = (CORDONED, FOLLOWER_RATE, LEADER_RATE)
+CHANGEABLE = (CORDONED, FOLLOWER_RATE, LEADER_RATE, RATE)
 """Broker keys that can be changed while the broker runs."""
 
 

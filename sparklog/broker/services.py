@@ -15,6 +15,7 @@ from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.replica_moves import MoveWork
 from sparklog.broker.rights import Accesses
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
@@ -62,6 +63,8 @@ class Services:
     state_changes: StateChanges
     """Carries out the controller's LeaderAndIsr and StopReplica requests."""
     strays: Strays
+    move_work: MoveWork
+    """Moves replicas between log directories."""
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator
