@@ -163,6 +163,7 @@ def test_the_brokers_configuration_is_shown_and_read_only(client) -> None:
     assert found["auto.create.topics.enable"].source == admin_pb2.STATIC_BROKER_CONFIG
     assert found["log.retention.ms"].source == admin_pb2.DEFAULT_CONFIG
     changeable = {"cordoned.log.dirs", "follower.replication.throttled.rate", "leader.replication.throttled.rate"}
+    changeable.add("replica.alter.log.dirs.io.max.bytes.per.second")
     assert {name for name, entry in found.items() if not entry.read_only} == changeable
     assert alter(client, "0", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
     assert alter(client, "7", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
