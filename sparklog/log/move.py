@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
+from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import Fs
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
@@ -152,21 +153,18 @@ class LogMove:
         return max_bytes - left
 
     def _wanted(self) -> list[_Wanted]:
-        state = self._state
-        with state.lock:
-            *closed, active = state.segments.items
-            found = []
-            for each in closed:
-                name, now = segment_name(each.base_offset, ""), (each.identity, each.size_bytes)
-                found.append(_Wanted(name + LOG, each.identity, each.size_bytes))
-                found += [_Wanted(name + suffix, now, None) for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)]
-            truncations = state.truncations
-            found += [
-                _Wanted(segment_name(each, SNAPSHOT), truncations, None) for each in self._writer.snapshot_offsets
-            ]
-            found += [_Wanted(snapshot_name(*each), truncations, None) for each in self._snapshots.ids()]
-            found.append(_Wanted(segment_name(active.base_offset, LOG), active.identity, active.size_bytes, False))
-            return found
+        """List the files that the copy must have now. With the log's lock, nothing changes meanwhile."""
+        truncations = self._state.truncations  # before the files: each truncation is counted before it begins
+        *closed, active = self._state.segments.items
+        found = []
+        for each in closed:
+            name, now = segment_name(each.base_offset, ""), (each.identity, each.size_bytes)
+            found.append(_Wanted(name + LOG, each.identity, each.size_bytes))
+            found += [_Wanted(name + suffix, now, None) for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)]
+        found += [_Wanted(segment_name(each, SNAPSHOT), truncations, None) for each in self._writer.snapshot_offsets]
+        found += [_Wanted(snapshot_name(*each), truncations, None) for each in self._snapshots.ids()]
+        found.append(_Wanted(segment_name(active.base_offset, LOG), active.identity, active.size_bytes, False))
+        return found
 
     def _copy(self, wanted: _Wanted, max_bytes: int, *, flushes: bool = True) -> int:
         """Copy a piece of a file; return how many bytes."""
@@ -299,12 +297,14 @@ class LogMove:
                 return ""
             for each in rest:
                 self._copy(each, MAX_REST_BYTES, flushes=False)
+                if self._complete.get(each.name) != each:
+                    raise KafkaStorageError(f"{state.folder}/{each.name} is shorter than what was written to it")
             active = segment_name(state.segments.last.base_offset, LOG)
             with self._target_disk():
                 for suffix, content in self._writer.index_files().items():
                     self._put(active.removesuffix(LOG) + suffix, content)
                 file = self._fs.open(f"{self.folder}/{active}", create=True)
-            with taking_over():
+            with taking_over(), state.room.needed(left):
                 self._fs.rename(state.folder, left)
                 self._has_gone_over = True
                 state.change_directory(self.folder, self._target.disk, self._target.room)
@@ -331,7 +331,7 @@ class LogMove:
         state = self._state
         with state.disk:
             folder = f"{posixpath.dirname(self.folder)}/{state.partition}"
-            with state.lock:
+            with state.lock, state.room.needed(folder):
                 self._fs.rename(self.folder, folder)
                 state.move(folder)
                 for segment in state.segments:
