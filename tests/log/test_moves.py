@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -15,16 +19,18 @@ from sparklog.base.errors import (
     LogDirNotFound,
     ReplicaNotAvailable,
 )
+from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.log.move import MAX_REST_BYTES
 from sparklog.log.producers.verifications import UNVERIFIED
 from sparklog.records.markers import Marker
-from sparklog.testing.memory_fs import MemoryFs, PowerCut
+from sparklog.testing.memory_fs import MemoryFile, MemoryFs, PowerCut
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, file_content, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
+from support.patience import PATIENCE_S
 
 NAME = ORDERS[0]
 ABORT = Marker(is_commit=False, coordinator_epoch=0)
@@ -195,6 +201,107 @@ class TestMove:
                 break
         assert written == ["/a/orders-0"] * 3
         assert log.folder == "/b/orders-0"
+
+
+class ReadDuringRename(MemoryFs):
+    """A rename of a folder ends once a read, in another thread, has looked for a file under the former name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: Callable[[], bytes] | None = None
+        self.found: list[bytes] = []
+        self.threads: list[threading.Thread] = []
+        self._has_missed = threading.Event()
+
+    def open_read(self, path: str) -> MemoryFile:
+        try:
+            return super().open_read(path)
+        except FileNotFoundError:
+            self._has_missed.set()
+            raise
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if (read := self.read) and source.count("/") == 2 and "orders" in source:
+            self._has_missed.clear()
+            thread = threading.Thread(target=lambda: self.found.append(read()))
+            thread.start()
+            assert self._has_missed.wait(PATIENCE_S)
+            self.threads.append(thread)
+
+
+class TestThreads:
+    def test_a_read_between_a_rename_and_what_the_log_knows_of_it_waits_and_succeeds(self, clock: SimClock) -> None:
+        fs = ReadDuringRename()
+        manager = start(fs, clock)
+        fill(manager, NAME, batches=20)
+        log = log_of(manager)
+        before = read_all(log)
+
+        def read() -> bytes:
+            for segment in log.segments[:-1]:
+                segment.release()
+            return read_all(log)
+
+        fs.read = read
+        manager.moves.begin(NAME, "/b")
+        finish(manager)
+        for thread in fs.threads:
+            thread.join(PATIENCE_S)
+        assert fs.found == [before, before]
+
+    def test_readers_and_writers_in_other_threads_notice_nothing(self, tmp_path: Path, clock: SimClock) -> None:
+        """Files of closed segments are opened again and again, so that some are looked for where they just were."""
+        paths = [f"{tmp_path}/{name}" for name in "ab"]
+        manager = start(LocalFs(), clock, *paths, config=topic_config(file_delete_delay_ms=0))
+        fill(manager, NAME, batches=40)
+        log = log_of(manager)
+        has_stopped = threading.Event()
+        failures: list[BaseException] = []
+
+        def read() -> None:
+            end = log.log_end_offset
+            assert offsets_in(read_all(log))[: end - 1] == list(range(end - 1))
+            for segment in log.segments[:-1]:
+                segment.release()
+
+        def describe() -> None:
+            described = log.describe()
+            for each in described[:-1]:
+                with suppress(InvalidUpdateVersion):  # it has moved since
+                    assert log.open_file(each.base_offset, ".log", each.identity).size == each.size_bytes
+            assert log.open_file(0, ".index").size > 0
+            assert log.offset_for_timestamp(START_MS) is not None
+
+        def write() -> None:
+            if log.log_end_offset < 300:
+                log.append(batch(3, value=b"x" * 60), leader_epoch=0)
+            log.flush(log.log_end_offset - 3)
+            has_stopped.wait(0.001)
+
+        def repeat(work: Callable[[], None]) -> None:
+            try:
+                while not has_stopped.is_set():
+                    work()
+            except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
+                failures.append(error)
+
+        threads = [threading.Thread(target=repeat, args=(work,)) for work in (read, describe, write)]
+        for thread in threads:
+            thread.start()
+        for number in range(4):
+            manager.moves.begin(NAME, paths[(number + 1) % 2])
+            finish(manager, 20_000)
+            manager.tasks.delete_expired(clock.monotonic_ms())
+        has_stopped.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        if failures:
+            raise failures[0]
+        assert log.folder == f"{paths[0]}/orders-0"
+        check_indexes(log)
+        manager.close()
+        assert offsets_in(read_all(log_of(start(LocalFs(), clock, *paths)))) == list(range(log.log_end_offset))
 
 
 class TestWhere:
