@@ -215,6 +215,12 @@ class BrokerConfig:
         "Maximum bytes per second that this broker copies of replicas in follower.replication.throttled.replicas.",
         update_mode=CLUSTER_WIDE,
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        MAX_LONG,
+        integer(1),
+        "Maximum bytes per second that this broker copies of replicas that move from one log directory to another.",
+        update_mode=CLUSTER_WIDE,
+    )
     cordoned_log_dirs: str = key(
         "",
         one_of("", "*"),

@@ -47,6 +47,7 @@ Convert = Callable[[Any], Any]
 Values = dict[str, Any]
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "AlterPartitionReassignmentsResponse": {"partitions": "errors"},
+    "AlterReplicaLogDirsResponse": {"partitions": "errors"},
     "Broker": {"id": "broker_id"},
     "DeleteGroupsResponse": {"groups": "errors"},
     "FindCoordinatorRequest": {"group_ids": "keys"},  # Kafka's message has other kinds of keys too

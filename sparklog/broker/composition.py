@@ -29,6 +29,7 @@ from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.replica_moves import MoveWork
 from sparklog.broker.rights import Accesses
 from sparklog.broker.services import Services
 from sparklog.broker.strays import Strays
@@ -158,6 +159,11 @@ def compose(dependencies: Dependencies) -> Services:
         replicas=replicas,
         state_changes=state_changes,
         strays=Strays(config.broker_id, dependencies.logs, metadata, state_changes, topics),
+        move_work=MoveWork(
+            dependencies.logs.moves,
+            lambda: dynamic.current.replica_alter_log_dirs_io_max_bytes_per_second,
+            state_changes.write_high_watermark,
+        ),
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, dependencies.metrics, lambda: dependencies.new_id().hex),
         producer_ids=producer_ids,

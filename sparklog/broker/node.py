@@ -49,6 +49,7 @@ from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import LoopDelay, Metrics
+from sparklog.broker.replica_moves import MOVES_INTERVAL_MS
 from sparklog.broker.restoration import (
     adopt,
     has_lost_changes,
@@ -490,6 +491,7 @@ class Broker:
             "writing high watermarks",
             partial(_checkpoint_high_watermarks, services),
         )
+        every(MOVES_INTERVAL_MS, "moving replicas between log directories", services.move_work.run)
         every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
         every(STRAYS_INTERVAL_MS, "deleting stray replicas", services.strays.delete_if_owed)
         every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)

@@ -17,6 +17,7 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
+from sparklog.broker.replica_moves import MoveWork
 from sparklog.broker.rights import Accesses
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
@@ -67,6 +68,8 @@ class Services:
     state_changes: StateChanges
     """Carries out the controller's LeaderAndIsr and StopReplica requests."""
     strays: Strays
+    move_work: MoveWork
+    """Moves replicas between log directories."""
     replacements: Replacements
     producer_ids: ProducerIds
     recompressor: Recompressor

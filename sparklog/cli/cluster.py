@@ -1,8 +1,8 @@
 """`sparklog cluster`: show brokers and partitions with problems, move replicas and leaderships.
 
-`brokers`, `controller`, `under-replicated` and `history` only read; `reassign`, `elect-leaders`, `drain` and `uncordon`
-change the cluster. A command that looks for faults has exit status 1 if it finds any, so that a script can wait until
-the cluster is healthy.
+`brokers`, `controller`, `log-dirs`, `under-replicated` and `history` only read; `reassign`, `elect-leaders`, `drain`,
+`uncordon` and `alter-log-dir` change the cluster. A command that looks for faults has exit status 1 if it finds any, so
+that a script can wait until the cluster is healthy.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 from sparklog.base.errors import BrokerNotAvailable, ElectionNotNeeded
 from sparklog.base.ids import TopicPartition
 from sparklog.cli.cluster_history import history
+from sparklog.cli.cluster_log_dirs import alter_log_dir, log_dirs
 from sparklog.cli.cluster_reassign import drain, reassign, uncordon
 from sparklog.cli.common import (
     NOTHING,
@@ -47,6 +48,8 @@ def command() -> None:
       sparklog cluster reassign verify plan.json
       sparklog cluster elect-leaders --all
       sparklog cluster drain 2 --execute --wait
+      sparklog cluster log-dirs --broker 2
+      sparklog cluster alter-log-dir /disk2 --broker 2 --topic orders --wait
       sparklog cluster history --topic orders
 
     A replica is a partition's copy on one broker. One replica is the leader: it accepts writes, and the others copy
@@ -58,6 +61,8 @@ command.add_command(reassign)
 command.add_command(drain)
 command.add_command(uncordon)
 command.add_command(history)
+command.add_command(log_dirs)
+command.add_command(alter_log_dir)
 
 
 @command.command()

@@ -311,6 +311,8 @@ def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]
     sizes: dict[TopicPartition, dict[int, int]] = {}
     for broker, dirs in admin.describe_log_dirs({name.topic for name in planned}).items():
         for part in (part for log_dir in dirs for part in log_dir.partitions):
+            if part.is_future:  # its replica is counted where it moves from
+                continue
             sizes.setdefault(TopicPartition(part.topic, part.partition), {})[broker] = part.size_bytes
     copied = {}
     for name, target in planned.items():

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from sparklog.base.clock import Clock
-from sparklog.base.fs import Buffer, Fs
+from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.deleted_segments import DeletedSegments
-from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
 from sparklog.log.producers.producer_state import Duplicate, EndMarker, Numbered, ProducerState, ProducerStates
@@ -48,7 +47,6 @@ class LogWriter:
         fs: Fs,
         cache: SegmentCache,
         clock: Clock,
-        room: FreeSpace,
         snapshots: SnapshotFiles,
         producers: ProducerStates,
         jitter: Callable[[int], int],
@@ -59,7 +57,6 @@ class LogWriter:
         self._fs = fs
         self._cache = cache
         self._clock = clock
-        self._room = room
         self._snapshots = snapshots
         self._producers = producers
         self._jitter = jitter
@@ -113,6 +110,27 @@ class LogWriter:
             aborted = self._producers.replay(found, now_ms)
             if aborted and self._segment.add_aborted(aborted):
                 self._flusher.names_changed()
+
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """The offsets of the snapshots of producer state."""
+        return self._snapshots.offsets
+
+    def index_files(self) -> dict[str, bytes]:
+        """See `SegmentWriter.index_files`. The caller holds the lock."""
+        return self._segment.index_files()
+
+    def change_directory(self, folder: str, file: File) -> None:
+        """Go on in `folder`, which has copies of all files. file: that of the active segment. The caller holds the
+        lock."""
+        for segment in self._state.segments.items[:-1]:
+            segment.change_directory(folder)
+        self._segment.change_directory(folder, file)
+        self.move_snapshots(folder)
+
+    def move_snapshots(self, folder: str) -> None:
+        """Record that the log's folder is `folder` now."""
+        self._snapshots.move(folder)
 
     def drop_snapshots_below(self, offset: int) -> None:
         """Remove the snapshots of producer state below `offset`. Raises OSError."""
@@ -192,13 +210,13 @@ class LogWriter:
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
-        self._room.take(size)
+        self._state.room.take(size)
         if rolls and self._segment.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self.roll(first_offset)
         try:
             self._segment.append(data, batches)
         except OSError as error:
-            self._room.check(error, "records")
+            self._state.room.check(error, "records")
             raise
         must_flush = state.note_append(leader_epoch, first_offset, last_offset + 1)
         return Appended(
@@ -216,7 +234,7 @@ class LogWriter:
         """Begin a new segment at `base_offset`, unless the active one begins there. Raises OSError."""
         if base_offset == self._state.segments.last.base_offset:
             return
-        with self._room.needed("another segment"):
+        with self._state.room.needed("another segment"):
             former = self._segment
             former.finish()
             segment = self._begin_segment(base_offset)

@@ -39,6 +39,12 @@ class DeletedSegments:
                 count += 1
         return count
 
+    def leave_behind(self, folder: str) -> None:
+        """Leave the files in `folder`, which is deleted as a whole; the log has gone over to a copy."""
+        for _, segment in self._expiring:
+            segment.change_directory(folder)
+        self._expiring.clear()
+
     def move(self, folder: str) -> None:
         """Update the segments' folder after it was renamed."""
         for _, segment in self._expiring:

@@ -18,7 +18,8 @@ A second suffix gives the state of the file:
     .swap       complete, and about to replace segments; the replacement is completed after a crash
 
 A folder is `<topic>-<partition>`; a deleted one `<topic>-<partition>.<32 hex digits>-delete` until it is removed.
-Folders of replicas that Kafka is moving (`-future`), or that do not belong to the broker (`-stray`), are not opened.
+The copy of a replica that moves to another log directory is `<topic>-<partition>.<32 hex digits>-future` (move.py).
+Folders of replicas that do not belong to the broker (`-stray`) are not opened.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DELETE_FOLDER = "-delete"
 STRAY_FOLDER = "-stray"
-FOREIGN_FOLDERS = ("-future", STRAY_FOLDER)
+FUTURE_FOLDER = "-future"
+FOREIGN_FOLDERS = (FUTURE_FOLDER, STRAY_FOLDER)
 
 MAX_FOLDER_NAME = 255
 _DIGITS = 20

@@ -12,7 +12,6 @@ import threading
 from sparklog.base.clock import Clock
 from sparklog.base.fs import Fs
 from sparklog.log.directory.checkpoints import LeaderEpochCheckpoint
-from sparklog.log.directory.room import FreeSpace
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
@@ -26,7 +25,6 @@ class Flusher:
         state: LogState,
         fs: Fs,
         clock: Clock,
-        room: FreeSpace,
         epochs_on_disk: LeaderEpochs | None,
         *,
         have_names_changed: bool,
@@ -37,7 +35,6 @@ class Flusher:
         self._state = state
         self._fs = fs
         self._clock = clock
-        self._room = room
         self._epochs_on_disk = epochs_on_disk
         self._have_names_changed = have_names_changed
         self._last_flush_ms = clock.monotonic_ms()
@@ -61,7 +58,7 @@ class Flusher:
             for segment in unflushed:
                 self._flush_segment(segment)
             self.flush_names()
-            with self._room.needed("leader epochs"):
+            with self._state.room.needed("leader epochs"):
                 self.flush_epochs(epochs)
             with state.lock:
                 if state.advance_recovery_point(end, truncations):

@@ -88,13 +88,13 @@ class FollowerAppends:
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
 
     def _remember_gap(self) -> None:
-        disk = self._state.disk
+        state = self._state
         try:
-            with disk:
+            with state.disk:
                 self._flusher.flush()
                 self._write_checkpoints()
         except KafkaStorageError as error:  # otherwise the leader would count on records that recovery cuts off
-            disk.go_offline(f"a gap is not written down, and waits for a restart: {error}")
+            state.disk.go_offline(f"a gap is not written down, and waits for a restart: {error}")
             raise
 
     def _must_roll_to(self, base_offset: int) -> bool:

@@ -10,6 +10,7 @@ does one thing to that state:
     truncate.py           remove the end of the log
     old_segments.py       delete the oldest segments
     replacement/          replace closed segments with the segments that a cleaner made
+    move.py               go over to a copy in another log directory
     deleted_segments.py   keep the files of removed segments until their delay has passed
     offset_snapshots/     store the newest record of each key, beside the segments
     recovery.py           open a folder, also after a crash
@@ -41,6 +42,7 @@ from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
+from sparklog.log.move import LogMove, MoveTarget
 from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, SnapshotWriter
 from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegments
@@ -78,20 +80,19 @@ class Log:
         fs, cache = loaded.fs, loaded.cache
         self._fs = fs
         self._cache = cache
-        self._room = room
-        self._state = state = LogState(loaded, DiskGuard(loaded.folder, on_error))
+        self._state = state = LogState(loaded, DiskGuard(loaded.folder, on_error), room)
         self._reader = SegmentsReader(state, fs)
         self._flusher = flusher = Flusher(
-            state, fs, clock, room, loaded.epochs_on_disk, have_names_changed=loaded.has_changed
+            state, fs, clock, loaded.epochs_on_disk, have_names_changed=loaded.has_changed
         )
         self._deleted = deleted = DeletedSegments(state, flusher, clock)
         self._writer = writer = LogWriter(
-            state, flusher, deleted, fs=fs, cache=cache, clock=clock, room=room, snapshots=loaded.snapshots,
+            state, flusher, deleted, fs=fs, cache=cache, clock=clock, snapshots=loaded.snapshots,
             producers=loaded.producers, jitter=jitter,
         )  # fmt: skip
         self._follower = FollowerAppends(state, writer, flusher, clock, write_checkpoints)
         self._snapshots = SnapshotStore(state, flusher, fs)
-        self._truncator = Truncator(state, writer, flusher, self._snapshots, room, write_checkpoints)
+        self._truncator = Truncator(state, writer, flusher, self._snapshots, write_checkpoints)
         self._old_segments = OldSegments(state, writer, deleted, write_checkpoints)
         self._replacer = SegmentReplacer(
             state, self._reader, writer, flusher, deleted, fs=fs, cache=cache, clock=clock,
@@ -156,7 +157,7 @@ class Log:
         state = self._state
         with state.disk:
             if state.topic_id is None:
-                with self._room.needed("the topic's id"):
+                with state.room.needed("the topic's id"):
                     PartitionMetadataFile(self._fs, state.folder).write(topic_id)
                 state.claim(topic_id)
             elif state.topic_id != topic_id:
@@ -168,7 +169,7 @@ class Log:
         """Finish and flush everything, close the files, and refuse all further use."""
         state = self._state
         with state.files_lock, state.disk:
-            with state.lock, self._room.needed("the end of a log"):
+            with state.lock, state.room.needed("the end of a log"):
                 self._writer.close()
             self.flush()
             state.disk.go_offline("the log is closed")
@@ -203,6 +204,17 @@ class Log:
                 self._cache.forget(segment)
                 segment.release()
             return folder
+
+    def begin_move(self, folder: str, room: FreeSpace, on_error: Callable[[OSError], None]) -> LogMove:
+        """Return a move of this log to another log directory of its broker; nothing is copied yet.
+
+        folder: where the copy grows, `<log dir>/<topic>-<n>.<unique>-future`. room, on_error: the free-space check of
+        that directory, and a function that is called if its disk fails.
+        """
+        return LogMove(
+            self._state, self._writer, self._flusher, self._deleted, self._snapshots, self._replacer, self._fs,
+            MoveTarget(folder, DiskGuard(folder, on_error), room),
+        )  # fmt: skip
 
     def configure(self, config: TopicConfig) -> None:
         """Apply a new topic configuration."""

@@ -109,9 +109,12 @@ class SegmentsReader:
             return replace(found, size=min(size, found.size)) if suffix == LOG else found
 
     def _whole_file(self, open_file: Callable[[], ReadFile]) -> LogSlice:
+        folder = self._state.folder
         try:
             file = open_file()
         except FileNotFoundError:
+            if self._has_moved_from(folder):
+                return self._whole_file(open_file)
             return LogSlice(self._state.segments.last.file, 0, 0, 0, self._state.disk)
         return LogSlice(file, 0, file.size, 0, self._state.disk)
 
@@ -128,12 +131,18 @@ class SegmentsReader:
             return self.again(lambda: lookup.latest(state.segments.items))
 
     def again(self, look: Callable[[], Result]) -> Result:
-        """Return the result of `look`, called again if segments were removed from log and disk while it ran."""
+        """Return the result of `look`, called again if segments were removed from log and disk while it ran, or the
+        log's folder was renamed."""
         for _ in range(_ATTEMPTS):
-            before = self._state.segments.items
+            before, folder = self._state.segments.items, self._state.folder
             try:
                 return look()
             except FileNotFoundError:
-                if self._state.segments.items is before:
+                if self._state.segments.items is before and not self._has_moved_from(folder):
                     raise
         return look()
+
+    def _has_moved_from(self, folder: str) -> bool:
+        """Return whether the log's folder is another one by now; a rename is done under the log's lock (move.py)."""
+        with self._state.lock:
+            return self._state.folder != folder

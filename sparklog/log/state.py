@@ -10,7 +10,7 @@ no leader epoch begins above the log end offset.
 
 Locks, in the order in which they are taken:
 
-    files_lock    while names of closed segments change: retention, truncation, replacement, deletion, close
+    files_lock    while names of closed segments change: retention, truncation, replacement, deletion, move, close
     (flushing)    the flusher's own lock, while it writes to the disk
     lock          for every method here that changes the state. Only a truncation waits for the disk while holding it
 
@@ -25,6 +25,7 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.recovery import Loading
@@ -50,16 +51,19 @@ class LogState:
         "folder",
         "lock",
         "partition",
+        "room",
         "segments",
         "topic_id",
     )
 
-    def __init__(self, loaded: Loading, disk: DiskGuard) -> None:
+    def __init__(self, loaded: Loading, disk: DiskGuard, room: FreeSpace) -> None:
         self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
         self.folder = loaded.folder
         self.config: TopicConfig = loaded.config
         self.topic_id: UUID | None = loaded.topic_id
         self.disk = disk
+        self.room = room
+        """The free space of the log's directory."""
         self.files_lock = threading.RLock()
         self.lock = threading.RLock()
         self.segments = Segments(loaded.segments)
@@ -133,6 +137,14 @@ class LogState:
     def move(self, folder: str) -> None:
         """Record that the log's folder has been renamed to `folder`."""
         self.folder = folder
+
+    def change_directory(self, folder: str, disk: DiskGuard, room: FreeSpace) -> None:
+        """Record that the log has gone over to `folder` in another log directory, with copies of its files.
+
+        Operations that are under way go on with the former directory's guard and files.
+        """
+        self.folder, self.disk, self.room = folder, disk, room
+        self._generation += 1
 
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
         """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparklog.log.append import LogWriter
-from sparklog.log.directory.room import FreeSpace
 from sparklog.log.flush import Flusher
 from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.state import LogState
@@ -24,14 +23,12 @@ class Truncator:
         writer: LogWriter,
         flusher: Flusher,
         snapshots: SnapshotStore,
-        room: FreeSpace,
         write_checkpoints: Callable[[], None],
     ) -> None:
         self._state = state
         self._writer = writer
         self._flusher = flusher
         self._snapshots = snapshots
-        self._room = room
         self._write_checkpoints = write_checkpoints
 
     def truncate_to(self, offset: int) -> None:
@@ -65,7 +62,7 @@ class Truncator:
         end = last.end_before(place.position if place else last.size_bytes)
         if end < offset:  # `offset` lies inside a batch, which is removed as a whole, or behind a gap: recovery finds
             self._lower_promises(end)  # the log's end there, and it must not lie below the recovery point
-        with self._room.needed("leader epochs"):
+        with self._state.room.needed("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
         state.cut_end(end)
         if gone:

@@ -3,7 +3,8 @@
 Written on a schedule and at shutdown. Read when a partition is opened, and by readers of the files without a broker
 (Spark's `path` mode). It may lag behind the actual high watermark, and is never ahead of it: a replica that starts with
 an old one learns the rest from its leader, or from its followers if it leads. A partition without a state since the
-start keeps its entry. The entry of a deleted partition is removed before the name can be used again.
+start keeps its entry. The entry of a partition that has moved to another directory is dropped. The entry of a deleted
+partition is removed before the name can be used again.
 """
 
 from __future__ import annotations
@@ -39,8 +40,13 @@ class HighWatermarkFiles:
     def write(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Write and flush one file per directory, unless it is up to date."""
         with self._lock:
+            homes = {name: folder for folder, offsets in found.items() for name in offsets}
             for folder, offsets in found.items():
-                kept = {name: offset for name, offset in self._of(folder).items() if self._is_here(name)}
+                kept = {
+                    name: offset
+                    for name, offset in self._of(folder).items()
+                    if self._is_here(name) and homes.get(name, folder) == folder
+                }
                 self._write(folder, {**kept, **offsets})
 
     def forget(self, names: Collection[TopicPartition]) -> None:

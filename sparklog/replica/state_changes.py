@@ -332,6 +332,12 @@ class StateChanges:
         """Write and flush one file per directory, unless it is up to date. Blocks."""
         self._files.write(found)
 
+    def write_high_watermark(self, name: TopicPartition, folder: str) -> None:
+        """Write a partition's high watermark to the checkpoint in `folder`, to which its log moves. Blocks."""
+        high_watermark = self._replicas.find_high_watermark(name)
+        if high_watermark is not None:
+            self._files.write({folder: {name: high_watermark}})
+
 
 def _kept(
     states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]

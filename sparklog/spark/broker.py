@@ -11,6 +11,7 @@ broker reported.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -160,15 +161,20 @@ class BrokerLookup:
         if partition not in self._placed:
             self.bounds(Assign(frozenset({partition})))
         able = [(partition, broker) for broker in self._placed[partition]]
-        if self._folders is None or able[0] not in self._folders:
+        folder = self._find_folder(able) if self._folders is not None and able[0] in self._folders else None
+        if folder is None or not os.path.isdir(folder):  # or the replica has moved to another log directory
             self._folders = self._visible_folders()
-        folder = next((self._folders[each] for each in able if each in self._folders), None)
+            folder = self._find_folder(able)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(
                 f"readMode = segments, but no broker's log directory with {partition} can be seen from here; "
                 "auto and fetch read through the broker"
             )
         return folder
+
+    def _find_folder(self, able: Iterable[tuple[TopicPartition, int]]) -> str | None:
+        folders = self._folders or {}
+        return next((folders[each] for each in able if each in folders), None)
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:
         folder = self.folder(whole.partition)
@@ -209,6 +215,7 @@ class BrokerLookup:
             for log_dir in log_dirs
             if log_dir.error is None and belongs_to(log_dir.path, cluster, broker)
             for part in log_dir.partitions
+            if not part.is_future
         }
 
 

@@ -55,6 +55,7 @@ class BrokerOptions(TypedDict, total=False):
     replica_selector_class: str
     leader_replication_throttled_rate: int
     follower_replication_throttled_rate: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
     cordoned_log_dirs: str
     controller_socket_timeout_ms: int
     controlled_shutdown_enable: bool

@@ -456,20 +456,46 @@ class LogDir(_message.Message):
     def __init__(self, path: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[LogDirPartition, _Mapping]]] = ..., is_full: _Optional[bool] = ...) -> None: ...
 
 class LogDirPartition(_message.Message):
-    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "high_watermark", "log_end_offset")
+    __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "high_watermark", "log_end_offset", "is_future", "offset_lag")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_FUTURE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_LAG_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     size_bytes: int
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+    is_future: bool
+    offset_lag: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., is_future: _Optional[bool] = ..., offset_lag: _Optional[int] = ...) -> None: ...
+
+class AlterReplicaLogDirsRequest(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaLogDir]
+    def __init__(self, replicas: _Optional[_Iterable[_Union[ReplicaLogDir, _Mapping]]] = ...) -> None: ...
+
+class ReplicaLogDir(_message.Message):
+    __slots__ = ("topic", "partition", "path")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    path: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+
+class AlterReplicaLogDirsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionChanged]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionChanged, _Mapping]]] = ...) -> None: ...
 
 class PartitionId(_message.Message):
     __slots__ = ("topic", "partition")

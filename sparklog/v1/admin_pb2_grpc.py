@@ -87,6 +87,11 @@ class AdminStub:
                 request_serializer=sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsResponse.FromString,
                 _registered_method=True)
+        self.AlterReplicaLogDirs = channel.unary_unary(
+                '/sparklog.v1.Admin/AlterReplicaLogDirs',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsResponse.FromString,
+                _registered_method=True)
         self.AlterPartitionReassignments = channel.unary_unary(
                 '/sparklog.v1.Admin/AlterPartitionReassignments',
                 request_serializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
@@ -195,6 +200,14 @@ class AdminServicer:
 
     def DescribeLogDirs(self, request, context):
         """Describe the log directories of the broker and the partitions in them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterReplicaLogDirs(self, request, context):
+        """Move replicas of the broker to other log directories of it. Answered once the moves have begun; DescribeLogDirs shows
+        their progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -309,6 +322,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeLogDirs,
                     request_deserializer=sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsResponse.SerializeToString,
+            ),
+            'AlterReplicaLogDirs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterReplicaLogDirs,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsResponse.SerializeToString,
             ),
             'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterPartitionReassignments,
@@ -624,6 +642,33 @@ class Admin:
             '/sparklog.v1.Admin/DescribeLogDirs',
             sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
             sparklog_dot_v1_dot_admin__pb2.DescribeLogDirsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterReplicaLogDirs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Admin/AlterReplicaLogDirs',
+            sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.AlterReplicaLogDirsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,3 +12,9 @@ from support.runs.seeds import seeds
 @pytest.mark.parametrize("seed", seeds(80, soak=1_000))
 def test_what_was_flushed_survives_power_cuts(seed: int) -> None:
     Life(seed).live(crashes=4)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(80, soak=1_000))
+def test_what_was_flushed_survives_power_cuts_during_moves(seed: int) -> None:
+    Life(seed, dirs=("/a", "/b", "/c")).live(crashes=8)

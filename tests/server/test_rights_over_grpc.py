@@ -93,6 +93,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], Needed]] = {
     "Admin.AlterConfigs": ({"changes": [{"resource": {"name": T}}]}, on(Op.ALTER_CONFIGS, TOPIC, T)),
     "Admin.DeleteRecords": ({"partitions": [{**PARTITION, "before_offset": 0}]}, on(Op.DELETE, TOPIC, T)),
     "Admin.DescribeLogDirs": ({}, cluster(Op.DESCRIBE)),
+    "Admin.AlterReplicaLogDirs": ({"replicas": [{**PARTITION, "path": "/nowhere"}]}, cluster(Op.ALTER)),
     "Admin.AlterPartitionReassignments": ({"partitions": [PARTITION]}, cluster(Op.ALTER)),
     "Admin.ListPartitionReassignments": ({}, cluster(Op.DESCRIBE)),
     "Admin.ElectLeaders": ({"partitions": [PARTITION]}, cluster(Op.ALTER)),

@@ -15,10 +15,13 @@ import pytest
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
+from sparklog.spark.folders import open_lookup
+from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.scan import FilesTask
+from sparklog.testing import start_broker
 from support import GOLDEN
 from support.patience import PATIENCE_S, wait_until
-from support.spark_topics import make_reader, rows_of
+from support.spark_topics import Topics, make_reader, rows_of
 
 NEVER_MS = 2**40
 
@@ -133,6 +136,29 @@ def test_a_task_that_does_not_see_the_folder_fetches(topics, tmp_path):
     [task] = reader.partitions()
     elsewhere = FilesTask(task.partition, str(tmp_path / "nowhere"), task.ranges, task.timestamp_ms)
     assert offsets(rows_of(reader, [elsewhere])) == list(range(50))
+
+
+def test_a_replica_that_has_moved_to_another_log_directory_is_read_there(tmp_path):
+    dirs = [str(tmp_path / name) for name in ("disk1", "disk2")]
+    with start_broker(tmp_path, log_dirs=tuple(dirs), log_segment_delete_delay_ms=0) as broker:
+        topics = Topics(broker)
+        topic = topics.create(internal_segment_bytes=2048)
+        topics.fill(topic, 400, batches=40)
+        partition = TopicPartition(topic, 0)
+        reader = from_files(topics, topic, minPartitions="4")
+        tasks = reader.partitions()
+        lookup = open_lookup(parse_read_options({"bootstrap.servers": topics.bootstrap, "subscribe": topic}, Use.BATCH))
+        home = lookup.folder(partition)
+        [target] = {*dirs} - {str(Path(home).parent)}
+
+        assert topics.admin.alter_replica_log_dirs({(partition, 0): target}) == {}
+        await_gone(Path(home))
+
+        assert offsets(rows_of(reader, tasks)) == list(range(400))
+        assert lookup.folder(partition) == f"{target}/{topic}-0"
+        assert {task.folder for task in from_files(topics, topic).partitions()} == {f"{target}/{topic}-0"}
+        lookup.close()
+        topics.close()
 
 
 def test_files_of_another_broker_are_not_taken_for_this_ones(topics, monkeypatch):

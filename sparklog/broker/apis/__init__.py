@@ -8,6 +8,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     acls,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     append_history,
     client_quotas,
@@ -87,6 +88,7 @@ APIS: tuple[Api[Any, Any], ...] = (
     delete_records.API,
     describe_cluster.API,
     describe_log_dirs.API,
+    alter_replica_log_dirs.API,
     api_versions.API,
     init_producer_id.API,
     transactions.ADD_PARTITIONS,

@@ -2,6 +2,8 @@
 
 - Missing topics and partitions are left out, as in Kafka.
 - A failed directory is listed with KAFKA_STORAGE_ERROR and no partitions.
+- A replica that moves to another directory is listed in both: there with `is_future`, the bytes that are copied, and
+  how many offsets its copy is behind.
 - Unlike Kafka's, the response has offsets: a reader of the files needs the high watermark, up to which it may read. It
   also marks full directories; Kafka's clients see that from the usable bytes.
 - Versions 1 to 5, as in Kafka 4.
@@ -14,7 +16,7 @@ import os
 import posixpath
 import shutil
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -22,6 +24,7 @@ from sparklog.base.errors import KafkaError, KafkaStorageError
 from sparklog.broker.api import Api
 from sparklog.broker.rights import on_cluster
 from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.moves import FutureReplica
 from sparklog.replica.manager import Replica, ReplicaManager
 
 
@@ -39,6 +42,10 @@ class LogDirPartition:
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    is_future: bool = False
+    """A copy that is being made: the replica moves here from another directory of the broker."""
+    offset_lag: int = 0
+    """How many offsets the copy is behind the replica's log end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +88,12 @@ def _log_dirs(
 ) -> list[LogDir]:
     """Describe the directories. Blocks: there may be many partitions, and the disks are queried for their size."""
     found: dict[str, list[LogDirPartition]] = {path: [] for path in logs.dirs}
+    futures = {each.partition: each for each in logs.moves.futures()}
     for replica in replicas:
         if _is_wanted(replica, topics):
             found.setdefault(posixpath.dirname(replica.log.folder), []).append(_describe(replica))
+            if future := futures.get(replica.partition.name):
+                found.setdefault(future.path, []).append(_describe_future(replica, future))
     failed, full = logs.failed_dirs, logs.full_dirs
     live = [
         _log_dir(path, partitions, is_full=path in full) for path, partitions in found.items() if path not in failed
@@ -128,6 +138,16 @@ def _describe(replica: Replica) -> LogDirPartition:
         log_start_offset=replica.log.log_start_offset,
         high_watermark=replica.partition.high_watermark,
         log_end_offset=replica.partition.log_end_offset,
+    )
+
+
+def _describe_future(replica: Replica, future: FutureReplica) -> LogDirPartition:
+    return replace(
+        _describe(replica),
+        size_bytes=future.size_bytes,
+        log_end_offset=future.end_offset,
+        is_future=True,
+        offset_lag=max(0, replica.log.log_end_offset - future.end_offset),
     )
 
 

@@ -14,7 +14,13 @@ from typing import Any, Unpack
 
 from sparklog.base.acls import AclBinding, AclBindingFilter
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    ConfigError,
+    KafkaError,
+    RetriableError,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error, to_message, to_value
 from sparklog.base.quotas import ClientQuota, QuotaChange, QuotaFilter
@@ -220,6 +226,41 @@ class AsyncAdmin(AsyncClient):
             brokers = await self._cluster.brokers()
             answers = await asyncio.gather(*map(describe, brokers.values()))
             return dict(zip(brokers, answers, strict=True))
+
+        return await retrying(
+            attempt,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[TopicPartition, int], str]
+    ) -> dict[tuple[TopicPartition, int], KafkaError]:
+        """Start to move replicas, each named by partition and broker id, to these log directories of their brokers.
+
+        Returns once the moves have begun, with the refused replicas and their errors: LogDirNotFound,
+        KafkaStorageError, ReplicaNotAvailable, InvalidReplicaAssignment (a cordoned broker). `describe_log_dirs` shows
+        the progress. Raises BrokerNotAvailable if a broker is down.
+        """
+        requests: dict[int, list[admin_pb2.ReplicaLogDir]] = {}
+        for (item, broker), path in targets.items():
+            wanted = admin_pb2.ReplicaLogDir(topic=item.topic, partition=item.partition, path=path)
+            requests.setdefault(broker, []).append(wanted)
+
+        async def alter(broker: int, connection: Connection) -> dict[tuple[TopicPartition, int], KafkaError]:
+            request = admin_pb2.AlterReplicaLogDirsRequest(replicas=requests[broker])
+            answer = await connection.call(
+                connection.admin.AlterReplicaLogDirs, request, self.config.request_timeout_ms
+            )
+            return {(item, broker): error for item, error in _refused(answer).items()}
+
+        async def attempt() -> dict[tuple[TopicPartition, int], KafkaError]:
+            brokers = await self._cluster.brokers()
+            if down := requests.keys() - brokers.keys():
+                raise BrokerNotAvailable(f"brokers {sorted(down)} are not up")
+            answers = await asyncio.gather(*(alter(broker, brokers[broker]) for broker in requests))
+            return {item: error for answer in answers for item, error in answer.items()}
 
         return await retrying(
             attempt,

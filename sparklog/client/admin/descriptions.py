@@ -120,6 +120,10 @@ class LogDirPartition:
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    is_future: bool = False
+    """A copy that is being made: the replica moves here from another directory of its broker."""
+    offset_lag: int = 0
+    """How many offsets the copy is behind the replica's log end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

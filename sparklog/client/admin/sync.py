@@ -34,6 +34,7 @@ class Admin(Blocking[AsyncAdmin]):
     list_offsets = blocking(AsyncAdmin.list_offsets)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    alter_replica_log_dirs = blocking(AsyncAdmin.alter_replica_log_dirs)
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
     elect_leaders = blocking(AsyncAdmin.elect_leaders)

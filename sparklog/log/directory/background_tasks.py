@@ -57,7 +57,7 @@ class BackgroundTasks:
         """Write the log start offsets and the copies of topic configurations in all working directories."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
-                directory.write_log_starts(partial(self._directories.logs_in, directory.path))
+                directory.write_log_starts(partial(self._directories.listed_in, directory.path))
                 directory.write_configs()
 
     def configure(self, config: BrokerConfig) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import posixpath
 import threading
 from collections import Counter
@@ -45,6 +46,10 @@ class LogDirectories:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         """The directory of each partition, including those that are offline or being created."""
         self._offline: dict[TopicPartition, str] = {}
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        """Where partitions are to be created that have no folder yet."""
+        self._arriving: dict[TopicPartition, LogDirectory] = {}
+        """The directories that logs are going over to; their checkpoints name these logs already."""
         self._unlisted: set[LogDirectory] = set()
         """The directories with logs that are not in their checkpoints yet."""
         self.lock = threading.RLock()
@@ -119,14 +124,40 @@ class LogDirectories:
         self._homes[name] = directory
 
     def home_of(self, name: TopicPartition) -> LogDirectory:
-        """Return the partition's directory; for a new partition, choose the working one with the fewest partitions.
+        """Return the partition's directory; for a new partition, choose the preferred one, or else the working one
+        with the fewest partitions.
 
         Raises KafkaStorageError if a new partition has no directory that works.
         """
         with self.lock:
             if name not in self._homes:
-                self._homes[name] = self._emptiest()
+                preferred = self._preferred.pop(name, None)
+                self._homes[name] = preferred if preferred and not preferred.failure else self._emptiest()
             return self._homes[name]
+
+    def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """Let the partition, which has no folder yet, be created in `directory`, if that works then."""
+        with self.lock:
+            self._preferred[name] = directory
+
+    @contextlib.contextmanager
+    def arrival(self, log: Log, directory: LogDirectory) -> Iterator[None]:
+        """Let the checkpoints of `directory` name a log that is about to go over to it."""
+        self._arriving[log.partition] = directory
+        try:
+            yield
+        finally:
+            del self._arriving[log.partition]
+
+    @contextlib.contextmanager
+    def taking_over(self, log: Log, directory: LogDirectory) -> Iterator[None]:
+        """Let a log leave its directory for `directory`. Raises KafkaStorageError if one of them has failed."""
+        with self.lock:
+            for each in (self._homes[log.partition], directory):
+                if each.failure:
+                    raise KafkaStorageError(f"log directory {each.path} has failed: {each.failure}")
+            yield
+            self._homes[log.partition] = directory
 
     def _emptiest(self) -> LogDirectory:
         live = self.live()
@@ -159,12 +190,20 @@ class LogDirectories:
 
         Raises OSError, or KafkaStorageError if there is no room.
         """
-        directory.write_recovery_points(partial(self.logs_in, directory.path))
-        directory.write_log_starts(partial(self.logs_in, directory.path))
-        directory.write_cleaned_offsets(partial(self.logs_in, directory.path))
+        logs = partial(self.listed_in, directory.path)
+        directory.write_recovery_points(logs)
+        directory.write_log_starts(logs)
+        directory.write_cleaned_offsets(logs)
+
+    def write_promises_of(self, name: TopicPartition) -> None:
+        """Write the checkpoints for a log whose checkpointed offsets must be durable now. Raises KafkaStorageError."""
+        home = self._homes.get(name)
+        if home is None:
+            raise KafkaStorageError(f"{name} is deleted")
+        self.write_promises(home)
 
     def write_promises(self, directory: LogDirectory) -> None:
-        """Write the checkpoints for a log whose checkpointed offsets must be durable now. Raises KafkaStorageError."""
+        """Write a directory's checkpoints. Raises KafkaStorageError."""
         with self.guard(directory, reraise=True):
             self.write_checkpoints(directory)
 
@@ -185,7 +224,7 @@ class LogDirectories:
         for directory in taken | set(moved):
             try:
                 with self.guard(directory):
-                    logs = partial(self.logs_in, directory.path)
+                    logs = partial(self.listed_in, directory.path)
                     if directory in taken:
                         directory.write_log_starts(logs)
                     directory.write_recovery_points(logs)
@@ -208,6 +247,19 @@ class LogDirectories:
     def logs_in(self, path: str) -> list[Log]:
         """Return the logs of the directory at `path`."""
         return [log for log in self if posixpath.dirname(log.folder) == path]
+
+    def listed_in(self, path: str) -> list[Log]:
+        """Return the logs that the checkpoints of the directory at `path` name."""
+        arriving = [name for name, directory in tuple(self._arriving.items()) if directory.path == path]
+        return [log for log in self if posixpath.dirname(log.folder) == path or log.partition in arriving]
+
+    def at(self, path: str) -> LogDirectory | None:
+        """Return the directory with this absolute path, or with this path in log.dirs; None: there is no such one."""
+        wanted = path.rstrip("/") or "/"
+        for each in self._dirs.values():
+            if wanted in (each.path, os.path.abspath(each.path)):
+                return each
+        return None
 
     @contextlib.contextmanager
     def guard(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:

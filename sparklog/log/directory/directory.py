@@ -7,6 +7,7 @@
 <log dir>/topic-config-checkpoint             see topic_configs.py
 <log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see room.py
 <log dir>/<topic>-<n>/                        a partition
+<log dir>/<topic>-<n>.<unique>-future/        a copy of a partition that moves here from another log directory
 <log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
 """
 
@@ -38,7 +39,7 @@ from sparklog.log.directory.checkpoints import (
 )
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
-from sparklog.log.files import DELETE_FOLDER, marked_folder_name
+from sparklog.log.files import DELETE_FOLDER, FUTURE_FOLDER, marked_folder_name
 from sparklog.log.log import Log
 
 LOCK = ".lock"
@@ -69,6 +70,10 @@ class LogDirectory:
         self.kept_configs = self._written_configs = KeptConfigs()
         """Copies of the configurations of the topics with folders here."""
         self._damaged: set[TopicPartition] = set()
+        self.futures: list[str] = []
+        """The names of the folders with copies of replicas that were moving here before the start."""
+        self.deleted: list[str] = []
+        """The names of the folders of deleted partitions that were here at the start."""
         self._expiring: deque[tuple[int, str]] = deque()
 
     def fail(self, error: OSError) -> None:
@@ -117,7 +122,11 @@ class LogDirectory:
         found = []
         for name in self._fs.list(self.path):
             if name.endswith(DELETE_FOLDER):
+                self.deleted.append(name)
                 self.expire(f"{self.path}/{name}", 0)
+                continue
+            if name.endswith(FUTURE_FOLDER):
+                self.futures.append(name)
                 continue
             with contextlib.suppress(ValueError):
                 found.append(TopicPartition.parse(name))
@@ -246,6 +255,11 @@ class LogDirectory:
                 with self.room.needed("topics' configurations"):
                     self._configs.write(kept)
                 self._written_configs = kept
+
+    def adopt(self, future: str, name: TopicPartition) -> None:
+        """Make the copy in the folder `future` the partition's folder; durable on return. Raises OSError."""
+        self._fs.rename(f"{self.path}/{future}", self.folder_of(name))
+        self._fs.flush_dir(self.path)
 
     def expire(self, folder: str, due_ms: int) -> None:
         """Schedule the removal of a deleted partition's folder. due_ms: of the monotonic clock."""

@@ -4,6 +4,7 @@
                  num.recovery.threads.per.data.dir threads
     create       create an empty log, in the directory with the fewest partitions
     delete       rename the folder; remove it after file.delete.delay.ms
+    moves        move partitions from one directory to another, see moves.py
     tasks        background tasks, see background_tasks.py
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
@@ -33,6 +34,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.background_tasks import BackgroundTasks
 from sparklog.log.directory.directories import LogDirectories
 from sparklog.log.directory.directory import LogDirectory
+from sparklog.log.directory.moves import ReplicaMoves
 from sparklog.log.directory.open_files import NO_LIMIT, OpenFiles
 from sparklog.log.directory.ownership import Ownership
 from sparklog.log.directory.topic_configs import UNLIMITED, KeptConfig, Overrides
@@ -69,6 +71,7 @@ class LogManager:
         self._clock = clock
         self._directories = directories = LogDirectories(fs, dirs, on_dir_failure, config.log_dir_min_free_bytes)
         self.tasks = BackgroundTasks(directories, config)
+        self.moves = ReplicaMoves(fs, directories, clock)
         self._jitter = jitter
         self._open_files = open_files
         self._cache = SegmentCache(open_files.closed_segments)
@@ -140,7 +143,7 @@ class LogManager:
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
             self._directories.check_live()
-            self._open_all(self._settle(found), topic_configs, progress)
+            self._open_all(self._settle(self.moves.resume(found)), topic_configs, progress)
             self._directories.check_live()
         except BaseException:
             self._held.close()
@@ -149,6 +152,7 @@ class LogManager:
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 self._directories.write_checkpoints(directory)
                 directory.room.keep_reserve()
+        self.moves.begin_again()
 
     def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
         """Return `found` without the partitions that lie in several directories, and take those offline."""
@@ -252,7 +256,7 @@ class LogManager:
             compacted_to=compacted_to,
             cache=self._cache,
             on_error=partial(self._directories.fail, directory),
-            write_checkpoints=partial(self._directories.write_promises, directory),
+            write_checkpoints=partial(self._directories.write_promises_of, name),
             jitter=self._jitter,
             room=directory.room,
         )
@@ -319,6 +323,8 @@ class LogManager:
     def _take_out(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
+        names = tuple(names)
+        self.moves.cancel(names)
         for name in names:
             try:
                 for directory in self._rename(name, mark):
@@ -444,6 +450,7 @@ class LogManager:
 
     def close(self) -> None:
         """Close all logs and directories. A directory is marked as cleanly stopped if all its logs could be closed."""
+        self.moves.stop()
         logs = list(self)
         closed = self.in_threads(self._close_log, logs)
         failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}

@@ -149,6 +149,10 @@ class OffsetSnapshots:
         self.folder = folder
         self._numbers = count(1)
 
+    def move(self, folder: str) -> None:
+        """Record that the snapshots are in `folder` now."""
+        self.folder = folder
+
     def ids(self) -> list[SnapshotId]:
         """Return the ids of the snapshots in the folder, newest first."""
         found = [snapshot_of(name) for name in self._fs.list(self.folder)]

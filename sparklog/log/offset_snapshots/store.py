@@ -12,6 +12,7 @@ A disk without room for a snapshot fails only the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.fs import Buffer, Fs
@@ -20,6 +21,8 @@ from sparklog.log.flush import Flusher
 from sparklog.log.offset_snapshots.snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
 from sparklog.log.slice import LogSlice
 from sparklog.log.state import LogState
+
+Result = TypeVar("Result")
 
 
 class SnapshotStore:
@@ -40,24 +43,43 @@ class SnapshotStore:
         if self._files.remove(lambda each: each.end_offset > end_offset):
             self._flusher.names_changed()
 
+    def move(self, folder: str) -> None:
+        """Record that the log's folder is `folder` now."""
+        self._files.move(folder)
+
+    def ids(self) -> list[SnapshotId]:
+        """Return the ids of the snapshots, newest first. Raises OSError."""
+        return self._files.ids()
+
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
         """See `Log.newest_snapshot`."""
         with self._state.disk:
-            return self._files.newest(what_is_wrong)
+            return self._again(lambda: self._files.newest(what_is_wrong))
 
     def newest_id(self) -> SnapshotId | None:
         """See `Log.newest_snapshot_id`."""
         with self._state.disk:
-            return next(iter(self._files.ids()), None)
+            return next(iter(self._again(self._files.ids)), None)
 
     def open(self, snapshot: SnapshotId) -> LogSlice:
         """See `Log.open_snapshot`."""
         with self._state.disk:
             try:
-                file, size = self._files.open(snapshot)
+                file, size = self._again(lambda: self._files.open(snapshot))
             except FileNotFoundError:
                 raise OffsetOutOfRange(f"{self._state} has no snapshot up to {snapshot.end_offset}") from None
             return LogSlice(file, 0, size, snapshot.end_offset, self._state.disk)
+
+    def _again(self, look: Callable[[], Result]) -> Result:
+        """Return the result of `look`, called again if the log's folder was renamed meanwhile."""
+        folder = self._state.folder
+        try:
+            return look()
+        except FileNotFoundError:
+            with self._state.lock:
+                if self._state.folder == folder:
+                    raise
+            return look()
 
     def begin(self, end_offset: int) -> SnapshotWriter:
         """See `Log.begin_snapshot`."""

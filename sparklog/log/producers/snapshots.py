@@ -127,6 +127,10 @@ class SnapshotFiles:
         self._offsets.add(offset)
         return True
 
+    def move(self, folder: str) -> None:
+        """Record that the snapshots are in `folder` now."""
+        self.folder = folder
+
     def read(self, offset: int) -> list[ProducerEntry]:
         """Return the entries of the snapshot at `offset`. Raises CorruptSnapshot or OSError."""
         return read_snapshot(read_file(self._fs, self._path(offset)))

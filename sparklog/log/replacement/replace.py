@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sparklog.base.clock import Clock
@@ -87,6 +88,10 @@ class SegmentReplacer:
         self._clock = clock
         self._write_checkpoints = write_checkpoints
         self._replacing = threading.Lock()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Return a context that no replacement overlaps; it begins once a replacement that is under way has ended."""
+        return self._replacing
 
     def describe(self) -> tuple[SegmentDescription, ...]:
         """See `Log.describe`."""

@@ -410,6 +410,18 @@ class Segment(ReadSegment):
         """Record that the segment's folder has been renamed to `folder`."""
         self.folder = folder
 
+    def change_directory(self, folder: str) -> None:
+        """Use the copies of the files in `folder`, a folder on another disk. Not for the active segment."""
+        self.folder = folder
+        self.identity = uuid.uuid4().hex
+        self._cache.forget(self)
+        self.release()
+
+    def write_in(self, folder: str, file: File) -> None:
+        """Like `change_directory`, for the active segment: `file` is its `.log` file there."""
+        self.folder, self._file = folder, file
+        self.identity = uuid.uuid4().hex
+
     def was_cut(self, size_bytes: int) -> None:
         """Update size, checksum and identity after the file was truncated to `size_bytes`."""
         self.size_bytes = size_bytes

@@ -183,6 +183,19 @@ class SegmentWriter:
             self._first_timestamp_ms = None
         self._find_largest()
 
+    def index_files(self) -> dict[str, bytes]:
+        """Return what the index files would have if all entries so far were written, by suffix."""
+        files = {OFFSET_INDEX: self._offsets.bytes_from(0), TIME_INDEX: self._times.bytes_from(0)}
+        return files | {TXN_INDEX: self._aborted.bytes_from(0)} if self.segment.has_aborted else files
+
+    def change_directory(self, folder: str, file: File) -> None:
+        """Go on in `folder`, where the index files have what `index_files` returns. file: the `.log` file there."""
+        self._file = file
+        self.segment.write_in(folder, file)
+        self._index_file.size = self._offsets.size_bytes
+        self._time_file.size = self._times.size_bytes
+        self._aborted_file.size = self._aborted.size_bytes
+
     def finish(self) -> None:
         """Complete the indexes and write them to their files. Raises OSError."""
         self._times.append(*self._largest)

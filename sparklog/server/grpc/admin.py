@@ -11,6 +11,7 @@ from sparklog.base.message_mapping import to_message, to_value
 from sparklog.broker.apis import (
     acls,
     alter_configs,
+    alter_replica_log_dirs,
     client_quotas,
     create_partitions,
     create_topics,
@@ -136,6 +137,12 @@ class AdminServicer:
             return await describe(parts[0])
         answer: admin_pb2.DescribeTopicsResponse = await service.in_parts(parts, describe, self.broker.slices)
         return answer
+
+    AlterReplicaLogDirs = by_names(
+        alter_replica_log_dirs.API,
+        alter_replica_log_dirs.AlterReplicaLogDirsRequest,
+        admin_pb2.AlterReplicaLogDirsResponse,
+    )
 
     async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest, call: GrpcCall) -> bytes:
         wanted = describe_log_dirs.DescribeLogDirsRequest(topics=dict.fromkeys(request.topics) or None)

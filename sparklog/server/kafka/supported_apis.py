@@ -27,7 +27,6 @@ _SHARE_STATE = "sent between Kafka's brokers for share groups, never by clients"
 _STREAMS = "there are no groups of Kafka Streams' own protocol"
 
 GAPS = {
-    "AlterReplicaLogDirs": "partitions do not move between log directories",
     "CreateDelegationToken": _TOKENS,
     "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS,

@@ -141,6 +141,12 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any], Needed]] = {
         on(Op.DELETE, TOPIC, T),
     ),
     "DescribeLogDirs": (35, 4, {"topics": None}, cluster(Op.DESCRIBE)),
+    "AlterReplicaLogDirs": (
+        34,
+        2,
+        {"dirs": [{"path": "/nowhere", "topics": [{"name": T, "partitions": [0]}]}]},
+        cluster(Op.ALTER),
+    ),
     "InitProducerId": (
         22,
         4,

@@ -1,8 +1,8 @@
 """Random work on a log directory until the power goes, and what must then be found.
 
 `Life` does one seed's work: appends, rolls, flushes, checkpoints, truncations, retention, replacements of segments, new
-epochs, clean stops, until `MemoryFs` cuts the power in the middle of some change, which may also be one that opening
-the directory makes.
+epochs, moves between several directories, clean stops, until `MemoryFs` cuts the power in the middle of some change,
+which may also be one that opening the directory makes.
 `Model` is what must then be true:
 
     flushed         every record below is there, with the bytes that were appended
@@ -37,7 +37,6 @@ from support.logs.builders import START_MS, batch, check_indexes, read_all, topi
 from support.logs.replacements import content_of, emptied, stage
 
 NAME = TopicPartition("orders", 0)
-FOLDER = f"/logs/{NAME}"
 TOPIC_ID = UUID(int=7)
 
 
@@ -67,7 +66,8 @@ class Model:
 class Life:
     """The life of one log directory, through several crashes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dirs: tuple[str, ...] = ("/logs",)) -> None:
+        self.dirs = dirs
         self.chance = random.Random(seed)
         self.clock = SimClock(START_MS)
         self.fs = MemoryFs()
@@ -98,7 +98,7 @@ class Life:
         self.manager.close()
 
     def open(self) -> None:
-        self.manager = LogManager(self.fs, ("/logs",), BrokerConfig(topic_defaults=self.config), self.clock)
+        self.manager = LogManager(self.fs, self.dirs, BrokerConfig(topic_defaults=self.config), self.clock)
         self.manager.load()
         self.log = self.manager.get(NAME) or self.create()
         assert self.log.topic_id in (None, TOPIC_ID)
@@ -128,6 +128,7 @@ class Life:
             (self.elect, 2),
             (self.stop, 1),
             (self.recreate, 0.5),
+            (self.move, 15 * (len(self.dirs) - 1)),
         )
         self.chance.choices([each for each, _ in operations], [weight for _, weight in operations])[0]()
 
@@ -219,7 +220,7 @@ class Life:
             return
         first = self.chance.randrange(len(closed))
         sources = closed[first : first + self.chance.choice((1, 2, 4))]
-        old = split(content_of(self.fs, sources))
+        old = split(content_of(self.fs, sources, folder=self.log.folder))
         new = {base: emptied(read_header(data)) if self.chance.random() < 0.5 else data for base, data in old.items()}
         content = b"".join(new.values())
         stage(self.fs, self.log, sources[0].base_offset, content)
@@ -239,6 +240,13 @@ class Life:
 
     def expire(self) -> None:
         self.manager.tasks.delete_expired(self.clock.monotonic_ms())
+
+    def move(self) -> None:
+        """Begin to move the log, or do a step of the move; sometimes think better of it."""
+        if not len(self.manager.moves) or self.chance.random() < 0.03:
+            self.manager.moves.begin(NAME, self.chance.choice(self.dirs))
+        else:
+            self.manager.moves.step(self.chance.choice((50, 700, 10_000)))
 
     def elect(self) -> None:
         self.epoch += self.chance.choice((1, 2))
@@ -299,9 +307,11 @@ class Life:
 
     def check_unopened(self) -> None:
         """Whoever reads the folder as the crash left it finds every flushed record too."""
-        reader = LogReader(self.fs, FOLDER)
-        if not self.fs.exists(FOLDER) or not any(name.endswith(".log") for name in self.fs.list(FOLDER)):
+        folders = [folder for path in self.dirs if self.fs.exists(folder := f"{path}/{NAME}")]
+        assert len(folders) <= 1
+        if not folders or not any(name.endswith(".log") for name in self.fs.list(folders[0])):
             return
+        reader = LogReader(self.fs, folders[0])
         reader.segments()
         start = reader.log_start_offset
         end = self.model.flushed

@@ -31,12 +31,14 @@ class BrokerProcess:
         config: Path | None = None,
         log_level: str = "info",
         serves_metrics: bool = False,
+        log_dirs: tuple[str, ...] = ("data",),
     ) -> None:
         """Choose the ports.
 
         open_files: the most that it may have; None: as this process
         config: the file of --config
         serves_metrics: whether it serves metrics and probes, at `metrics`
+        log_dirs: the names of the log directories in the folder
         """
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
@@ -47,6 +49,7 @@ class BrokerProcess:
         self.is_running = False
         self.is_paused = False
         self._folder = folder
+        self.log_dirs = [folder / name for name in log_dirs]
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
         self._settings += (f"metrics.listener={self.metrics}",) if serves_metrics else ()
 
@@ -70,7 +73,7 @@ class BrokerProcess:
             raise
 
     def launch(self) -> None:
-        command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
+        command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", ",".join(map(str, self.log_dirs))]
         command += ["--grpc", self.grpc, *(word for setting in self._settings for word in ("--set", setting))]
         command += [*self._config, "--log-level", self._log_level]
         if self.open_files:

@@ -42,7 +42,9 @@ Found = TypeVar("Found")
 class ClusterProcesses:
     """Brokers 1, 2 and 3, from the beginning of a `with` block to its end."""
 
-    def __init__(self, folder: Path, *, zookeeper: str = "", **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, zookeeper: str = "", log_dirs: tuple[str, ...] = ("data",), **settings: Any
+    ) -> None:
         """`settings` have underscores for dots. Without `zookeeper` the brokers share a SQLite file."""
         store = f"zookeeper.connect={zookeeper}" if zookeeper else f"cluster.store={folder / 'cluster.sqlite'}"
         shared = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
@@ -52,6 +54,7 @@ class ClusterProcesses:
                 f"broker.id={number}",
                 store,
                 *(f"{key}={value}" for key, value in shared.items()),
+                log_dirs=log_dirs,
             )
             for number in (1, 2, 3)
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparklog.server.kafka.apis import (
     acls,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     client_quotas,
     consumer_group_describe,
@@ -68,6 +69,7 @@ TRANSLATIONS: tuple[Translation, ...] = (
     alter_configs.INCREMENTAL_ALTER_CONFIGS,
     list_config_resources.TRANSLATION,
     describe_log_dirs.TRANSLATION,
+    alter_replica_log_dirs.TRANSLATION,
     sasl.SASL_HANDSHAKE,
     sasl.SASL_AUTHENTICATE,
     client_quotas.DESCRIBE_CLIENT_QUOTAS,

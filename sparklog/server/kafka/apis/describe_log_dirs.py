@@ -1,4 +1,4 @@
-"""DescribeLogDirs in Kafka's protocol. There are no future replicas, so every offset lag is 0."""
+"""DescribeLogDirs in Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _log_dir(log_dir: LogDir) -> dict[str, Any]:
             {
                 "partition_index": part.partition,
                 "partition_size": part.size_bytes,
-                "offset_lag": 0,
-                "is_future_key": False,
+                "offset_lag": part.offset_lag,
+                "is_future_key": part.is_future,
             },
         )
         for part in log_dir.partitions

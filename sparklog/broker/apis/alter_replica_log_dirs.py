@@ -1,0 +1,80 @@
+"""AlterReplicaLogDirs: move this broker's replicas to other log directories of it (key 34).
+
+- Each broker answers for its own replicas. It answers once the moves have begun; DescribeLogDirs shows their progress,
+  and the new directory when they are done. Replicas stay readable and writable.
+- A further request for a replica that moves takes the place of the first; for the directory that it is in, it ends the
+  move.
+- LOG_DIR_NOT_FOUND for a path that is not in log.dirs. KAFKA_STORAGE_ERROR if the replica or any of the directories is
+  offline, or the target is full. INVALID_REPLICA_ASSIGNMENT for a broker that is cordoned. INVALID_TOPIC_EXCEPTION if
+  the name is so long that that of the copy's folder would have more than 255 characters.
+- REPLICA_NOT_AVAILABLE if this broker has no replica. If the cluster has the partition, the broker remembers the
+  directory until it restarts: a replica that it gets later is created there.
+- A move that a restart interrupts begins again. Unlike Kafka's, a copy of which a part was made is made anew.
+- replica.alter.log.dirs.io.max.bytes.per.second limits the copying.
+- Versions 1 and 2, as in Kafka 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.base.acls import AclOperation
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import InvalidReplicaAssignment, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.resources import CORDONED
+from sparklog.broker.rights import on_cluster
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.log.directory.manager import LogManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLogDir:
+    """Where a replica of this broker is to lie."""
+
+    topic: str
+    partition: int
+    path: str
+    """The absolute path of a log directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReplicaLogDirsRequest:
+    replicas: Sequence[ReplicaLogDir]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReplicaLogDirsResponse:
+    errors: Mapping[TopicPartition, KafkaError | None]
+    """In the order of the request."""
+
+
+async def handle(
+    request: AlterReplicaLogDirsRequest, *, config: BrokerConfig, logs: LogManager, metadata: MetadataCache
+) -> AlterReplicaLogDirsResponse:
+    wanted = {TopicPartition(each.topic, each.partition): each.path for each in request.replicas}
+    if config.broker_id in metadata.brokers_with(CORDONED):
+        cordoned = InvalidReplicaAssignment(
+            f"broker {config.broker_id} is cordoned: it keeps its replicas where they are"
+        )
+        return AlterReplicaLogDirsResponse(errors=dict.fromkeys(wanted, cordoned))
+    known = {name for name in wanted if metadata.has(name)}
+
+    def begin_all() -> dict[TopicPartition, KafkaError | None]:
+        return {name: _begin(logs, name, path, is_known=name in known) for name, path in wanted.items()}
+
+    return AlterReplicaLogDirsResponse(errors=await asyncio.to_thread(begin_all))
+
+
+def _begin(logs: LogManager, name: TopicPartition, path: str, *, is_known: bool) -> KafkaError | None:
+    try:
+        logs.moves.begin(name, path, is_known=is_known)
+    except KafkaError as error:
+        return error
+    return None
+
+
+API = Api(name="AlterReplicaLogDirs", handle=handle, rights=(on_cluster(AclOperation.ALTER),), key=34, versions=(1, 2))
