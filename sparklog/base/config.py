@@ -377,6 +377,12 @@ class BrokerConfig:
         "Whether a classic group changes to the new protocol when the first such member joins (upgrade), and back when "
         "the last one leaves (downgrade).",
     )
+    telemetry_max_bytes: int = key(
+        1 << 20,
+        integer(0, MAX_INT),
+        "Maximum bytes of the metrics that a client of Kafka's protocol pushes at once (KIP-714), compressed; four "
+        "times as many when decompressed. 0: clients push none.",
+    )
     metrics_listener: str = key(
         "", text(), "HOST:PORT of the broker's metrics for Prometheus, under /metrics; empty: none."
     )

@@ -44,6 +44,7 @@ from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handler, Handlers, Operation
 from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.client_telemetry import Pushed
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
@@ -475,6 +476,10 @@ class Broker:
     async def group_figures(self) -> GroupFigures:
         """Return the figures of the consumer groups that this broker coordinates; none before its start."""
         return await self._services.consumer_lags.read() if self._services else NO_GROUPS
+
+    def pushed_metrics(self) -> Sequence[Pushed]:
+        """Return the metrics that clients have pushed to this broker. For any thread."""
+        return self._services.client_telemetry.pushed(self.clock.monotonic_ms()) if self._services else ()
 
     async def topics_if_controller(self) -> Sequence[Topic]:
         """Return the topics of the cluster if this broker is the controller, else none."""

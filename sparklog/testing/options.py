@@ -108,6 +108,7 @@ class BrokerOptions(TypedDict, total=False):
     group_consumer_assignment_interval_ms: int
     group_consumer_assignors: str | tuple[str, ...]
     group_consumer_migration_policy: str
+    telemetry_max_bytes: int
     metrics_listener: str
     metrics_kafka_names: bool
     logging_format: str

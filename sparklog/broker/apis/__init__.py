@@ -48,6 +48,7 @@ from sparklog.broker.apis import (
     segment_files,
     set_cleaned_offset,
     sinks,
+    telemetry,
     transactions,
     txn_offset_commit,
     update_metadata,
@@ -139,6 +140,8 @@ APIS: tuple[Api[Any, Any], ...] = (
     set_cleaned_offset.API,
     install_snapshot.API,
     note_job_run.API,
+    telemetry.GET_TELEMETRY_SUBSCRIPTIONS,
+    telemetry.PUSH_TELEMETRY,
 )
 
 PEER_APIS: dict[type, Api[Any, Any]] = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
+from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.registration import Registration
 from sparklog.broker.rights import on_cluster
 from sparklog.broker.strays import Strays
@@ -29,6 +30,7 @@ async def handle(
     *,
     authorizer: Authorizer,
     client_quotas: ClientQuotas,
+    client_telemetry: ClientTelemetry,
     groups: GroupCoordinator,
     metadata: MetadataCache,
     registration: Registration,
@@ -44,6 +46,8 @@ async def handle(
         authorizer.set_acls(request.acls)
     if request.quotas is not None:
         client_quotas.set_quotas(request.quotas)
+    if request.client_metrics is not None:
+        client_telemetry.set_subscriptions(request.client_metrics)
     for topic in change.reconfigured:
         state_changes.update_config(topic.name, topic.config)
     if change.removed:
