@@ -393,6 +393,17 @@ class BrokerConfig:
         "kafka_exporter.",
     )
     logging_format: str = log_format()
+    tracing_otlp_endpoint: str = key(
+        "",
+        text(),
+        "Where the broker sends spans of requests, by OTLP over HTTP, as http://HOST:PORT; empty: nowhere. Needs the "
+        "extra otlp.",
+    )
+    tracing_sample_every: int = key(
+        0,
+        integer(0, MAX_INT),
+        "One of so many requests that bring no trace of their own gets a span; 0: none of them.",
+    )
     request_log_slow_ms: int = key(
         1_000,
         integer(-1, MAX_INT),

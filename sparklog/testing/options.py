@@ -112,6 +112,8 @@ class BrokerOptions(TypedDict, total=False):
     metrics_listener: str
     metrics_kafka_names: bool
     logging_format: str
+    tracing_otlp_endpoint: str
+    tracing_sample_every: int
     request_log_slow_ms: int
     grpc_security_protocol: str
     ssl_keystore_location: str

@@ -266,7 +266,7 @@ def _unary(
             request = await read(data) if read else data
             return await serve(request, begun)
         finally:
-            begun.log_if_slow(name, timer)
+            begun.ended(name, timer)
             if throttle:
                 throttle.worked(timer.local_s)
 
