@@ -407,6 +407,12 @@ class BrokerConfig:
         "Whether a classic group changes to the new protocol when the first such member joins (upgrade), and back when "
         "the last one leaves (downgrade).",
     )
+    telemetry_max_bytes: int = key(
+        1 << 20,
+        integer(0, MAX_INT),
+        "Maximum bytes of the metrics that a client of Kafka's protocol pushes at once (KIP-714), compressed; four "
+        "times as many when decompressed. 0: clients push none.",
+    )
     metrics_listener: str = key(
         "", text(), "HOST:PORT of the broker's metrics for Prometheus, under /metrics; empty: none."
     )
@@ -417,6 +423,17 @@ class BrokerConfig:
         "kafka_exporter.",
     )
     logging_format: str = log_format()
+    tracing_otlp_endpoint: str = key(
+        "",
+        text(),
+        "Where the broker sends spans of requests, by OTLP over HTTP, as http://HOST:PORT; empty: nowhere. Needs the "
+        "extra otlp.",
+    )
+    tracing_sample_every: int = key(
+        0,
+        integer(0, MAX_INT),
+        "One of so many requests that bring no trace of their own gets a span; 0: none of them.",
+    )
     request_log_slow_ms: int = key(
         1_000,
         integer(-1, MAX_INT),

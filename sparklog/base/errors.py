@@ -516,6 +516,14 @@ class UnsupportedEndpointType(KafkaError):
     code, name = 115, "UNSUPPORTED_ENDPOINT_TYPE"
 
 
+class UnknownSubscriptionId(KafkaError):
+    code, name = 117, "UNKNOWN_SUBSCRIPTION_ID"
+
+
+class TelemetryTooLarge(KafkaError):
+    code, name = 118, "TELEMETRY_TOO_LARGE"
+
+
 class TransactionAbortable(KafkaError):
     """The producer must abort its transaction, and may then begin another."""
 

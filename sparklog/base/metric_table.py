@@ -17,6 +17,9 @@ _REPLICAS = "kafka_server_replicamanager_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 GROUP_LABELS = ("consumergroup", "topic", "partition")
 PARTITION_LABELS = ("topic", "partition")
+CLIENT_LABELS = (
+    "client_id", "client_instance_id", "client_software_name", "client_software_version", "metric", "attributes",
+)  # fmt: skip
 JOB_LABELS = ("schedule", "job")
 
 
@@ -96,6 +99,25 @@ GROUPS = Section(
         ),
     ),
 )  # fmt: skip
+CLIENTS = Section(
+    title="Clients",
+    metrics=(
+        gauge(
+            "sparklog_client_metric",
+            "The newest value that a client of Kafka's protocol has pushed of a metric of its own (KIP-714).",
+            *CLIENT_LABELS,
+        ),
+        counter(
+            "sparklog_client_metric_total",
+            "The same for metrics that only grow, and for the count and the sum of histograms.",
+            *CLIENT_LABELS,
+        ),
+        counter(
+            "sparklog_client_metrics_dropped_total",
+            "Values that were not kept: a client has more than 1,000, or all clients together more than 10,000.",
+        ),
+    ),
+)
 REPLICATION = Section(
     title="Replication",
     metrics=(
@@ -330,7 +352,7 @@ JOBS = Section(
     ),
 )  # fmt: skip
 
-BROKER_SECTIONS = (REQUESTS, TOPICS, GROUPS, REPLICATION, CLUSTER, STORAGE, PROCESS)
+BROKER_SECTIONS = (REQUESTS, TOPICS, GROUPS, CLIENTS, REPLICATION, CLUSTER, STORAGE, PROCESS)
 """What every broker shows."""
 JOB_SECTIONS = (JOBS,)
 """What a job server shows."""

@@ -18,7 +18,8 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
 from sparklog.broker.api import ApiVersion
-from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.apis import APIS, PEER_APIS, telemetry
+from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions
@@ -37,6 +38,7 @@ from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.acls import AclStore
 from sparklog.cluster.brokers import GRPC
+from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -100,6 +102,7 @@ def compose(dependencies: Dependencies) -> Services:
     """Return the parts, not yet started. Must be called on the event loop that uses them."""
     config, clock, store = dependencies.config, dependencies.clock, dependencies.store
     metadata, dynamic = dependencies.metadata, dependencies.dynamic
+    silent = () if config.telemetry_max_bytes else (telemetry.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.PUSH_TELEMETRY)
     topic_store = TopicStore(store, config.topic_defaults)
     peers = PeersAndSelf(config.broker_id, dependencies.serve, PEER_APIS, dependencies.peers)
     follower_fetches = FollowerFetches(
@@ -123,7 +126,9 @@ def compose(dependencies: Dependencies) -> Services:
     fetchers = _fetchers(dependencies, peers, replicas, registration)
     state_changes = _state_changes(dependencies, replicas, fetchers, registration)
     return Services(
-        api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
+        api_versions=tuple(
+            ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None and api not in silent
+        ),
         config=config,
         dynamic=dynamic,
         clock=clock,
@@ -134,6 +139,8 @@ def compose(dependencies: Dependencies) -> Services:
         acl_store=AclStore(store),
         client_quotas=dependencies.client_quotas,
         quota_store=QuotaStore(store),
+        client_metrics_store=ClientMetricsStore(store),
+        client_telemetry=ClientTelemetry(dependencies.new_id),
         authorizer=authorizer,
         accesses=Accesses(authorizer, metadata, creates_topics=config.auto_create_topics_enable),
         topics=topics,

@@ -2,6 +2,7 @@
 
 - A topic's entries are all keys that a topic can have: the topic's own value, the broker's, or the built-in default.
   Keys for tests are included only if they are set.
+- A subscription's entries are its keys, those without a value with their defaults.
 - A broker's entries are its own keys and its defaults for topics. Those whose update mode is not read-only may be
   overridden at run time: by values for all brokers, and these by values for this one.
 - A value equal to the built-in default has that as its source, even if it is set explicitly.
@@ -10,10 +11,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from sparklog.base.client_metrics import CLIENT_METRICS_KEYS
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
 from sparklog.base.config_keys import READ_ONLY, Key, render
 from sparklog.base.dynamic_config import DynamicConfig
@@ -34,6 +36,7 @@ class ConfigSource(IntEnum):
     """Set for this broker while it runs."""
     DYNAMIC_DEFAULT_BROKER_CONFIG = 4
     """Set for all brokers while they run."""
+    CLIENT_METRICS_CONFIG = 5
 
 
 Value = tuple[str, object, ConfigSource]
@@ -81,6 +84,17 @@ def topic_entries(topic: Topic, broker: DynamicConfig) -> list[ConfigEntry]:
             continue
         values += _broker_values(key, key.broker_key or key.name, broker)
         entries.append(_entry(key, key.name, values, is_read_only=False))
+    return entries
+
+
+def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return the keys of a subscription. configs: those that are set; empty: the subscription does not exist"""
+    entries = []
+    for name, key in CLIENT_METRICS_KEYS.items():
+        values: list[Value] = [(name, key.default, ConfigSource.DEFAULT_CONFIG)]
+        if name in configs:
+            values.insert(0, (name, configs[name], ConfigSource.CLIENT_METRICS_CONFIG))
+        entries.append(_entry(key, name, values, is_read_only=False))
     return entries
 
 

@@ -42,9 +42,11 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.tracing import RequestTracing, Tracing
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.client_requests import ClientRequests
+from sparklog.broker.client_telemetry import Pushed
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
@@ -128,6 +130,8 @@ class Broker:
         self.is_stopping = False
         self.slices = Slices()
         self.slow_requests = SlowRequests(config.request_log_slow_ms)
+        self.tracing: RequestTracing | None = None
+        """Makes spans of requests; None: there are none."""
         self._fs = fs or LocalFs()
         self.clock = clock or SystemClock()
         self._store = store
@@ -194,6 +198,8 @@ class Broker:
             rack=self.config.broker_rack,
             version=__version__,
         )
+        if self.config.tracing_otlp_endpoint:
+            self.tracing = await asyncio.to_thread(self._open_tracing)
         store, cluster_id = await asyncio.to_thread(self._open)
         self._services = services = compose(
             Dependencies(
@@ -246,6 +252,12 @@ class Broker:
         """Whether the controller has sent the cluster's state, with this broker's present registration."""
         info = self.metadata.brokers.get(self.config.broker_id)
         return self.metadata.is_complete and info is not None and info.epoch >= self.services.registration.epoch
+
+    def _open_tracing(self) -> RequestTracing:
+        """Prepare the spans of requests. Raises ConfigError. Blocks."""
+        resource = {"service.instance.id": str(self.config.broker_id), "service.version": __version__}
+        tracing = Tracing(self.config.tracing_otlp_endpoint, "sparklog", resource)
+        return RequestTracing(tracing, self.config.tracing_sample_every)
 
     def _open(self) -> tuple[Store, str]:
         """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
@@ -395,6 +407,8 @@ class Broker:
         await self._schedule.stop()
         if self._services:
             await self._stop_services(self._services)
+        if self.tracing:
+            await asyncio.to_thread(self.tracing.close)
         if self._is_open:
             await asyncio.to_thread(self._logs.close)
         if self._store:
@@ -426,6 +440,10 @@ class Broker:
     async def group_figures(self) -> GroupFigures:
         """Return the figures of the consumer groups that this broker coordinates; none before its start."""
         return await self._services.consumer_lags.read() if self._services else NO_GROUPS
+
+    def pushed_metrics(self) -> Sequence[Pushed]:
+        """Return the metrics that clients have pushed to this broker. For any thread."""
+        return self._services.client_telemetry.pushed(self.clock.monotonic_ms()) if self._services else ()
 
     async def topics_if_controller(self) -> Sequence[Topic]:
         """Return the topics of the cluster if this broker is the controller, else none."""

@@ -1,4 +1,4 @@
-"""The resources that have a configuration: topics by name, brokers by id."""
+"""The resources that have a configuration: topics and subscriptions to client metrics by name, brokers by id."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ CORDONED = "cordoned.log.dirs"
 class ResourceType(IntEnum):
     TOPIC = 0
     BROKER = 1
+    CLIENT_METRICS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by name, or a broker by id. An empty broker name: this broker to describe, all brokers to change."""
+    """A topic or a subscription by name, or a broker by id.
+
+    An empty broker name: this broker to describe, all brokers to change.
+    """
 
     type: int
     name: str
 
     def check_type(self) -> None:
-        """Raises InvalidRequest if the type does not exist."""
+        """Raises InvalidRequest if the type does not exist, or a subscription has no name."""
         if self.type not in tuple(ResourceType):
-            raise InvalidRequest("only topics and brokers have a configuration here")
+            raise InvalidRequest("only topics, brokers and subscriptions to client metrics have a configuration here")
+        if self.type == ResourceType.CLIENT_METRICS and not self.name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
 
     def check(self, broker_id: int) -> None:
         """Raises InvalidRequest if the type does not exist or the name is another broker's."""
@@ -71,7 +77,7 @@ def check_changeable(broker_id: int, overrides: Mapping[str, str]) -> None:
 
 
 def on_configs(operation: AclOperation, refused: Callable[[Any, KafkaError], Any]) -> tuple[Right, ...]:
-    """Return the rights to the configurations of topics, and to those of brokers, which are the cluster's.
+    """Return the rights to the configurations of topics, and to all others, which are the cluster's.
 
     refused: makes the result of an element that is refused
     """
@@ -88,4 +94,4 @@ def _topic(element: Any, access: Access) -> str | None:
 
 def _cluster(element: Any, access: Access) -> str | None:
     resource: ConfigResource = element.resource
-    return CLUSTER_NAME if resource.type == ResourceType.BROKER else None
+    return CLUSTER_NAME if resource.type in (ResourceType.BROKER, ResourceType.CLIENT_METRICS) else None

@@ -9,6 +9,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import ApiVersion, Handlers
+from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.consumer_lags import ConsumerLags
 from sparklog.broker.fetch_sessions import FetchSessions
@@ -23,6 +24,7 @@ from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.acls import AclStore
+from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
@@ -62,6 +64,8 @@ class Services:
     accesses: Accesses
     quota_store: QuotaStore
     client_quotas: ClientQuotas
+    client_metrics_store: ClientMetricsStore
+    client_telemetry: ClientTelemetry
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager
@@ -119,6 +123,7 @@ class Services:
             "isr_update_failures_total": changes.failures,
             "history_written_total": history.written,
             "history_dropped_total": history.dropped,
+            "client_metrics_dropped_total": self.client_telemetry.dropped,
             "store_connected": int(self.registration.is_connected),
             "store_sessions_expired_total": self.registration.expired_sessions,
         }

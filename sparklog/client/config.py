@@ -261,6 +261,13 @@ class ProducerConfig(ClientConfig):
     value_serializer: Callable[[Any], Any] | None = key(None, function(), "Turns values for `send` into bytes or text.")
     interceptors: tuple[Any, ...] = key((), functions(), "Interceptors: see sparklog.client.interceptors.")
 
+    tracing: bool = key(
+        False,
+        boolean(),
+        "Add the trace context of the current span of OpenTelemetry to records, as header `traceparent`, and to "
+        "requests. Needs the extra otlp.",
+    )
+
     @property
     def codec(self) -> Codec:
         return Codec[self.compression_type.upper()]

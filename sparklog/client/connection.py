@@ -134,8 +134,12 @@ class Connection:
         self._throttled: dict[Callable[..., Any], float] = {}
         """When a method may be called again, by the loop's clock, if the broker has told to wait."""
 
-    async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
+    async def call(
+        self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float, more: Metadata = ()
+    ) -> T:
         """Return the answer to `request`; before that, wait as long as the last answer said (KIP-219).
+
+        more: metadata of this call alone
 
         Raises a KafkaError if gRPC fails, ThrottlingQuotaExceeded if there is no time for the wait, ClosedError after
         `close`.
@@ -144,7 +148,7 @@ class Connection:
             await self._wait(method, timeout_ms)
         metadata = await self.metadata()
         try:
-            answer = await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=metadata)
+            answer = await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=metadata + more)
         except grpc.aio.AioRpcError as failure:
             raise self.error_of(failure) from None
         except grpc.aio.UsageError:

@@ -58,6 +58,7 @@ class ProducerOptions(ClientOptions, total=False):
     key_serializer: Callable[[Any], Any] | None
     value_serializer: Callable[[Any], Any] | None
     interceptors: list[Any] | tuple[Any, ...]
+    tracing: bool
 
 
 class ConsumerOptions(ClientOptions, total=False):

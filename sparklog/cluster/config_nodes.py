@@ -2,6 +2,7 @@
 
     /config/topics/T, /config/brokers/N (topics.py)
     /config/users/U, /config/users/U/clients/C, /config/clients/C, /config/ips/A
+    /config/client-metrics/S
         {"version": 1, "config": {"producer_byte_rate": "1048576"}}
     /config/changes/config_change_*     {"version": 2, "entity_path": "users/U"}: this configuration has changed
 
@@ -19,6 +20,7 @@ from sparklog.base.errors import BadVersion, NoNode, StoreError
 from sparklog.cluster.store import Store
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
+CLIENT_METRICS = "/config/client-metrics"
 CONFIG_CHANGES = "/config/changes"
 DEFAULT = "<default>"
 """In place of a name: whatever has no configuration of its own."""

@@ -21,6 +21,7 @@ The topic has one partition, so that the records have one order. A record's key 
     config changed           topic, configs (all of its own); or broker (-1: all), keys
     acls changed             created, deleted (ACLs as text)
     quotas changed           quotas (by entity as text: all of its own)
+    client metrics changed   subscriptions (keys of those that have changed, by name; none: it is gone)
     group generation         group, protocol (classic, consumer), generation (the group epoch where it is consumer),
                              members; by the coordinator
     job run                  job, run_id, started_ms, status (0 done, 1 findings, 2 could not run), rows, findings,
@@ -61,6 +62,7 @@ class Kind(Enum):
     CONFIG_CHANGED = "config changed"
     ACLS_CHANGED = "acls changed"
     QUOTAS_CHANGED = "quotas changed"
+    CLIENT_METRICS_CHANGED = "client metrics changed"
     GROUP_GENERATION = "group generation"
     JOB_RUN = "job run"
     HISTORY_DROPPED = "history dropped"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sparklog.base.acls import AclBinding
+from sparklog.base.client_metrics import ClientMetricsConfigs
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
 
@@ -39,6 +40,8 @@ class UpdateMetadata:
     """All ACLs; None: they are as the broker knows them."""
     quotas: tuple[ClientQuota, ...] | None = None
     """All client quotas; None: they are as the broker knows them."""
+    client_metrics: ClientMetricsConfigs | None = None
+    """All subscriptions to metrics of clients; None: they are as the broker knows them."""
     number: int = 0
     """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
 

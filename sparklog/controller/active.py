@@ -143,6 +143,7 @@ class ActiveController:
         set_broker_overrides(self.dependencies, cluster.broker_overrides)
         context.set_acls(cluster.acls)
         context.set_quotas(cluster.quotas)
+        context.set_client_metrics(cluster.client_metrics)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
         if self.dependencies.config.delete_topic_enable:
             moving = {name.topic for name in context.reassigning}

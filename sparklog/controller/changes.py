@@ -17,8 +17,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sparklog.base.acls import AclBinding
+from sparklog.base.client_metrics import ClientMetricsConfigs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
+from sparklog.cluster.client_metrics import ENTITY
 from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
@@ -27,6 +29,7 @@ from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
     configured,
     read_acls,
+    read_client_metrics,
     read_deletions,
     read_notices,
     read_overrides,
@@ -188,6 +191,8 @@ class Changes:
                 may_elect = context.topic_ids
         if any(configured(notices, kind) for kind in ("users", "clients", "ips")):
             self._set_quotas(await dependencies.store.read(read_quotas))
+        if configured(notices, ENTITY):
+            self._set_client_metrics(await dependencies.store.read(read_client_metrics))
         for topic in topics:
             dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
         dependencies.outbox.update_metadata(topics)
@@ -206,6 +211,17 @@ class Changes:
         self._dependencies.note(Kind.QUOTAS_CHANGED, quotas=told)
         context.set_quotas(quotas)
         self._dependencies.outbox.update_quotas()
+
+    def _set_client_metrics(self, subscriptions: ClientMetricsConfigs) -> None:
+        context = self._context
+        before = context.client_metrics
+        changed = [name for name in {**before, **subscriptions} if before.get(name) != subscriptions.get(name)]
+        if not changed:
+            return
+        told = {name: dict(subscriptions.get(name, {})) for name in changed}
+        self._dependencies.note(Kind.CLIENT_METRICS_CHANGED, subscriptions=told)
+        context.set_client_metrics(subscriptions)
+        self._dependencies.outbox.update_client_metrics()
 
     async def acls_changed(self) -> None:
         dependencies, context = self._dependencies, self._context

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.base.acls import AclBinding
+from sparklog.base.client_metrics import ClientMetricsConfigs
 from sparklog.base.errors import NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
 from sparklog.cluster.brokers import BROKER_IDS, load
-from sparklog.cluster.config_nodes import CLIENTS, CONFIG_CHANGES, IPS, USERS
+from sparklog.cluster.client_metrics import ClientMetricsStore
+from sparklog.cluster.config_nodes import CLIENT_METRICS, CLIENTS, CONFIG_CHANGES, IPS, USERS
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
 from sparklog.cluster.quotas import QuotaStore
@@ -38,8 +40,8 @@ DISK_EVENTS = "/log_dir_event_notification"
 ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
 ASKED_ELECTIONS = "/admin/preferred_replica_election"
 _PATHS = (
-    BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, USERS, CLIENTS, IPS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES,
-    DISK_EVENTS, *ACL_PATHS,
+    BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, USERS, CLIENTS, IPS, CLIENT_METRICS, CONFIG_CHANGES,
+    DELETIONS, ISR_CHANGES, DISK_EVENTS, *ACL_PATHS,
 )  # fmt: skip
 ACL_NOTICES = (ACL_CHANGES, EXTENDED_ACL_CHANGES)
 
@@ -71,6 +73,7 @@ class ClusterState:
     broker_overrides: Mapping[int, Mapping[str, str]]
     acls: frozenset[AclBinding]
     quotas: tuple[ClientQuota, ...]
+    client_metrics: ClientMetricsConfigs
     notices: tuple[str, ...]
     """Paths of the notices that reading everything makes obsolete."""
 
@@ -103,6 +106,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         broker_overrides=topic_store.load_broker_overrides(),
         acls=AclStore(store).load(),
         quotas=read_quotas(store),
+        client_metrics=read_client_metrics(store),
         notices=tuple(notices),
     )
 
@@ -167,7 +171,11 @@ def read_quotas(store: Store) -> tuple[ClientQuota, ...]:
     return tuple(QuotaStore(store).load())
 
 
+def read_client_metrics(store: Store) -> ClientMetricsConfigs:
+    return ClientMetricsStore(store).load()
+
+
 def configured(notices: Notices, kind: str) -> list[str]:
-    """Return the names whose configuration has changed; kind: topics, brokers, users, clients or ips"""
+    """Return the names whose configuration has changed; kind: topics, brokers, users, clients, ips or client-metrics"""
     entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
     return sorted({name for found, _, name in entities if found == kind})

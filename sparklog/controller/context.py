@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.acls import AclBinding
+from sparklog.base.client_metrics import ClientMetricsConfigs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.messages import TopicState
@@ -55,6 +56,7 @@ class ControllerContext:
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
     quotas: tuple[ClientQuota, ...] = ()
+    client_metrics: ClientMetricsConfigs = field(default_factory=dict)
     log_ends: dict[int, dict[TopicPartition, LogEnd]] = field(default_factory=dict)
     """Where the logs of restored partitions end, by broker, until it restarts."""
 
@@ -90,6 +92,10 @@ class ControllerContext:
     def set_quotas(self, quotas: tuple[ClientQuota, ...]) -> None:
         """Replace the cluster's client quotas."""
         self.quotas = quotas
+
+    def set_client_metrics(self, subscriptions: ClientMetricsConfigs) -> None:
+        """Replace the cluster's subscriptions to metrics of clients."""
+        self.client_metrics = subscriptions
 
     # Deletions
 

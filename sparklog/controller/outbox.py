@@ -1,8 +1,8 @@
 """Outgoing requests of one step of the controller, collected so that each broker gets few requests.
 
     LeaderAndIsr      to brokers that have a replica, with its whole state and the configuration of its topic
-    UpdateMetadata    to all brokers: the brokers, the whole state of the topics that have changed, and the ACLs or the
-                      client quotas if they have changed
+    UpdateMetadata    to all brokers: the brokers, the whole state of the topics that have changed, and the ACLs, the
+                      client quotas or the subscriptions to client metrics if they have changed
     StopReplica       to a broker that has to stop or delete a replica
 
 `flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
@@ -46,6 +46,7 @@ class Outbox:
         self._full: set[int] = set()
         self._acls: set[int] = set()
         self._quotas: set[int] = set()
+        self._client_metrics: set[int] = set()
         self._is_held = False
 
     def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
@@ -79,6 +80,11 @@ class Outbox:
     def update_quotas(self) -> None:
         """Send all brokers the list of brokers and all client quotas."""
         self._quotas.update(self._context.brokers)
+        self.update_metadata(())
+
+    def update_client_metrics(self) -> None:
+        """Send all brokers the list of brokers and all subscriptions to metrics of clients."""
+        self._client_metrics.update(self._context.brokers)
         self.update_metadata(())
 
     def whole_state(self, broker: int) -> None:
@@ -115,7 +121,9 @@ class Outbox:
             self._send(broker, self._update_metadata(broker))
         for broker in sorted(self._stops.keys() & self._context.brokers.keys()):
             self._send(broker, self._stop_replica(broker))
-        for gathered in (self._leaderships, self._topics, self._stops, self._full, self._acls, self._quotas):
+        for gathered in (
+            self._leaderships, self._topics, self._stops, self._full, self._acls, self._quotas, self._client_metrics
+        ):  # fmt: skip
             gathered.clear()
 
     def _leader_and_isr(self, broker: int) -> LeaderAndIsr:
@@ -160,6 +168,7 @@ class Outbox:
             broker_overrides=context.broker_overrides,
             acls=context.acls if is_full or broker in self._acls else None,
             quotas=context.quotas if is_full or broker in self._quotas else None,
+            client_metrics=context.client_metrics if is_full or broker in self._client_metrics else None,
         )
 
     def _stop_replica(self, broker: int) -> StopReplica:

@@ -18,6 +18,7 @@ from sparklog.base.metric_table import SECTIONS, metrics_with_alerts
 from sparklog.base.metric_types import MetricInfo, MetricType, Section
 
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_TOO_MANY = {"partition", "client_instance_id", "client_software_version", "attributes"}
 _WIDTH, _STAT_WIDTH, _STAT_HEIGHT, _GRAPH_WIDTH, _GRAPH_HEIGHT = 24, 4, 4, 8, 8
 _TIMES = ("_timestamp_seconds", "_start_time_seconds")
 """How the names of metrics end that are Unix times."""
@@ -141,8 +142,8 @@ def _graphs(section: Section, y: int) -> Iterator[dict[str, Any]]:
 
 
 def _shown_labels(info: MetricInfo) -> tuple[str, ...]:
-    """Return the labels of the graph's lines: partitions would be too many; without labels, brokers."""
-    return tuple(label for label in info.labels if label != "partition") or ("instance",)
+    """Return the labels of the graph's lines, without those that have too many values; without labels, brokers."""
+    return tuple(label for label in info.labels if label not in _TOO_MANY) or ("instance",)
 
 
 def _expr(info: MetricInfo, by: tuple[str, ...]) -> str:

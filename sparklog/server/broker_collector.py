@@ -15,6 +15,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from sparklog.base.ids import encode_id
 from sparklog.base.metric_families import Families
 from sparklog.base.metric_table import BROKER_SECTIONS, KAFKA_ONLY
 from sparklog.broker.metrics import LATENCY_BUCKETS_S
@@ -48,6 +49,7 @@ class BrokerCollector(Collector):
         self._add_topics(families)
         self._add_partitions(families)
         self._add_groups(families)
+        self._add_client_metrics(families)
         self._add_figures(families)
         self._add_jobs(families)
         self._add_process(families)
@@ -111,6 +113,14 @@ class BrokerCollector(Collector):
                 families.add("sparklog_consumergroup_lag", lag, *labels)
             if seconds is not None:
                 families.add("sparklog_consumergroup_lag_seconds", seconds, *labels)
+
+    def _add_client_metrics(self, families: Families) -> None:
+        for pushed in self._broker.pushed_metrics():
+            client = pushed.client
+            labels = client.client_id, encode_id(pushed.instance_id), client.software_name, client.software_version
+            for point in pushed.points.values():
+                name = "sparklog_client_metric_total" if point.is_total else "sparklog_client_metric"
+                families.add(name, point.value, *labels, point.name, point.attributes)
 
     def _add_figures(self, families: Families) -> None:
         for name, value in self._broker.figures().items():

@@ -109,9 +109,12 @@ class BrokerOptions(TypedDict, total=False):
     group_consumer_assignment_interval_ms: int
     group_consumer_assignors: str | tuple[str, ...]
     group_consumer_migration_policy: str
+    telemetry_max_bytes: int
     metrics_listener: str
     metrics_kafka_names: bool
     logging_format: str
+    tracing_otlp_endpoint: str
+    tracing_sample_every: int
     request_log_slow_ms: int
     grpc_security_protocol: str
     ssl_keystore_location: str

@@ -12,6 +12,7 @@ class ResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOPIC: _ClassVar[ResourceType]
     BROKER: _ClassVar[ResourceType]
+    CLIENT_METRICS: _ClassVar[ResourceType]
 
 class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -20,6 +21,7 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOPIC_CONFIG: _ClassVar[ConfigSource]
     DYNAMIC_BROKER_CONFIG: _ClassVar[ConfigSource]
     DYNAMIC_DEFAULT_BROKER_CONFIG: _ClassVar[ConfigSource]
+    CLIENT_METRICS_CONFIG: _ClassVar[ConfigSource]
 
 class ElectionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -78,11 +80,13 @@ class QuotaMatch(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     QUOTA_MATCH_ANY: _ClassVar[QuotaMatch]
 TOPIC: ResourceType
 BROKER: ResourceType
+CLIENT_METRICS: ResourceType
 DEFAULT_CONFIG: ConfigSource
 STATIC_BROKER_CONFIG: ConfigSource
 TOPIC_CONFIG: ConfigSource
 DYNAMIC_BROKER_CONFIG: ConfigSource
 DYNAMIC_DEFAULT_BROKER_CONFIG: ConfigSource
+CLIENT_METRICS_CONFIG: ConfigSource
 PREFERRED: ElectionType
 UNCLEAN: ElectionType
 ACL_RESOURCE_TYPE_UNKNOWN: AclResourceType

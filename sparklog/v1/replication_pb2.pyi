@@ -178,7 +178,7 @@ class TopicState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UpdateMetadataRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas", "client_metrics")
     class BrokerOverridesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class UpdateMetadataRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_METRICS_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -208,13 +209,27 @@ class UpdateMetadataRequest(_message.Message):
     number: int
     acls: AclList
     quotas: QuotaList
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ...) -> None: ...
+    client_metrics: ClientMetricsSubscriptions
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ..., client_metrics: _Optional[_Union[ClientMetricsSubscriptions, _Mapping]] = ...) -> None: ...
 
 class QuotaList(_message.Message):
     __slots__ = ("quotas",)
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     quotas: _containers.RepeatedCompositeFieldContainer[_admin_pb2.ClientQuota]
     def __init__(self, quotas: _Optional[_Iterable[_Union[_admin_pb2.ClientQuota, _Mapping]]] = ...) -> None: ...
+
+class ClientMetricsSubscriptions(_message.Message):
+    __slots__ = ("subscriptions",)
+    class SubscriptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: TopicOverrides
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[TopicOverrides, _Mapping]] = ...) -> None: ...
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    subscriptions: _containers.MessageMap[str, TopicOverrides]
+    def __init__(self, subscriptions: _Optional[_Mapping[str, TopicOverrides]] = ...) -> None: ...
 
 class AclList(_message.Message):
     __slots__ = ("acls",)

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from kio.schema.errors import ErrorCode
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.metric_table import BROKER_SECTIONS, KAFKA_ONLY
 from sparklog.client import Admin, Consumer, Maintenance, Producer
 from sparklog.server.broker_collector import quantile
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire
+from support.kafka.telemetry import metrics, push, subscribe, subscriptions
 from support.metrics import Scrape, series_of
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
@@ -68,6 +71,9 @@ def test_every_metric_of_the_table_is_shown_and_no_other(broker: RunningBroker, 
     admin.create_topic(topic, partitions=1)
     fill(broker, topic, 2)
     consume(broker, topic, unique("all"), 1)
+    with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
+        subscribe(broker, topic, metrics="*")
+        assert push(wire, subscriptions(wire), metrics()) is ErrorCode.none
     with Maintenance(bootstrap_servers=broker.bootstrap) as maintenance:
         maintenance.note_job_run("compaction", "1", started_ms=7_000, status=1, findings=3, schedule="nightly")
 

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.ids import TopicPartition
+from sparklog.base.protobuf import bytes_tag, varint
 from sparklog.broker.apis import describe_topics, group_apis
 from sparklog.group.requests import (
     CommittedOffset,
@@ -23,7 +24,6 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
 )
 from sparklog.runtime import slices
-from sparklog.server.grpc.protobuf import bytes_tag, varint
 from sparklog.server.grpc.server import ADMIN, GROUPS, LOG, MAINTENANCE, SINKS, TRANSACTIONS
 from sparklog.server.grpc.service import MAX_FIELDS, MAX_TOGETHER, ONCE, WIDE, service_handler
 from sparklog.server.kafka.quotas import RequestQueue

@@ -49,6 +49,7 @@ from sparklog.broker.apis import (
     segment_files,
     set_cleaned_offset,
     sinks,
+    telemetry,
     transactions,
     txn_offset_commit,
     update_metadata,
@@ -141,6 +142,8 @@ APIS: tuple[Api[Any, Any], ...] = (
     set_cleaned_offset.API,
     install_snapshot.API,
     note_job_run.API,
+    telemetry.GET_TELEMETRY_SUBSCRIPTIONS,
+    telemetry.PUSH_TELEMETRY,
 )
 
 PEER_APIS: dict[type, Api[Any, Any]] = {

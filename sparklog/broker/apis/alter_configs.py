@@ -1,4 +1,4 @@
-"""The APIs that alter the configuration of topics and brokers: of single keys, or as a whole.
+"""The APIs that alter the configuration of topics, brokers and subscriptions: of single keys, or as a whole.
 
 Both:
 
@@ -6,6 +6,8 @@ Both:
 - Of a broker, or of all brokers (an empty name), keys can be changed while it runs if their update mode is not
   read-only (docs/reference/configuration.md); of all brokers, those that are cluster-wide. Others get INVALID_REQUEST.
   Any broker accepts the change, whichever broker it is for.
+- A subscription to client metrics (KIP-714) exists as long as it has a key. A change is stored when it is answered, and
+  brokers hear of it a moment later.
 - The versions are Kafka 4's.
 
 IncrementalAlterConfigs (key 44, KIP-339), which the gRPC method AlterConfigs calls:
@@ -26,13 +28,16 @@ AlterConfigs (key 33):
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sparklog.base.acls import AclOperation
+from sparklog.base.client_metrics import CLIENT_METRICS_KEYS, ClientMetricsConfig
 from sparklog.base.config import find_broker_key
 from sparklog.base.config_keys import Key, render
 from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest, KafkaError
@@ -40,6 +45,7 @@ from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType, broker_named, on_configs
 from sparklog.broker.topics import Topics
+from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.model import Topic
 
 MAX_KEYS = 1_000
@@ -96,8 +102,16 @@ class OfResource(Protocol):
 Requested = TypeVar("Requested", bound=OfResource)
 Revise = Callable[[Topic], Mapping[str, str]]
 """Returns a topic's new overrides, given the present topic."""
-ReviseBroker = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Returns a broker's new dynamic configuration, given the present one."""
+ReviseKeys = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns a new configuration, given the present one."""
+
+
+class Revisions(NamedTuple, Generic[Requested]):
+    """How a request changes the configurations of each type of resource."""
+
+    of_topic: Callable[[Requested], Revise]
+    of_broker: Callable[[Requested], ReviseKeys]
+    of_subscription: Callable[[Requested], ReviseKeys]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,26 +131,28 @@ class AlterConfigsResponse:
 
 
 async def alter_incrementally(
-    request: IncrementalAlterConfigsRequest, *, topics: Topics
+    request: IncrementalAlterConfigsRequest, *, client_metrics_store: ClientMetricsStore, topics: Topics
 ) -> IncrementalAlterConfigsResponse:
-    results = await _alter_each(
-        topics, request.resources, _revision, _broker_revision, validate_only=request.validate_only
-    )
+    revisions = Revisions(_revision, _broker_revision, _subscription_revision)
+    store, is_check = client_metrics_store, request.validate_only
+    results = await _alter_each(topics, store, request.resources, revisions, validate_only=is_check)
     return IncrementalAlterConfigsResponse(resources=results)
 
 
-async def alter(request: AlterConfigsRequest, *, topics: Topics) -> AlterConfigsResponse:
-    results = await _alter_each(
-        topics, request.resources, _replacement, _broker_replacement, validate_only=request.validate_only
-    )
+async def alter(
+    request: AlterConfigsRequest, *, client_metrics_store: ClientMetricsStore, topics: Topics
+) -> AlterConfigsResponse:
+    revisions = Revisions(_replacement, _replaced_keys, _replaced_keys)
+    store, is_check = client_metrics_store, request.validate_only
+    results = await _alter_each(topics, store, request.resources, revisions, validate_only=is_check)
     return AlterConfigsResponse(resources=results)
 
 
 async def _alter_each(
     topics: Topics,
+    client_metrics: ClientMetricsStore,
     wanted: Sequence[Requested],
-    revision: Callable[[Requested], Revise],
-    broker_revision: Callable[[Requested], ReviseBroker],
+    revisions: Revisions[Requested],
     *,
     validate_only: bool,
 ) -> list[ResourceResult]:
@@ -148,9 +164,12 @@ async def _alter_each(
             _check_alterable(each.resource, is_alone=times[each.resource] == 1)
             if each.resource.type == ResourceType.BROKER:
                 broker_id = broker_named(each.resource.name)
-                await topics.alter_broker(broker_id, broker_revision(each), validate_only=validate_only)
+                await topics.alter_broker(broker_id, revisions.of_broker(each), validate_only=validate_only)
+            elif each.resource.type == ResourceType.CLIENT_METRICS:
+                change = partial(_checked_keys, revisions.of_subscription(each))
+                await asyncio.to_thread(client_metrics.change, each.resource.name, change, validate_only=validate_only)
             else:
-                await topics.alter(each.resource.name, revision(each), validate_only=validate_only)
+                await topics.alter(each.resource.name, revisions.of_topic(each), validate_only=validate_only)
         except KafkaError as error:
             results.append(ResourceResult(resource=each.resource, error=error))
         else:
@@ -160,10 +179,26 @@ async def _alter_each(
 
 def _revision(change: ConfigChange) -> Revise:
     _check_changes(change.changes)
-    return lambda topic: _revise(topic, change.changes)
+    return lambda topic: _revise(TOPIC_KEYS, topic.config, topic.overrides, change.changes)
 
 
-def _broker_revision(change: ConfigChange) -> ReviseBroker:
+def _subscription_revision(change: ConfigChange) -> ReviseKeys:
+    _check_changes(change.changes)
+
+    def revise(given: Mapping[str, str]) -> Mapping[str, str]:
+        return _revise(CLIENT_METRICS_KEYS, ClientMetricsConfig.parse(given), given, change.changes)
+
+    return revise
+
+
+def _checked_keys(revise: ReviseKeys, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the new keys of a subscription. Raises InvalidRequest or InvalidConfig if they are not valid."""
+    revised = revise(given)
+    ClientMetricsConfig.parse(revised)
+    return revised
+
+
+def _broker_revision(change: ConfigChange) -> ReviseKeys:
     _check_changes(change.changes)
 
     def revise(given: Mapping[str, str]) -> Mapping[str, str]:
@@ -206,24 +241,29 @@ def _check_changes(changes: Sequence[KeyChange]) -> None:
             raise InvalidRequest(f"{change.name}: a null value is only for DELETE")
 
 
-def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
-    """Return the topic's overrides with the changes applied; the values are not checked yet."""
-    overrides = dict(topic.overrides)
+def _revise(
+    keys: Mapping[str, Key], config: object, given: Mapping[str, str], changes: Sequence[KeyChange]
+) -> dict[str, str]:
+    """Return the `given` overrides with the changes applied; the values are not checked yet.
+
+    config: the values in force, as fields
+    """
+    overrides = dict(given)
     for change in changes:
         if change.operation == ConfigOperation.DELETE:
-            if change.name not in TOPIC_KEYS:
-                raise InvalidConfig(f"cannot unset {change.name}: a topic has no such key")
+            if change.name not in keys:
+                raise InvalidConfig(f"cannot unset {change.name}: there is no such key")
             overrides.pop(change.name, None)
         elif change.operation == ConfigOperation.SET:
             overrides[change.name] = change.value or ""
         else:
-            overrides[change.name] = _change_list(topic, change)
+            overrides[change.name] = _change_list(keys, config, change)
     return overrides
 
 
-def _change_list(topic: Topic, change: KeyChange) -> str:
-    key = TOPIC_KEYS.get(change.name)
-    return _changed(key, change, getattr(topic.config, key.field) if key else ())
+def _change_list(keys: Mapping[str, Key], config: object, change: KeyChange) -> str:
+    key = keys.get(change.name)
+    return _changed(key, change, getattr(config, key.field) if key else ())
 
 
 def _change_broker_list(given: Mapping[str, str], change: KeyChange) -> str:
@@ -250,7 +290,7 @@ def _replacement(new: NewConfigs) -> Revise:
     return lambda _: overrides
 
 
-def _broker_replacement(new: NewConfigs) -> ReviseBroker:
+def _replaced_keys(new: NewConfigs) -> ReviseKeys:
     overrides = _overrides(new)
     return lambda _: overrides
 

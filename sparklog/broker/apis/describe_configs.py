@@ -1,24 +1,34 @@
-"""DescribeConfigs: describe the configuration of topics and of the broker, with the source of each value (key 32).
+"""DescribeConfigs: describe the configuration of topics and others, with the source of each value (key 32).
 
 - `broker/config_entries.py` says which keys are shown and what counts as a default.
 - `keys` selects some of a resource's keys; unknown keys are left out, as in Kafka.
-- Topics and brokers only. Kafka also has the log levels of a broker's loggers, and configurations of client metrics and
-  of groups; requests for these are refused (INVALID_REQUEST).
+- Topics, brokers and subscriptions to client metrics only; those that do not exist have the defaults, as in Kafka.
+  Kafka also has the log levels of a broker's loggers, and configurations of groups; requests for these are refused
+  (INVALID_REQUEST). Subscriptions are read from the cluster store, so they are as the last change left them.
 - Versions 1 to 4, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.base.acls import AclOperation
+from sparklog.base.client_metrics import ClientMetricsConfigs
 from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
-from sparklog.broker.config_entries import ConfigEntry, ConfigSource, broker_entries, topic_entries
+from sparklog.broker.config_entries import (
+    ConfigEntry,
+    ConfigSource,
+    broker_entries,
+    client_metrics_entries,
+    topic_entries,
+)
 from sparklog.broker.resources import ConfigResource, ResourceType, on_configs
+from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
@@ -49,17 +59,29 @@ class DescribeConfigsResponse:
 
 
 async def handle(
-    request: DescribeConfigsRequest, *, dynamic: DynamicConfig, metadata: MetadataCache
+    request: DescribeConfigsRequest,
+    *,
+    client_metrics_store: ClientMetricsStore,
+    dynamic: DynamicConfig,
+    metadata: MetadataCache,
 ) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(resources=[_describe(dynamic, metadata, query) for query in request.resources])
+    subscriptions: ClientMetricsConfigs = {}
+    if any(query.resource.type == ResourceType.CLIENT_METRICS for query in request.resources):
+        subscriptions = await asyncio.to_thread(client_metrics_store.load)
+    found = [_describe(dynamic, metadata, subscriptions, query) for query in request.resources]
+    return DescribeConfigsResponse(resources=found)
 
 
-def _describe(config: DynamicConfig, metadata: MetadataCache, query: ConfigQuery) -> ResourceConfigs:
+def _describe(
+    config: DynamicConfig, metadata: MetadataCache, subscriptions: ClientMetricsConfigs, query: ConfigQuery
+) -> ResourceConfigs:
     resource = query.resource
     try:
         resource.check(config.started_with.broker_id)
         if resource.type == ResourceType.TOPIC:
             entries = topic_entries(metadata.get(check_topic(resource.name)), config)
+        elif resource.type == ResourceType.CLIENT_METRICS:
+            entries = client_metrics_entries(subscriptions.get(resource.name, {}))
         else:
             entries = broker_entries(config)
     except KafkaError as error:

@@ -1,12 +1,13 @@
 """ListConfigResources: list the resources whose configuration can be described (key 74, KIP-1142).
 
-- Topics and the broker. Broker loggers, client metrics and groups have no configuration here, so none are listed; Kafka
-  lists those that have been configured. An unknown type gets UNSUPPORTED_VERSION, as in Kafka.
+- Topics, the broker, and subscriptions to client metrics. Broker loggers and groups have no configuration here, so none
+  are listed; Kafka lists those that have been configured. An unknown type gets UNSUPPORTED_VERSION, as in Kafka.
 - Versions 0 (client metrics only) and 1, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.broker.rights import on_cluster
+from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
@@ -29,13 +31,20 @@ class ListConfigResourcesResponse:
 
 
 async def handle(
-    request: ListConfigResourcesRequest, *, config: BrokerConfig, metadata: MetadataCache
+    request: ListConfigResourcesRequest,
+    *,
+    client_metrics_store: ClientMetricsStore,
+    config: BrokerConfig,
+    metadata: MetadataCache,
 ) -> ListConfigResourcesResponse:
     found = []
     if ResourceType.TOPIC in request.types:
         found += [ConfigResource(ResourceType.TOPIC, topic.name) for topic in metadata]
     if ResourceType.BROKER in request.types:
         found.append(ConfigResource(ResourceType.BROKER, str(config.broker_id)))
+    if ResourceType.CLIENT_METRICS in request.types:
+        subscriptions = await asyncio.to_thread(client_metrics_store.load)
+        found += [ConfigResource(ResourceType.CLIENT_METRICS, name) for name in subscriptions]
     return ListConfigResourcesResponse(resources=found)
 
 

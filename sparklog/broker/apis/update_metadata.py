@@ -15,6 +15,7 @@ from sparklog.base.acls import AclOperation
 from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
+from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.registration import Registration
 from sparklog.broker.rights import on_cluster
 from sparklog.broker.strays import Strays
@@ -33,6 +34,7 @@ async def handle(
     *,
     authorizer: Authorizer,
     client_quotas: ClientQuotas,
+    client_telemetry: ClientTelemetry,
     dynamic: DynamicConfig,
     groups: GroupCoordinator,
     metadata: MetadataCache,
@@ -49,6 +51,8 @@ async def handle(
         authorizer.set_acls(request.acls)
     if request.quotas is not None:
         client_quotas.set_quotas(request.quotas)
+    if request.client_metrics is not None:
+        client_telemetry.set_subscriptions(request.client_metrics)
     if change.reconfigured:
         state_changes.update_configs({topic.name: topic.config for topic in change.reconfigured})
     if change.removed:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.base.ids import TopicPartition
+from sparklog.base.tracing import TRACEPARENT
 from sparklog.client.producer.delivery import AcknowledgedBatch, BatchDelivery, Delivery, Split
 from sparklog.records.arrow import HEADERS_TYPE, encode
 from sparklog.records.batch import HEADER_SIZE, Codec
@@ -89,6 +90,10 @@ class Batch(ABC):
                 is_transactional=self.identity.is_transactional,
             )
         return self.encoded
+
+    def traceparent(self) -> str:
+        """Return the trace context of the first record that has one; empty if none does."""
+        return ""
 
     def number(self, identity: Identity, sequence: int) -> None:
         """Set the batch's identity and sequence, and drop its encoding, which contains them."""
@@ -179,6 +184,10 @@ class RowBatch(Batch):
         entries = [pa.array(names, pa.string()), pa.array(values, pa.binary())]
         pairs = pa.StructArray.from_arrays(entries, fields=list(HEADERS_TYPE.value_type))
         return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs, type=HEADERS_TYPE)
+
+    def traceparent(self) -> str:
+        found = (value for headers in self.headers.values() for name, value in headers if name == TRACEPARENT)
+        return (next(found, None) or b"").decode(errors="replace")
 
     def timestamps_ms(self) -> Sequence[int]:
         return self.timestamps

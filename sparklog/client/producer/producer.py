@@ -30,6 +30,7 @@ from sparklog.base.errors import (
     MessageTooLarge,
     SparklogError,
 )
+from sparklog.base.tracing import TRACEPARENT, load_current_traceparent
 from sparklog.client.base import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import GroupMetadata, Offsets
@@ -91,7 +92,11 @@ class AsyncProducer(AsyncClient):
             random=self._random,
             wake=self._wake,
         )
-        self.transforms = bool(self.config.interceptors or self.config.key_serializer or self.config.value_serializer)
+        self._current_traceparent = load_current_traceparent() if self.config.tracing else None
+        config = self.config
+        self.transforms = bool(
+            config.interceptors or config.key_serializer or config.value_serializer or self._current_traceparent
+        )
         self._largest = min(self.config.max_request_size, self.config.buffer_memory)
         self._partitioner = self.config.partitioner
         self._topics = self._accumulator.topics  # bound here for speed in `try_send`, as are the next two
@@ -334,6 +339,8 @@ class AsyncProducer(AsyncClient):
             key = self.config.key_serializer(key)
         if self.config.value_serializer is not None and value is not None:
             value = self.config.value_serializer(value)
+        if self._current_traceparent is not None and (traceparent := self._current_traceparent()):
+            record = record._replace(headers=_with_traceparent(record.headers, traceparent))
         return record._replace(key=key, value=value)
 
     def with_acknowledgement(self, on_delivery: OnDelivery | None) -> OnDelivery | None:
@@ -456,6 +463,14 @@ class AsyncProducer(AsyncClient):
         """Wake the sender, from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._sender.wake)
+
+
+def _with_traceparent(headers: Any, traceparent: str) -> list[tuple[str, Any]]:
+    """Return the headers with the trace context, unless they have one."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    if not any(name == TRACEPARENT for name, _ in pairs):
+        pairs.append((TRACEPARENT, traceparent.encode()))
+    return pairs
 
 
 def as_bytes(value: Any, what: str) -> bytes:

@@ -33,6 +33,7 @@ import contextlib
 import logging
 from collections import Counter, deque
 from dataclasses import replace
+from itertools import islice
 
 from sparklog.base.errors import (
     ClosedError,
@@ -51,9 +52,10 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import read_error
+from sparklog.base.tracing import TRACEPARENT
 from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
-from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.connection import Connection, Metadata, raise_error_of
 from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.producer.batches import NOBODY, Batch, Identity
@@ -237,6 +239,11 @@ class Sender:
             self.wake()
             self._notify_freed()
 
+    def _traced(self, load: Load) -> Metadata:
+        """Return the metadata with the trace context of the first record that has one."""
+        found = (each for batches in load.values() for batch in batches if (each := batch.traceparent()))
+        return tuple((TRACEPARENT, each) for each in islice(found, 1))
+
     def _encode(self, load: Load) -> dict[PartitionQueue, bytes | InvalidRecord]:
         """Return each queue's batches as bytes, or the error if they cannot be written."""
         encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
@@ -265,7 +272,8 @@ class Sender:
         ticket = object()
         self._asked[ticket] = (leader.address, self._clock.monotonic_ms())
         try:
-            response = await leader.call(leader.log.Produce, request, timeout_ms)
+            traced = self._traced(load) if self._config.tracing else ()
+            response = await leader.call(leader.log.Produce, request, timeout_ms, traced)
         except KafkaError as error:
             return dict.fromkeys((queue.partition for queue in payloads), error)
         finally:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, TypeVar
 
 from sparklog.base.errors import SaslAuthenticationFailed
+from sparklog.base.tracing import TRACEPARENT, RequestTracing
 from sparklog.broker.api import Api, Handler
 from sparklog.broker.apis.sasl import FIND_CREDENTIALS
 from sparklog.broker.node import Broker
@@ -92,7 +94,7 @@ class GrpcCall:
     @property
     def client_id(self) -> str:
         """The call's metadata `client-id`; empty without it."""
-        return next((str(value) for key, value in self.context.invocation_metadata() or () if key == "client-id"), "")
+        return self._metadata("client-id")
 
     @cached_property
     def subject(self) -> Subject:
@@ -131,8 +133,13 @@ class GrpcCall:
         """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
         return await self.broker.clients.authorized(api, serve, request, self)
 
-    def log_if_slow(self, method: str, timer: WorkTimer) -> None:
-        """Log the call, or one request of its stream, if the work took long. timer: of the request"""
+    def ended(self, method: str, timer: WorkTimer) -> None:
+        """Log the call, or one request of its stream, if the work took long; trace it if that is wanted.
+
+        timer: of the request
+        """
+        if (tracing := self.broker.tracing) is not None:
+            self._trace(tracing, method, timer)
         log, local_s = self.broker.slow_requests, timer.local_s
         if local_s > log.slow_s:
             principal = "an unknown principal"
@@ -146,6 +153,23 @@ class GrpcCall:
                 address=self.host,
                 stages_s={"local": local_s, "remote": timer.remote_s, "total": local_s + timer.remote_s},
             )
+
+    def _trace(self, tracing: RequestTracing, method: str, timer: WorkTimer) -> None:
+        traceparent = self._metadata(TRACEPARENT)
+        if tracing.is_wanted(traceparent):
+            tracing.answered(
+                method,
+                traceparent,
+                now_ns=time_ns(),
+                local_s=timer.local_s,
+                remote_s=timer.remote_s,
+                attributes={"rpc.system": "grpc", "messaging.client.id": self.client_id, "client.address": self.host},
+                error=sys.exception(),
+            )
+
+    def _metadata(self, name: str) -> str:
+        """Return the value of the call's metadata of this name; empty without it."""
+        return next((str(value) for key, value in self.context.invocation_metadata() or () if key == name), "")
 
     async def access(self) -> Access | None:
         """Return what the client may do; None if everybody may do everything."""

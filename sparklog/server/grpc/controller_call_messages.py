@@ -82,10 +82,17 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
 def metadata_message(request: UpdateMetadata) -> Fields:
     acls = None if request.acls is None else [to_message(each, admin_pb2.AclBinding) for each in sorted(request.acls)]
     quotas = None if request.quotas is None else [to_message(each, admin_pb2.ClientQuota) for each in request.quotas]
+    client_metrics = None
+    if request.client_metrics is not None:
+        configs = {
+            name: replication_pb2.TopicOverrides(configs=config) for name, config in request.client_metrics.items()
+        }
+        client_metrics = replication_pb2.ClientMetricsSubscriptions(subscriptions=configs)
     return {
         "topics": [_topic_message(topic) for topic in request.topics],
         "acls": None if acls is None else replication_pb2.AclList(acls=acls),
         "quotas": None if quotas is None else replication_pb2.QuotaList(quotas=quotas),
+        "client_metrics": client_metrics,
     }
 
 
@@ -95,7 +102,11 @@ def metadata(message: replication_pb2.UpdateMetadataRequest) -> Fields:
     quotas = None
     if message.HasField("quotas"):
         quotas = tuple(to_value(each, ClientQuota) for each in message.quotas.quotas)
-    return {"topics": tuple(_topic(topic) for topic in message.topics), "acls": acls, "quotas": quotas}
+    client_metrics = None
+    if message.HasField("client_metrics"):
+        client_metrics = {name: dict(each.configs) for name, each in message.client_metrics.subscriptions.items()}
+    topics = tuple(_topic(topic) for topic in message.topics)
+    return {"topics": topics, "acls": acls, "quotas": quotas, "client_metrics": client_metrics}
 
 
 def _topic_message(topic: TopicState) -> replication_pb2.TopicState:

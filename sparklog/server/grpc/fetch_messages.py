@@ -14,6 +14,7 @@ from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.message_mapping import parse, read_error, read_topic_id_bytes
+from sparklog.base.protobuf import bytes_tag, fields_of, varint
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.messages import (
     NO_GENERATION,
@@ -24,7 +25,6 @@ from sparklog.replica.messages import (
 )
 from sparklog.server.grpc import service
 from sparklog.server.grpc.errors import error_message
-from sparklog.server.grpc.protobuf import bytes_tag, fields_of, varint
 from sparklog.v1 import replication_pb2 as pb
 
 PARTITIONS = pb.ReplicaFetchResponse.DESCRIPTOR.fields_by_name["partitions"].number

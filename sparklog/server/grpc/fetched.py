@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
+from sparklog.base.protobuf import bytes_tag, varint
 from sparklog.broker.apis.fetch import FetchResponse, PartitionFetched
 from sparklog.log.log import LogSlice
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc.errors import error_message
 from sparklog.server.grpc.load_payloads import load_payloads
-from sparklog.server.grpc.protobuf import bytes_tag, varint
 from sparklog.v1 import log_pb2
 
 READ_AT_ONCE = 1 << 20

@@ -207,7 +207,7 @@ class LogServicer:
         try:
             return await answering
         finally:
-            call.log_if_slow("ProduceStream", timer)
+            call.ended("ProduceStream", timer)
             if throttle := call.throttle:
                 throttle.worked(timer.local_s)
 

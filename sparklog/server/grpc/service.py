@@ -35,12 +35,12 @@ from google.protobuf.message_factory import GetMessageClass
 from sparklog.base import message_mapping
 from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
 from sparklog.base.message_mapping import to_message, to_value
+from sparklog.base.protobuf import fields_of
 from sparklog.broker.api import Api
 from sparklog.runtime.remote_waits import OBSERVER, WorkTimer
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc.call import Begin, GrpcCall, unauthenticated
 from sparklog.server.grpc.errors import refuse
-from sparklog.server.grpc.protobuf import fields_of
 from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2, replication_pb2
@@ -266,7 +266,7 @@ def _unary(
             request = await read(data) if read else data
             return await serve(request, begun)
         finally:
-            begun.log_if_slow(name, timer)
+            begun.ended(name, timer)
             if throttle:
                 throttle.worked(timer.local_s)
 

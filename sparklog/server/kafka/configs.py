@@ -6,7 +6,11 @@ from sparklog.broker.config_entries import ConfigSource
 from sparklog.broker.resources import ConfigResource, ResourceType
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # org.apache.kafka.common.config.ConfigResource
-RESOURCE_TYPES = {TOPIC: ResourceType.TOPIC, BROKER: ResourceType.BROKER}
+RESOURCE_TYPES = {
+    TOPIC: ResourceType.TOPIC,
+    BROKER: ResourceType.BROKER,
+    CLIENT_METRICS: ResourceType.CLIENT_METRICS,
+}
 RESOURCE_NUMBERS = {ours: theirs for theirs, ours in RESOURCE_TYPES.items()}
 NOT_SERVED = -1
 SOURCES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
@@ -15,6 +19,7 @@ SOURCES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSo
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
     ConfigSource.STATIC_BROKER_CONFIG: 4,
     ConfigSource.DEFAULT_CONFIG: 5,
+    ConfigSource.CLIENT_METRICS_CONFIG: 7,
 }
 TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType, of the keys that exist here
     "BOOLEAN": 1,

@@ -39,7 +39,7 @@ from sparklog.broker.node import Broker
 from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel, Frame
-from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame
+from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame, trace
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.throttle import Throttle
 from sparklog.server.kafka.translation import Session
@@ -343,6 +343,8 @@ class KafkaConnection:
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]
         stages.observe(queued, answered - began, self._remote_s, now - answered)
+        if (tracing := self._host.broker.tracing) is not None and tracing.is_wanted(""):
+            trace(tracing, request.call, answered - began, self._remote_s)
         if answered - began - self._remote_s > self._slow_requests.slow_s:
             log_slow(self._slow_requests, request.call, queued, answered - began, self._remote_s, now - answered)
         if self.session.is_over:

@@ -12,9 +12,11 @@ import struct
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache, partial
+from time import time_ns
 from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequest, UnsupportedVersion
+from sparklog.base.tracing import RequestTracing
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.broker.slow_requests import SlowRequests
@@ -219,6 +221,22 @@ def log_slow(log: SlowRequests, call: KafkaCall, queue: float, work: float, remo
         principal=session.principal,
         address=session.host,
         stages_s={"queue": queue, "local": work - remote, "remote": remote, "send": send},
+    )
+
+
+def trace(tracing: RequestTracing, call: KafkaCall, work: float, remote: float) -> None:
+    """Make the span of a request that was answered now. Times are as in `log_slow`."""
+    tracing.answered(
+        _BY_KEY[call.key].api.name,
+        "",
+        now_ns=time_ns(),
+        local_s=work - remote,
+        remote_s=remote,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.client.id": call.client_id or "",
+            "client.address": call.session.host,
+        },
     )
 
 

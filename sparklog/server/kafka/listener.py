@@ -97,7 +97,7 @@ class KafkaListener:
                 logger.error("%s accepts nothing for a while: %s", self._listener.name, error)
                 self._pause(NO_DESCRIPTORS_PAUSE_S)
                 return
-            self._accepted(accepted, peer[0].removeprefix(MAPPED))
+            self._accepted(accepted, peer[0].removeprefix(MAPPED), peer[1])
             if wait := self._rate.wait_seconds(monotonic()):
                 self._pause(wait)
                 return
@@ -108,7 +108,7 @@ class KafkaListener:
         loop.remove_reader(self._socket)
         self._again = loop.call_later(seconds, self.start)
 
-    def _accepted(self, accepted: socket.socket, peer: str) -> None:
+    def _accepted(self, accepted: socket.socket, peer: str, port: int) -> None:
         if why := self._host.quotas.take(peer):
             self._figures.count_refused()
             self._host.refused(why)
@@ -124,11 +124,11 @@ class KafkaListener:
         if self._listener.has_tls:
             assert self._security.tls
             context = self._security.tls.current.context
-            handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, peer, context))
+            handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, peer, port, context))
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._handshakes.discard)
             return
-        self._new_connection(peer, partial(PlainChannel, asyncio.get_running_loop(), accepted)).channel.resume()
+        self._new_connection(peer, port, partial(PlainChannel, asyncio.get_running_loop(), accepted)).channel.resume()
 
     def _refuse_later(self, accepted: socket.socket, peer: str, seconds: float) -> None:
         """Close a connection over its address's quota only when the next is allowed, so that nobody retries in vain."""
@@ -142,12 +142,13 @@ class KafkaListener:
         self._host.refused(f"{peer} opens more of them than its connection_creation_rate allows")
         self._refused[accepted] = asyncio.get_running_loop().call_later(seconds, close)
 
-    async def _shake_hands(self, accepted: socket.socket, peer: str, context: ssl.SSLContext) -> None:
+    async def _shake_hands(self, accepted: socket.socket, peer: str, port: int, context: ssl.SSLContext) -> None:
         is_open = False
 
         def opened(channel: Channel, tls: ssl.SSLObject) -> KafkaConnection:
             nonlocal is_open
-            connection = self._new_connection(peer, lambda _: channel, principal_of(tls, self._host.broker.principals))
+            principal = principal_of(tls, self._host.broker.principals)
+            connection = self._new_connection(peer, port, lambda _: channel, principal)
             is_open = True
             return connection
 
@@ -169,12 +170,17 @@ class KafkaListener:
                 self._figures.disconnected()
 
     def _new_connection(
-        self, peer: str, open_channel: Callable[[KafkaConnection], Channel], principal: str = "User:ANONYMOUS"
+        self,
+        peer: str,
+        port: int,
+        open_channel: Callable[[KafkaConnection], Channel],
+        principal: str = "User:ANONYMOUS",
     ) -> KafkaConnection:
         broker = self._host.broker
         session = Session(
             listener=self._listener.name,
             host=peer,
+            port=port,
             principal=principal,
             max_request_bytes=broker.config.socket_request_max_bytes,
         )

@@ -21,7 +21,6 @@ from sparklog.server.kafka.messages import versions_of
 _TOKENS = "there are no delegation tokens"
 _KRAFT = "sent between KRaft's brokers and controllers, never by clients"
 _QUORUM = "there is no KRaft quorum: the cluster store is a file"
-_TELEMETRY = "clients' own metrics are not collected"
 _SHARE = "there are no share groups"
 _SHARE_STATE = "sent between Kafka's brokers for share groups, never by clients"
 _STREAMS = "there are no groups of Kafka Streams' own protocol"
@@ -44,8 +43,6 @@ GAPS = {
     "UnregisterBroker": _QUORUM,
     "AllocateProducerIds": _KRAFT,
     "ControllerRegistration": _KRAFT,
-    "GetTelemetrySubscriptions": _TELEMETRY,
-    "PushTelemetry": _TELEMETRY,
     "AssignReplicasToDirs": _KRAFT,
     "ShareGroupHeartbeat": _SHARE,
     "ShareGroupDescribe": _SHARE,

@@ -39,9 +39,11 @@ class Session:
     """Name of the listener, such as PLAINTEXT. Responses give the addresses of this listener."""
     host: str
     """The peer's address without the port."""
+    port: int = 0
     principal: str = "User:ANONYMOUS"
     client_software: str = ""
-    """Name and version of the client software, from ApiVersions."""
+    client_software_version: str = ""
+    """The client software, from ApiVersions."""
     authentication: Authentication | None = None
     """State of the SASL authentication; None: the listener has no SASL."""
     max_request_bytes: int = (1 << 31) - 1
@@ -87,9 +89,9 @@ class Session:
         """Close the connection once this request is answered."""
         self.is_over = True
 
-    def named(self, client_software: str) -> None:
+    def named(self, client_software: str, version: str) -> None:
         """Note the client's software."""
-        self.client_software = client_software
+        self.client_software, self.client_software_version = client_software, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,11 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "the broker. history (batch): archive and log as one table.",
         "auto",
     ),
+    "tracing.otlp.endpoint": OptionDoc(
+        "Where spans of micro-batches and their tasks go, by OTLP over HTTP. They are linked to the traces of the "
+        "records. Driver and executors need the extra `otlp`.",
+        "",
+    ),
     "archive": OptionDoc(
         "With `readMode=history`: the Delta table of archived records. The default is `retention.archive` of the topic."
     ),

@@ -10,6 +10,7 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
               maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
+    traces    tracing.otlp.endpoint (stream)
     group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
 
 Not supported: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``; Spark does not offer them to Python sources.
@@ -88,6 +89,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         filter_pushdown=given.get("filterpushdown", False),
         isolation_level=given.get("kafka.isolation.level", IsolationLevel.READ_COMMITTED),
         archive=given.get("archive"),
+        tracing_endpoint=given.get("tracing.otlp.endpoint"),
     )
 
 
@@ -397,6 +399,12 @@ SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
 """Security keys of Kafka's clients, with their allowed values; empty: any text."""
 
 
+def _url(raw: str) -> str:
+    if not raw.startswith(("http://", "https://")):
+        raise ValueError(raw)
+    return raw
+
+
 def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
     def parse(raw: str) -> str:
         if allowed and raw not in allowed:
@@ -442,6 +450,7 @@ OPTIONS: Mapping[str, Option] = {
             "read_committed or read_uncommitted",
         ),
         _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
+        _option("tracing.otlp.endpoint", _url, "http://HOST:PORT or https://HOST:PORT", Use.STREAM),
         *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),

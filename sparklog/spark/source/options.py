@@ -153,6 +153,8 @@ class ReadOptions:
     """0: no limit."""
     filter_pushdown: bool
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    tracing_endpoint: str | None = None
+    """Where spans of micro-batches go, by OTLP; None: there are none."""
     archive: str | None = None
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
 

@@ -5,7 +5,7 @@ The reader object is sent to the tasks, so it holds only options, schema and pre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
+
+Watch = Callable[[pa.RecordBatch], None]
 
 
 class TopicReader(DataSourceReader):
@@ -58,18 +60,36 @@ class PushdownReader(TopicReader):
         return remaining
 
 
-def read_task(task: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task, in offset order, in the columns that Spark expects."""
+def read_task(
+    task: InputPartition, options: ReadOptions, schema: StructType, *, watch: Watch | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one task, in offset order, in the columns that Spark expects.
+
+    watch: called with all records before that, with their headers, for tasks of files and of fetches
+    """
     shape = TableShape(schema)
     match task:
         case FilesTask(partition):
-            return shape.apply(read_files(task, options, shape.decoded), partition)
+            columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})
+            return shape.apply(_watched(read_files(task, options, columns), watch), partition)
         case FetchTask(whole):
             from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
 
-            return shape.apply(fetch_range(whole, options), whole.partition)
+            return shape.apply(_watched(fetch_range(whole, options), watch), whole.partition)
         case _ if options.read_mode is ReadMode.HISTORY:
             from sparklog.spark.history.archived import read_history  # loads Parquet, which no other read needs
 
             return read_history(task, options, shape)
     return iter(())  # Spark makes up a task if the plan has none
+
+
+def _watched(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:
+    if watch is None:
+        return batches
+
+    def each() -> Iterator[pa.RecordBatch]:
+        for records in batches:
+            watch(records)
+            yield records
+
+    return each()

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -50,6 +50,9 @@ from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, plan_tasks, settled
 
+if TYPE_CHECKING:
+    from sparklog.spark.source.tracing import BatchSpans, TracedTask
+
 Json = dict[str, Any]
 FIRST_START = "@start"
 logger = logging.getLogger("sparklog.spark")
@@ -63,6 +66,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._sleep = sleep
         self._opened: Lookup | None = None
+        self._spans: BatchSpans | None = None
         self._initial: Json | None = None
         self._begun = False
         """Whether Spark has asked for offsets beyond the first batch."""
@@ -104,8 +108,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
 
-    def partitions(self, start: Json, end: Json) -> list[Task]:
-        return settled(lambda: self._plan(start, end))
+    def partitions(self, start: Json, end: Json) -> list[Task] | list[TracedTask]:
+        tasks = settled(lambda: self._plan(start, end))
+        if self._options.tracing_endpoint is None:
+            return tasks
+        if self._spans is None:
+            from sparklog.spark.source.tracing import BatchSpans  # only where traces are wanted, as in read
+
+            self._spans = BatchSpans(self._options.tracing_endpoint)
+        return self._spans.begin(tasks, start, end)
 
     def _plan(self, start: Json, end: Json) -> list[Task]:
         bounds = self._lookup.bounds(self._options.selection)
@@ -115,13 +126,20 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_tasks(self._options, self._lookup, ranges, EVERYTHING)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._options.tracing_endpoint is not None:
+            from sparklog.spark.source.tracing import TracedTask, read_traced
+
+            if isinstance(partition, TracedTask):
+                return read_traced(partition, self._options, self._schema)
         return read_task(partition, self._options, self._schema)
 
     def commit(self, end: Json) -> None:
         self._commit_progress(_without_first_start(end))
 
     def _commit_progress(self, offsets: dict[TopicPartition, int]) -> None:
-        """Commit the offsets that have changed to the consumer group, if the options name one."""
+        """Commit the offsets that have changed to the consumer group, if the options name one. A batch has ended."""
+        if self._spans is not None:
+            self._spans.end()
         broker = self._options.broker
         changed = {item: offset for item, offset in offsets.items() if self._committed.get(item) != offset}
         if broker is None or broker.group_id is None or not changed:
@@ -133,11 +151,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("progress was not committed to group %s: %s", broker.group_id, error)
 
     def stop(self) -> None:
+        if self._spans is not None:
+            self._spans.close()
         if self._opened is not None:
             self._opened.close()
 
     def __getstate__(self) -> Json:
-        return {**self.__dict__, "_opened": None}  # connections stay in the process that made them
+        return {**self.__dict__, "_opened": None, "_spans": None}  # connections stay in the process that made them
 
     @property
     def _lookup(self) -> Lookup:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kio.schema.errors import ErrorCode
 
+from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
 from sparklog.client import Producer as OwnProducer
 from sparklog.records.batch import Codec, iterate_headers, seal
@@ -213,9 +214,9 @@ def test_a_producer_goes_on_while_its_topic_changes(create: Create, admin: Admin
 def test_a_deleted_topic_leaves_nothing_behind(create: Create, admin: Admin, broker: RunningBroker) -> None:
     known = broker.node.broker.services.replicas.compressions
     name = create("gzip")
-    assert name in known
+    assert TopicPartition(name, 0) in known
     admin.delete_topics([name])
-    wait_until(lambda: name not in known, "the topic is forgotten")
+    wait_until(lambda: TopicPartition(name, 0) not in known, "the topic is forgotten")
 
 
 def test_requests_of_one_connection_keep_their_order(create: Create, wire: Wire) -> None:

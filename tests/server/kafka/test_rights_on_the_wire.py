@@ -30,7 +30,9 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResourceType.TRANSACTIONAL_ID,
 )
 Op = AclOperation
-FOR_EVERYBODY = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster"}
+FOR_EVERYBODY = {
+    "ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "GetTelemetrySubscriptions", "PushTelemetry",
+}  # fmt: skip
 T, G, X = "topic", "group", "transactional-id"
 BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"v")]))
 JAAS = (

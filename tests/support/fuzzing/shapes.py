@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from sparklog.base.consumer_protocol import Subscription, write_subscription
+from sparklog.base.protobuf import varint
 from sparklog.records.records import Record, write_records
-from sparklog.server.grpc.protobuf import varint
 
 Path = tuple[str, ...]
 ALIKE, NUMBERED, KNOWN, SAME = KINDS = ("alike", "numbered", "known", "same")

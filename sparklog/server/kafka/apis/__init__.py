@@ -35,6 +35,7 @@ from sparklog.server.kafka.apis import (
     partition_reassignments,
     produce,
     sasl,
+    telemetry,
     transactions,
     txn_offset_commit,
     user_scram_credentials,
@@ -95,4 +96,6 @@ TRANSLATIONS: tuple[Translation, ...] = (
     elect_leaders.TRANSLATION,
     partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
     partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
+    telemetry.GET_TELEMETRY_SUBSCRIPTIONS,
+    telemetry.PUSH_TELEMETRY,
 )

@@ -28,7 +28,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
-        call.session.named(f"{request.client_software_name} {request.client_software_version}")
+        call.session.named(request.client_software_name, request.client_software_version)
     response = await call.serve(api_versions.API, ApiVersionsRequest())
     return (_body(call.version, tuple(response.apis), tuple(response.features)),)
 

@@ -1,4 +1,4 @@
-"""ListConfigResources in Kafka's protocol. Version 0 lists client metrics only, so it is empty."""
+"""ListConfigResources in Kafka's protocol. Version 0 lists client metrics only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from sparklog.broker.apis.list_config_resources import ListConfigResourcesReques
 from sparklog.broker.resources import ResourceType
 from sparklog.server.kafka.configs import (
     BROKER_LOGGER,
-    CLIENT_METRICS,
     GROUP,
     RESOURCE_NUMBERS,
     RESOURCE_TYPES,
@@ -17,7 +16,7 @@ from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import KafkaCall, Translation
 
 FIRST_WITH_TYPES = 1
-WITHOUT_CONFIGURATION = {BROKER_LOGGER, CLIENT_METRICS, GROUP}
+WITHOUT_CONFIGURATION = {BROKER_LOGGER, GROUP}
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -37,9 +36,12 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 
 
 def _types(version: int, request: Message) -> list[ResourceType]:
-    """Return the requested types: none in version 0, all if none is named. Raises UnsupportedVersion if unknown."""
+    """Return the requested types: client metrics in version 0, all if none is named.
+
+    Raises UnsupportedVersion if one is unknown.
+    """
     if version < FIRST_WITH_TYPES:
-        return []
+        return [ResourceType.CLIENT_METRICS]
     if unknown := set(request.resource_types) - RESOURCE_TYPES.keys() - WITHOUT_CONFIGURATION:
         raise UnsupportedVersion(f"there are no config resources of the types {sorted(unknown)}")
     if not request.resource_types:
