@@ -40,7 +40,7 @@ class BatchSpans:
 
     def __init__(self, endpoint: str) -> None:
         """Raises ConfigError as Tracing does."""
-        self._tracing = Tracing(endpoint, SERVICE, {})
+        self._tracing = Tracing(endpoint, SERVICE, {}, at_once=True)  # Spark kills this process after the last batch
         self._span: Any = None
 
     def begin(self, tasks: Iterable[Task], start: Mapping[str, Any], end: Mapping[str, Any]) -> list[TracedTask]:
