@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
+from sparklog.base.config import BrokerConfig
+from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
+from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.strays import Strays
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -46,8 +49,9 @@ class Broker1:
         metadata: Any = MetadataCache()
         found: Any = [SimpleNamespace(partition=name, topic_id=ID) for name in logs]
         changes: Any = SimpleNamespace(
-            delete_strays=self._delete, update_configs=lambda *_: None, keep_topics=self._keep_topics
-        )
+            delete_strays=self._delete, update_configs=lambda *_: None, keep_topics=self._keep,
+            keep_brokers=self._keep,
+        )  # fmt: skip
         topics: Any = SimpleNamespace(find_unsure=self._find_unsure)
         self.strays = Strays(1, found, metadata, changes, topics)
         services: Any = SimpleNamespace(
@@ -56,6 +60,8 @@ class Broker1:
             state_changes=changes,
             authorizer=Authorizer(AclRules(), is_enabled=False),
             client_quotas=ClientQuotas(Windows()),
+            client_telemetry=ClientTelemetry(uuid4),
+            dynamic=DynamicConfig(BrokerConfig()),
             groups=SimpleNamespace(forget_topics=lambda _: None),
             strays=self.strays,
         )
@@ -64,7 +70,7 @@ class Broker1:
     async def _delete(self, find: Callable[[], Collection[StopPartition]]) -> None:
         self.stopped += find()
 
-    async def _keep_topics(self, *_: Any) -> None:
+    async def _keep(self, *_: Any) -> None:
         return
 
     async def _find_unsure(self, names: Collection[str]) -> set[str]:

@@ -71,7 +71,7 @@ class LogManager:
         self._clock = clock
         self._directories = directories = LogDirectories(fs, dirs, on_dir_failure, config.log_dir_min_free_bytes)
         self.tasks = BackgroundTasks(directories, config)
-        self.moves = ReplicaMoves(fs, directories, clock)
+        self.moves = ReplicaMoves(fs, directories, clock, new_id)
         self._jitter = jitter
         self._open_files = open_files
         self._cache = SegmentCache(open_files.closed_segments)

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from uuid import uuid4
+from uuid import UUID
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
@@ -65,8 +65,10 @@ class _Move:
 class ReplicaMoves:
     """The moves of one broker's replicas. Thread-safe; all methods may wait for a disk."""
 
-    def __init__(self, fs: Fs, directories: LogDirectories, clock: Clock) -> None:
+    def __init__(self, fs: Fs, directories: LogDirectories, clock: Clock, new_id: Callable[[], UUID]) -> None:
+        """new_id: returns a random id, for the name of a copy"""
         self._fs = fs
+        self._new_id = new_id
         self._directories = directories
         self._clock = clock
         self._beginning = threading.Lock()
@@ -108,7 +110,8 @@ class ReplicaMoves:
             raise LogDirNotFound(f"{path} is no log directory of this broker: {', '.join(self._directories.dirs)} are")
         if target.failure:
             raise KafkaStorageError(f"log directory {path} has failed: {target.failure}")
-        if len(folder := _future_folder(name)) > MAX_FOLDER_NAME:
+        folder = f"{name}.{self._new_id().hex}{FUTURE_FOLDER}"
+        if len(folder) > MAX_FOLDER_NAME:
             raise InvalidTopic(f"the name of {name} is too long for a folder that it moves in: {folder}")
         log = self._directories.get(name)
         if log is None:
@@ -255,7 +258,3 @@ class ReplicaMoves:
             for folder in copies:
                 target.expire(folder, 0)
         self._interrupted.clear()
-
-
-def _future_folder(name: TopicPartition) -> str:
-    return f"{name}.{uuid4().hex}{FUTURE_FOLDER}"
