@@ -50,6 +50,8 @@ class Callee:
         self.service = ReplicationServicer(self, apis)  # type: ignore[arg-type]
         self.grpc.add_generic_rpc_handlers((self.service.handler(),))
         self.port = self.grpc.add_insecure_port("127.0.0.1:0")
+        self.clients = self
+        self.tracing = None
 
     async def serve(self, api: Api[Any, Any], request: Any) -> Any:
         return await api.bind(None)(request)

@@ -31,11 +31,11 @@ def refusing(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> li
     """The names of the APIs that were asked; each refuses."""
     asked: list[str] = []
 
-    async def refuse(api: Any, request: Any) -> Any:
+    async def refuse(api: Any, request: Any, caller: Any) -> Any:
         asked.append(api.name)
         raise CoordinatorNotAvailable("refused")
 
-    monkeypatch.setattr(kafka_broker.node.broker, "serve", refuse)
+    monkeypatch.setattr(kafka_broker.node.broker.clients, "serve", refuse)
     return asked
 
 
