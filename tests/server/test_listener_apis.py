@@ -21,7 +21,7 @@ REFUSED = {
 def uses(attribute: str) -> Iterator[str]:
     for path in sorted(SERVER.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr == attribute and "broker" in ast.unparse(node.value):
+            if isinstance(node, ast.Attribute) and node.attr == attribute and ast.unparse(node.value).endswith("broker"):
                 yield f"{path.relative_to(SERVER)}"
 
 
