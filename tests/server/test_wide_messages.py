@@ -87,7 +87,7 @@ def test_all_topics_and_log_dirs_are_described_a_part_at_a_time(
     wide_broker: RunningBroker, wide_channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = admin_pb2_grpc.AdminStub(wide_channel)
-    names = [f"all-{number:02d}" for number in range(40)]
+    names = [f"all-{number:02d}" for number in range(100)]  # more than topics of other tests
     admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[{"name": name, "partitions": 3} for name in names]))
     everything = admin.DescribeTopics(admin_pb2.DescribeTopicsRequest())
     monkeypatch.setattr(describe_topics, "DESCRIBED_TOGETHER", 12)
