@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from sparklog.base.errors import NoNode, PolicyViolation
-from sparklog.cluster.config_nodes import CLIENT_METRICS, Config, change_config, escape, notify, read_config, unescape
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.cluster.config_nodes import CLIENT_METRICS, Config, escape, put_config, read_config, unescape
+from sparklog.cluster.store import Store
 
 ENTITY = "client-metrics"
 """The kind of these configurations in notices of changes."""
@@ -38,13 +38,10 @@ class ClientMetricsStore:
 
         Raises what `change` raises, and PolicyViolation for one subscription too many.
         """
-        part = escape(name)
         known = self.load()
         change(known.get(name, {}))  # makes no node for what is refused
         if name not in known and len(known) >= MAX_SUBSCRIPTIONS:
             raise PolicyViolation(f"there are {len(known)} subscriptions already, the limit is {MAX_SUBSCRIPTIONS}")
         if validate_only:
             return
-        ensure_path(self._store, f"{CLIENT_METRICS}/{part}")
-        change_config(self._store, f"{CLIENT_METRICS}/{part}", change)
-        notify(self._store, f"{ENTITY}/{part}")
+        put_config(self._store, f"{ENTITY}/{escape(name)}", change)

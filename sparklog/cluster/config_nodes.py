@@ -17,11 +17,12 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from sparklog.base.errors import BadVersion, NoNode, StoreError
-from sparklog.cluster.store import Store
+from sparklog.cluster.store import Store, ensure_path
 
 USERS, CLIENTS, IPS = "/config/users", "/config/clients", "/config/ips"
 CLIENT_METRICS = "/config/client-metrics"
 CONFIG_CHANGES = "/config/changes"
+_ROOT = "/config/"
 DEFAULT = "<default>"
 """In place of a name: whatever has no configuration of its own."""
 ATTEMPTS = 100
@@ -61,6 +62,15 @@ def change_config(store: Store, path: str, change: Callable[[Config], Mapping[st
             store.set(path, encode_config(changed), node.version)
             return changed
     raise StoreError(f"{path} was changed by others {ATTEMPTS} times")
+
+
+def put_config(store: Store, entity_path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
+    """Do the same with a node that may not exist yet, and notify the controller. entity_path: as in `notify`"""
+    path = _ROOT + entity_path
+    ensure_path(store, path)
+    changed = change_config(store, path, change)
+    notify(store, entity_path)
+    return changed
 
 
 def notify(store: Store, entity_path: str) -> None:

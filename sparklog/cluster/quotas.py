@@ -22,13 +22,12 @@ from sparklog.cluster.config_nodes import (
     IPS,
     USERS,
     Config,
-    change_config,
     escape,
-    notify,
+    put_config,
     read_config,
     unescape,
 )
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.cluster.store import Store
 
 logger = logging.getLogger(__name__)
 _ROOT = "/config/"
@@ -49,15 +48,12 @@ class QuotaStore:
 
     def change(self, change: QuotaChange) -> None:
         """Set and remove quotas of one entity. The change is valid."""
-        path = _path(change.entity)
 
         def changed(config: Config) -> Config:
             kept = {key: text for key, text in config.items() if key not in change.removed}
             return kept | {key: f"{value:.15g}" for key, value in change.values.items()}
 
-        ensure_path(self._store, path)
-        change_config(self._store, path, changed)
-        notify(self._store, path.removeprefix(_ROOT))
+        put_config(self._store, _path(change.entity).removeprefix(_ROOT), changed)
 
     def _values(self, path: str) -> dict[str, float]:
         values = {}

@@ -38,6 +38,7 @@ from sparklog.cluster.config_nodes import (
     decode_config,
     encode_config,
     notify,
+    put_config,
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
@@ -225,19 +226,13 @@ class TopicStore:
 
         replaces: also in place of those that it has
         """
-        path = f"{BROKER_CONFIGS}/{node}"
-        if replaces or not self._store.exists(path):
-            ensure_path(self._store, path)
-            change_config(self._store, path, lambda _: overrides)
-            notify(self._store, f"brokers/{node}")
+        if replaces or not self._store.exists(f"{BROKER_CONFIGS}/{node}"):
+            put_config(self._store, f"brokers/{node}", lambda _: overrides)
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
         """Do the same as `change_overrides` with the keys of a broker, or of ALL_BROKERS."""
         entity = DEFAULT if broker_id == ALL_BROKERS else str(broker_id)
-        ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
-        changed = change_config(self._store, f"{BROKER_CONFIGS}/{entity}", change)
-        notify(self._store, f"brokers/{entity}")
-        return changed
+        return put_config(self._store, f"brokers/{entity}", change)
 
 
 def broker_nodes(for_all: Mapping[str, str], own: Mapping[str, str], broker_id: int) -> dict[str, Mapping[str, str]]:

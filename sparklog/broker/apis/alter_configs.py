@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -179,14 +179,17 @@ async def _alter_each(
 
 def _revision(change: ConfigChange) -> Revise:
     _check_changes(change.changes)
-    return lambda topic: _revise(TOPIC_KEYS, topic.config, topic.overrides, change.changes)
+    return lambda topic: _revise(
+        topic.overrides, change.changes, partial(_change_list, TOPIC_KEYS, topic.config), TOPIC_KEYS
+    )
 
 
 def _subscription_revision(change: ConfigChange) -> ReviseKeys:
     _check_changes(change.changes)
 
     def revise(given: Mapping[str, str]) -> Mapping[str, str]:
-        return _revise(CLIENT_METRICS_KEYS, ClientMetricsConfig.parse(given), given, change.changes)
+        change_list = partial(_change_list, CLIENT_METRICS_KEYS, ClientMetricsConfig.parse(given))
+        return _revise(given, change.changes, change_list, CLIENT_METRICS_KEYS)
 
     return revise
 
@@ -200,19 +203,7 @@ def _checked_keys(revise: ReviseKeys, given: Mapping[str, str]) -> Mapping[str, 
 
 def _broker_revision(change: ConfigChange) -> ReviseKeys:
     _check_changes(change.changes)
-
-    def revise(given: Mapping[str, str]) -> Mapping[str, str]:
-        revised = dict(given)
-        for each in change.changes:
-            if each.operation == ConfigOperation.DELETE:
-                revised.pop(each.name, None)
-            elif each.operation == ConfigOperation.SET:
-                revised[each.name] = each.value or ""
-            else:
-                revised[each.name] = _change_broker_list(given, each)
-        return revised
-
-    return revise
+    return lambda given: _revise(given, change.changes, partial(_change_broker_list, given))
 
 
 def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
@@ -242,26 +233,30 @@ def _check_changes(changes: Sequence[KeyChange]) -> None:
 
 
 def _revise(
-    keys: Mapping[str, Key], config: object, given: Mapping[str, str], changes: Sequence[KeyChange]
+    given: Mapping[str, str],
+    changes: Sequence[KeyChange],
+    change_list: Callable[[KeyChange], str],
+    keys: Container[str] | None = None,
 ) -> dict[str, str]:
     """Return the `given` overrides with the changes applied; the values are not checked yet.
 
-    config: the values in force, as fields
+    change_list: returns a list's new value. keys: those that can be unset; None: any
     """
     overrides = dict(given)
     for change in changes:
         if change.operation == ConfigOperation.DELETE:
-            if change.name not in keys:
+            if keys is not None and change.name not in keys:
                 raise InvalidConfig(f"cannot unset {change.name}: there is no such key")
             overrides.pop(change.name, None)
         elif change.operation == ConfigOperation.SET:
             overrides[change.name] = change.value or ""
         else:
-            overrides[change.name] = _change_list(keys, config, change)
+            overrides[change.name] = change_list(change)
     return overrides
 
 
 def _change_list(keys: Mapping[str, Key], config: object, change: KeyChange) -> str:
+    """Return the new value of a list. config: the values in force, as fields"""
     key = keys.get(change.name)
     return _changed(key, change, getattr(config, key.field) if key else ())
 
