@@ -78,7 +78,7 @@ proto: setup  ## Generate sparklog/v1 from proto/
 
 lock: setup  ## Choose the newest versions that pyproject.toml allows and pin them
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
-	  --extra spark --extra otlp --group dev pyproject.toml --output-file requirements.lock
+	  --extra spark --extra otlp --extra zookeeper-sasl --group dev pyproject.toml --output-file requirements.lock
 
 format: setup  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format --quiet .

@@ -168,11 +168,18 @@ class BrokerConfig:
     zookeeper_ssl_endpoint_identification_algorithm: str = key(
         "HTTPS", one_of("HTTPS", ""), "HTTPS: a server's certificate must name the host in zookeeper.connect."
     )
+    zookeeper_sasl_jaas_config: str = key(
+        "",
+        password(),
+        "The user that logs in to ZooKeeper (SASL DIGEST-MD5), as a client's JAAS file has it: "
+        'org.apache.zookeeper.server.auth.DigestLoginModule required username="broker" password="secret"; It needs '
+        "the extra zookeeper-sasl. Empty: no login.",
+    )
     zookeeper_set_acl: bool = key(
         False,
         boolean(),
-        "Let only clients with a certificate of the same subject change the nodes that the brokers create, and read "
-        "users' password verifiers. Existing nodes stay as they are.",
+        "Let only clients with the same user, or a certificate of the same subject, change the nodes that the brokers "
+        "create, and read users' password verifiers. Existing nodes stay as they are.",
     )
     num_replica_fetchers: int = key(1, integer(1, 1000), "Fetchers for each leader that this broker follows.")
     replica_fetch_min_bytes: int = key(1, integer(0, MAX_INT), "Minimum bytes for which a follower's fetch waits.")

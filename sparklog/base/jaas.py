@@ -17,6 +17,7 @@ from sparklog.base.errors import ConfigError
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _OPTION = re.compile(rf'\s+({_QUOTED}|[\w.$-]+)\s*=\s*({_QUOTED}|[^\s"=;]+)', re.DOTALL)
 _WHOLE = re.compile(rf"\s*([\w.$]+)\s+required((?:{_OPTION.pattern})*)\s*;\s*", re.DOTALL)

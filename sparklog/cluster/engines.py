@@ -8,9 +8,11 @@ neither                 cluster.sqlite in the broker's first log directory: a cl
 from __future__ import annotations
 
 import ssl
+from importlib.util import find_spec
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError
+from sparklog.base.jaas import DIGEST_MODULE, parse_login
 from sparklog.base.pem import read_pem
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
@@ -23,16 +25,17 @@ def open_store(config: BrokerConfig) -> Store:
     """Open the cluster store that the configuration names. Blocks.
 
     Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time; ConfigError, naming the
-    key, if zookeeper.ssl.* are of no use.
+    key, if zookeeper.ssl.* or zookeeper.sasl.* are of no use.
     """
-    if config.zookeeper_set_acl and not (config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location):
+    shows_certificate = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location
+    if config.zookeeper_set_acl and not (shows_certificate or config.zookeeper_sasl_jaas_config):
         raise ConfigError(
-            "zookeeper.set.acl needs zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location: ZooKeeper must "
-            "know whose nodes they are"
+            "zookeeper.set.acl needs zookeeper.sasl.jaas.config, or zookeeper.ssl.client.enable and "
+            "zookeeper.ssl.keystore.location: ZooKeeper must know whose nodes they are"
         )
     if config.zookeeper_connect:
         # Imported here: kazoo would cost every start a tenth of a second.
-        from sparklog.cluster.zookeeper import ZookeeperStore, ZookeeperTls
+        from sparklog.cluster.zookeeper import ZookeeperLogin, ZookeeperStore, ZookeeperTls
 
         tls = None
         if config.zookeeper_ssl_client_enable:
@@ -49,9 +52,21 @@ def open_store(config: BrokerConfig) -> Store:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             tls=tls,
+            login=ZookeeperLogin(*_login(config)) if config.zookeeper_sasl_jaas_config else None,
             sets_acl=config.zookeeper_set_acl,
         )
     return SqliteStore.open(store_file(config), session_timeout_ms=config.cluster_store_session_timeout_ms)
+
+
+def _login(config: BrokerConfig) -> tuple[str, str]:
+    """Return user and password. Raises ConfigError if there are none, or if kazoo cannot log in."""
+    key = "zookeeper.sasl.jaas.config"
+    if find_spec("puresasl") is None:
+        raise ConfigError(f"{key} is set, but pure-sasl is not installed: pip install 'sparklog[zookeeper-sasl]'")
+    login = parse_login(key, config.zookeeper_sasl_jaas_config, DIGEST_MODULE)
+    if not (login.option("username") and login.option("password")):
+        raise ConfigError(f"{key}: {DIGEST_MODULE} needs username and password")
+    return login.option("username"), login.option("password")
 
 
 def _check_files(config: BrokerConfig) -> None:

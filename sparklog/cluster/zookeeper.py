@@ -12,11 +12,13 @@ Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. This mo
     sessions    When a session has expired, kazoo begins another as soon as a server answers. A process that was stopped
                 learns of the expiry when it resumes: its pending calls raise SessionExpired.
 
-    access      With a client certificate, ZooKeeper knows who is asking. Nodes that are created with `sets_acl` can
-                then be changed only by clients with a certificate of the same subject. Everybody may read them, except
-                what verifies users' passwords (kafka.zk.ZkData.defaultAcls).
+    access      With a client certificate or a login, ZooKeeper knows who is asking. Nodes that are created with
+                `sets_acl` can then be changed only by clients with the same subject or user. Everybody may read them,
+                except what verifies users' passwords (kafka.zk.ZkData.defaultAcls).
+    logins      kazoo ends for good when a login is refused, or when the server dies during it. The store starts it
+                again, every second until it is closed: a broker must survive a server that restarts.
 
-Watches and listeners are called one by one, on one thread, in the order of the events. Not done: SASL towards
+Watches and listeners are called one by one, on one thread, in the order of the events. Not done: Kerberos towards
 ZooKeeper.
 """
 
@@ -32,6 +34,7 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
     KazooException,
@@ -45,7 +48,7 @@ from kazoo.exceptions import (
 )
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import Callback, EventType, KazooState, WatchedEvent
+from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from sparklog.base.errors import (
@@ -91,7 +94,10 @@ _ERRORS: dict[type[Exception], type[StoreError]] = {
     ConnectionClosedError: ConnectionLoss,
     OperationTimeoutError: ConnectionLoss,
     KazooTimeoutError: ConnectionLoss,
+    AuthFailedError: ConnectionLoss,
 }
+NEXT_LOGIN_S = 1.0
+"""How long after a refused login the next one begins."""
 logger = logging.getLogger(__name__)
 
 
@@ -107,29 +113,45 @@ class ZookeeperTls(NamedTuple):
     """Whether a server's certificate must name the host in `zookeeper.connect`."""
 
 
+class ZookeeperLogin(NamedTuple):
+    """A user of ZooKeeper's DigestLoginModule (SASL DIGEST-MD5)."""
+
+    username: str
+    password: str
+
+
 class ZookeeperStore:
     """Implements Store."""
 
     def __init__(
-        self, hosts: str, *, session_timeout_ms: int, tls: ZookeeperTls | None = None, sets_acl: bool = False
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int,
+        tls: ZookeeperTls | None = None,
+        login: ZookeeperLogin | None = None,
+        sets_acl: bool = False,
     ) -> None:
         """Create a store without a connection; `open` returns one that is connected.
 
         tls: None: connections without TLS
-        sets_acl: whether new nodes get ACLs, which needs a client certificate
+        login: None: connections without SASL
+        sets_acl: whether new nodes get ACLs, which needs a client certificate or a login
         """
         self._hosts = hosts
         self._timeout_s = session_timeout_ms / 1000
         self._is_connected = threading.Event()
         self._waiting = threading.Lock()
         """Held by the call that waits for the connection."""
-        self._is_closed = False
+        self._closing = threading.Event()
+        self._restarting = threading.Lock()
+        """Held while kazoo's client starts again, or ends."""
         self._session_id = NO_OWNER
         self._listeners: list[SessionListener] = []
         self._missed: list[WatchCall] = []
         """Watches that kazoo has dropped, to call on reconnection."""
         self._sets_acl = sets_acl
-        self._client = _client(hosts, self._timeout_s, tls)
+        self._client = _client(hosts, self._timeout_s, tls, login)
 
     @classmethod
     def open(
@@ -139,20 +161,27 @@ class ZookeeperStore:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         tls: ZookeeperTls | None = None,
+        login: ZookeeperLogin | None = None,
         sets_acl: bool = False,
     ) -> ZookeeperStore:
         """Connect to ZooKeeper and return the store. Blocks.
 
         hosts: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created
-        tls, sets_acl: as in the constructor
+        tls, login, sets_acl: as in the constructor
 
-        Raises ConnectionLoss if no server answers within `connection_timeout_ms`.
+        Raises ConnectionLoss if no server answers within `connection_timeout_ms`, or if it refuses the login.
         """
-        store = cls(hosts, session_timeout_ms=session_timeout_ms, tls=tls, sets_acl=sets_acl)
-        _make_root(hosts, store._timeout_s, connection_timeout_ms / 1000, tls)
+        store = cls(hosts, session_timeout_ms=session_timeout_ms, tls=tls, login=login, sets_acl=sets_acl)
+        _make_root(hosts, connection_timeout_ms / 1000, lambda servers: _client(servers, store._timeout_s, tls, login))
         store._client.add_listener(store._state_changed)
         _connect(store._client, hosts, connection_timeout_ms / 1000)
         store._is_connected.wait(store._timeout_s)  # until kazoo has reported its new session
+        if login:
+            try:
+                store.exists("/")  # kazoo is connected before it logs in
+            except ConnectionLoss:
+                store.close()
+                raise ConnectionLoss(f"{hosts} has refused the login of zookeeper.sasl.jaas.config") from None
         return store
 
     @property
@@ -203,16 +232,17 @@ class ZookeeperStore:
                 raise _error(result, operation.path)
 
     def close(self) -> None:
-        self._is_closed = True
-        self._client.stop()
-        self._client.close()
+        self._closing.set()
+        with self._restarting:
+            self._client.stop()
+            self._client.close()
 
     def _ask(self, path: str, send: Callable[[], Any]) -> Any:
         """Send a request and return its answer within the session time-out. Raises ConnectionLoss or any StoreError."""
         deadline = time.monotonic() + self._timeout_s
         if not (self._is_connected.is_set() or self._is_connected_in_time()):
             raise ConnectionLoss(f"no ZooKeeper server of {self._hosts} can be reached")
-        if self._is_closed:
+        if self._closing.is_set():
             raise StoreError(f"{self._hosts} is closed")
         try:
             return send().get(timeout=max(0.0, deadline - time.monotonic()))
@@ -238,7 +268,7 @@ class ZookeeperStore:
 
     def _state_changed(self, state: str) -> None:
         """Take a change of the connection's state, on kazoo's connection thread."""
-        if self._is_closed:
+        if self._closing.is_set():
             return
         is_first = self._session_id == NO_OWNER
         if state == KazooState.CONNECTED:
@@ -246,8 +276,17 @@ class ZookeeperStore:
             self._is_connected.set()
         else:
             self._is_connected.clear()
+            if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
+                threading.Thread(target=self._log_in_again, name="zookeeper-login", daemon=True).start()
         if not is_first:
             self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
+
+    def _log_in_again(self) -> None:
+        logger.warning("%s has refused the login of zookeeper.sasl.jaas.config, or ended during it", self._hosts)
+        if not self._closing.wait(NEXT_LOGIN_S):
+            with self._restarting:
+                if not self._closing.is_set():
+                    self._client.start_async()
 
     def _tell(self, state: SessionState) -> None:
         for listener in self._listeners:
@@ -288,24 +327,26 @@ def _servers(hosts: str) -> str:
     return hosts if "," in servers else ",".join([servers] * 3) + slash + root
 
 
-def _client(hosts: str, timeout_s: float, tls: ZookeeperTls | None) -> KazooClient:
+def _client(hosts: str, timeout_s: float, tls: ZookeeperTls | None, login: ZookeeperLogin | None) -> KazooClient:
     """Return a client without a connection."""
     options: dict[str, Any] = {}
+    if login:
+        options["sasl_options"] = {"mechanism": "DIGEST-MD5", **login._asdict()}
     if tls:
-        options = {
+        options |= {
             "use_ssl": True, "ca": tls.truststore or None, "check_hostname": tls.checks_names,
             "certfile": tls.keystore or None, "keyfile": tls.keystore or None, "keyfile_password": tls.key_password,
         }  # fmt: skip
     return KazooClient(_servers(hosts), timeout=timeout_s, connection_retry=dict(RETRY), **options)
 
 
-def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float, tls: ZookeeperTls | None) -> None:
+def _make_root(hosts: str, timeout_s: float, client_of: Callable[[str], KazooClient]) -> None:
     servers, _, root = hosts.partition("/")
     if root:
-        client = _client(servers, timeout_s, tls)
-        _connect(client, servers, connection_timeout_s)
+        client = client_of(servers)
+        _connect(client, servers, timeout_s)
         try:
-            client.ensure_path_async("/" + root).get(timeout=connection_timeout_s)
+            client.ensure_path_async("/" + root).get(timeout=timeout_s)
         except (KazooException, KazooTimeoutError) as error:
             raise _error(error, "/" + root) from error
         finally:

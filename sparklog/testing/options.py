@@ -43,6 +43,7 @@ class BrokerOptions(TypedDict, total=False):
     zookeeper_ssl_keystore_location: str
     zookeeper_ssl_keystore_password: str
     zookeeper_ssl_endpoint_identification_algorithm: str
+    zookeeper_sasl_jaas_config: str
     zookeeper_set_acl: bool
     num_replica_fetchers: int
     replica_fetch_min_bytes: int

@@ -10,9 +10,11 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from sparklog.base.jaas import DIGEST_MODULE
 from support.patience import PATIENCE_S, wait_until
 from support.processes.java import JAVA
 from support.processes.ports import reserve_port
@@ -28,6 +30,8 @@ ssl.trustStore.type=PEM
 ssl.clientAuth=need
 authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider
 """
+LOGINS = """authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
+"""
 TRY_S = 5  # a server that has just begun may take a connection and say nothing: then it is asked again
 JARS = ("zookeeper-", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java",
         "netty-", "commons-io", "commons-cli")  # fmt: skip
@@ -38,9 +42,21 @@ OPTIONS = ("-Xmx128m", "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=fa
 class ZooKeeperServer:
     """`address` is what clients connect to; it stays the same when the server is started again."""
 
-    def __init__(self, folder: Path, keys: Path | None = None) -> None:
-        """keys: a folder with server.pem and ca.pem, for TLS with client certificates at `secure_address`."""
+    def __init__(
+        self,
+        folder: Path,
+        keys: Path | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        needs_login: bool = False,
+    ) -> None:
+        """keys: a folder with server.pem and ca.pem, for TLS with client certificates at `secure_address`.
+
+        users: those who may log in, with their passwords
+        needs_login: whether nobody else is served
+        """
         self._folder = folder
+        self._users = users
         self._secure_port = reserve_port(self) if keys else 0
         self._port = reserve_port(self)
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +65,16 @@ class ZooKeeperServer:
             f"dataDir={folder}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\ntickTime={TICK_MS}\n"
             f"minSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nmaxCnxns=0\n"
             + (TLS.format(port=self._secure_port, keys=keys) if keys else "")
+            + (LOGINS if users else "")
+            + ("sessionRequireClientSASLAuth=true\n" if needs_login else "")
         )
+        if users:
+            self.set_users(users)
+
+    def set_users(self, users: Mapping[str, str]) -> None:
+        """Change who may log in, from the next start on."""
+        options = "".join(f'    user_{user}="{password}"\n' for user, password in users.items())
+        (self._folder / "jaas.conf").write_text(f"Server {{\n{DIGEST_MODULE} required\n{options};\n}};\n")
 
     @property
     def address(self) -> str:
@@ -64,7 +89,15 @@ class ZooKeeperServer:
         """Returns when it answers."""
         with (self._folder / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*JAVA, *OPTIONS, "-cp", class_path(), "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
+                [
+                    *JAVA,
+                    *OPTIONS,
+                    *(["-Djava.security.auth.login.config=jaas.conf"] if self._users else []),
+                    "-cp",
+                    class_path(),
+                    "org.apache.zookeeper.server.ZooKeeperServerMain",
+                    "zoo.cfg",
+                ],
                 cwd=self._folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
