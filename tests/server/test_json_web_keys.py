@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import trustme
 
 from sparklog.base import fetching
 from sparklog.base.errors import ConfigError
@@ -66,6 +69,23 @@ async def test_keys_are_fetched_again_after_a_time(server: Answers, issuer: Issu
     async with keys_of(server.url, refresh_ms=1) as keys:
         await until(lambda: len(server.requests) > 2, "it is fetched several times")
         assert await is_known(keys, "rsa-1")
+
+
+async def test_keys_over_https_come_from_a_server_that_an_authority_vouches_for(
+    issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for host, is_trusted in (("127.0.0.1", False), ("127.0.0.1", True), ("elsewhere.example", True)):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(host).configure_cert(context)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem") if is_trusted else "")
+        caplog.clear()
+        with http_server(context) as answers:
+            answers.body = json.dumps(issuer.key_set()).encode()
+            async with keys_of(answers.url) as keys:
+                assert await is_known(keys, "rsa-1") == (is_trusted and host == "127.0.0.1")
+                assert ("CERTIFICATE_VERIFY_FAILED" in caplog.text) != bool(answers.requests)
 
 
 @pytest.mark.parametrize(

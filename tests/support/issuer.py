@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -86,8 +87,8 @@ class Answers:
 
 
 @contextmanager
-def http_server() -> Iterator[Answers]:
-    """An HTTP server on a free port."""
+def http_server(tls: ssl.SSLContext | None = None) -> Iterator[Answers]:
+    """An HTTP server on a free port, with `tls` an HTTPS server."""
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
@@ -112,7 +113,9 @@ def http_server() -> Iterator[Answers]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    answers.url = f"http://127.0.0.1:{server.server_port}"
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    answers.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
