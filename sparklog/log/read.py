@@ -15,8 +15,6 @@ from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, Offset
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.files import LEADER_EPOCHS, LOG
 from sparklog.log.segment import lookup
-from sparklog.log.segment.scan import BatchPlace
-from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogSlice, TimestampOffset
 from sparklog.log.state import LogState
@@ -51,23 +49,20 @@ class SegmentsReader:
             if not start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(f"offset {offset} is not in {state}")
             limit = end_offset if max_offset is None else min(max_offset, end_offset)
-            return self.again(partial(self._read, offset, max_bytes, limit, min_one_batch=min_one_batch))
+            try:
+                return self._read(offset, max_bytes, limit, min_one_batch)
+            except FileNotFoundError:
+                return self.again(lambda: self._read(offset, max_bytes, limit, min_one_batch))
 
-    def _read(self, offset: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> LogSlice:
+    def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> LogSlice:
         state = self._state
         for segment in state.segments.since(offset) if offset < limit else ():
-            if first := segment.find(offset, segment.size_bytes):
-                if first.last_offset >= limit or (first.size > max_bytes and not min_one_batch):
-                    return LogSlice(segment.file, first.position, 0, offset, state.disk, segment.base_offset)
-                return self._slice(segment, first, max_bytes, limit)
+            if found := segment.locate(offset, max_bytes, limit, min_one_batch=min_one_batch):
+                return LogSlice(
+                    segment.file, found.position, found.size, found.next_offset, state.disk, segment.base_offset
+                )
         last = state.segments.last
         return LogSlice(last.file, 0, 0, offset, state.disk, last.base_offset)
-
-    def _slice(self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int) -> LogSlice:
-        stop = first.position + max(first.size, max_bytes)
-        end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
-        size = end - first.position
-        return LogSlice(segment.file, first.position, size, next_offset, self._state.disk, segment.base_offset)
 
     def read_with_aborted(
         self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool

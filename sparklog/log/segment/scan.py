@@ -33,6 +33,7 @@ CHUNK_BYTES = 4096
 
 _COMMON = struct.Struct(">qiib")  # offset, length, leader epoch or CRC, magic
 _V2 = struct.Struct(">ihiqqq")  # from 17: CRC, attributes, last offset delta, base and max timestamp, producer id
+_V2_START = struct.Struct(">qiibIhi")  # from 0: offset, length, leader epoch, magic, CRC, attributes, last offset delta
 _V1_TIMESTAMP = struct.Struct(">q")
 _V1_TIMESTAMP_AT = 18
 _MIN_SIZE = {0: LOG_OVERHEAD + 14, 1: LOG_OVERHEAD + 22, MAGIC: HEADER_SIZE}
@@ -107,6 +108,51 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
         if position > end:
             return
         yield place
+
+
+class Located(NamedTuple):
+    """Whole batches one after the other in a file."""
+
+    position: int
+    size: int
+    """Bytes; 0 if there is nothing to read."""
+    next_offset: int
+    """The offset after the last record; the requested one if there is nothing to read."""
+
+
+def locate(
+    data: Buffer, position: int, end: int, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool
+) -> Located | None:
+    """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
+
+    data: the file's bytes from `position` on, where a batch begins
+    end: where the file's batches end
+    min_one_batch: whether the first batch may be larger than `max_bytes`
+
+    Returns None if `data` does not tell: it has another format, ends too early, or has no batch where it should be.
+    Then `walk` finds out. It makes no `BatchPlace`, as small reads of many partitions spend their time here.
+    """
+    unpack, length_of_data = _V2_START.unpack_from, len(data)
+    at = after = next_offset = 0
+    first = limit = -1
+    while at + _V2_START.size <= length_of_data:
+        base_offset, length, _, magic, _, _, delta = unpack(data, at)
+        after = at + LOG_OVERHEAD + length
+        if magic != MAGIC or after - at < HEADER_SIZE or delta < 0 or base_offset < 0 or position + after > end:
+            return None
+        last_offset = base_offset + delta
+        if first < 0 <= last_offset - offset:
+            if not at and position and base_offset > offset:
+                return None  # the index does not match the file
+            if last_offset >= max_offset or (after - at > max_bytes and not min_one_batch):
+                return Located(position + at, 0, offset)
+            first, limit = at, at + max(after - at, max_bytes)
+        elif first >= 0 and (after > limit or last_offset >= max_offset):
+            return Located(position + first, at - first, next_offset)
+        at, next_offset = after, last_offset + 1
+    if first >= 0 and (position + at == end or at + HEADER_SIZE > limit):
+        return Located(position + first, at - first, next_offset)
+    return None
 
 
 def file_crc32c(file: ReadFile, size: int) -> int:

@@ -37,9 +37,11 @@ from sparklog.log.files import (
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
 from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
-from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, file_crc32c, walk
+from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, Located, file_crc32c, locate, walk
 from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
+SMALL_BYTES = 16 << 10
+"""Up to so many bytes, one read of them all costs less than one for each end."""
 logger = logging.getLogger(__name__)
 
 
@@ -171,6 +173,28 @@ class ReadSegment:
         """
         places = self.walk(self.offsets.last_position(position), position)
         return max((place.last_offset + 1 for place in places), default=self.base_offset)
+
+    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> Located | None:
+        """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
+
+        min_one_batch: whether the first batch may be larger than `max_bytes`
+
+        Returns None if no batch holds `offset` or a later one. Raises CorruptRecord or OSError.
+        """
+        end = self.size_bytes
+        if max_bytes <= SMALL_BYTES:
+            start = self.offsets.position_for(offset)
+            data = self.file.read_at(start, min(max_bytes + CHUNK_BYTES, max(0, end - start)))
+            found = locate(data, start, end, offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+            if found is not None:
+                return found
+        first = self.find(offset, end)
+        if first is None:
+            return None
+        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
+            return Located(first.position, 0, offset)
+        stop, next_offset = self.cut(first, first.position + max(first.size, max_bytes), end, max_offset)
+        return Located(first.position, stop - first.position, next_offset)
 
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
@@ -346,6 +370,12 @@ class Segment(ReadSegment):
 
     def find(self, offset: int, end: int) -> BatchPlace | None:
         found = super().find(offset, end)
+        if not self.is_pinned:
+            self._used()
+        return found
+
+    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> Located | None:
+        found = super().locate(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
         if not self.is_pinned:
             self._used()
         return found

@@ -20,22 +20,18 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from sparklog.base.errors import KafkaError
 from sparklog.log.slice import LogSlice
-from sparklog.server.kafka.page_cache import descriptor
+from sparklog.server.kafka.page_cache import JOINED_BYTES, Frame, descriptor
 
-Frame = Sequence[bytes | LogSlice]
-"""A response that begins with its size."""
 SENDFILE_ABOVE_BYTES = 1 << 20
 """A response with at most this many bytes of the log is copied. If the socket takes it all at once, copying costs less
 than sendfile, which handles a page at a time (bench/sendfile.py). Unsent bytes are read again later, not kept."""
-JOINED_BYTES = 64 << 10
-"""Smaller slices are joined with the bytes before and after them."""
 PIECE_BYTES = 256 << 10
-"""Bytes read at once: of a slice over TLS, and in all of joined slices."""
+"""Bytes read at once: of a slice over TLS, and of small slices that are joined."""
 TOO_SHORT = "a file that was being sent has become shorter"
 BYTES_PER_ITERATION = 4 << 20
 """Bytes sent to one peer before other connections are served."""
@@ -107,42 +103,43 @@ class _SliceLeft:
             raise EOFError(TOO_SHORT)
         return data
 
+    def rest(self) -> bytes:
+        """Return all that is left. Raises as `peek` does."""
+        data = self.peek(self.left)
+        if len(data) < self.left:
+            raise EOFError(TOO_SHORT)
+        return data
+
     def advance(self, size: int) -> None:
         self.position += size
         self.left -= size
 
 
-def _gather(frame: Frame) -> tuple[deque[memoryview | _SliceLeft], int]:
-    """Return the parts to send, and the bytes of slices among them. Small slices are read and joined with the bytes
-    before and after them.
+Part = memoryview | _SliceLeft
+
+
+def _parts(frame: Frame) -> Iterator[Part]:
+    return (_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
+
+
+def _join_small(left: deque[Part]) -> None:
+    """Replace the first parts, up to a large slice or PIECE_BYTES, with one that has their bytes.
 
     Raises KafkaStorageError, or EOFError if a file is too short.
     """
-    parts: deque[memoryview | _SliceLeft] = deque()
-    together: list[bytes] = []
-    read = unread = 0
-    for part in frame:
-        if not isinstance(part, LogSlice):
+    together: list[bytes | memoryview] = []
+    size = 0
+    while left and size < PIECE_BYTES:
+        part = left[0]
+        if isinstance(part, memoryview):
             together.append(part)
-        elif (part.size < JOINED_BYTES and read + part.size <= PIECE_BYTES) or not part.size:
-            read += part.size
-            together.append(_whole(part))
+        elif part.left < JOINED_BYTES:
+            together.append(part.rest())
         else:
-            if together:
-                parts.append(memoryview(b"".join(together)))
-                together = []
-            parts.append(_SliceLeft(part))
-            unread += part.size
-    if any(together):
-        parts.append(memoryview(b"".join(together)))
-    return parts, unread
-
-
-def _whole(part: LogSlice) -> bytes:
-    data = part.read()
-    if len(data) < part.size:
-        raise EOFError(TOO_SHORT)
-    return data
+            break
+        size += len(together[-1])
+        left.popleft()
+    left.appendleft(memoryview(b"".join(together)))
 
 
 class PlainChannel:
@@ -153,7 +150,7 @@ class PlainChannel:
         self._socket = sock
         self._fd = sock.fileno()
         self._owner = owner
-        self._left: deque[memoryview | _SliceLeft] = deque()
+        self._left: deque[Part] = deque()
         self._is_copied = False  # slices are copied instead of sent by sendfile
         self._is_reading = False
         self._is_closed = False
@@ -180,7 +177,8 @@ class PlainChannel:
                     return True
                 self._left.append(memoryview(data)[sent:])
             else:
-                self._left, log_bytes = _gather(frame)
+                self._left.extend(_parts(frame))
+                log_bytes = sum(part.size for part in frame if isinstance(part, LogSlice))
                 self._is_copied = log_bytes <= SENDFILE_ABOVE_BYTES
                 if self._send_left():
                     return True
@@ -238,11 +236,15 @@ class PlainChannel:
         logger.debug("a response was cut off: %s", error)
         self.close()
 
-    def _send_some(self, left: deque[memoryview | _SliceLeft]) -> int:
+    def _send_some(self, left: deque[Part]) -> int:
         """Send from the first part, and return the number of bytes sent."""
         part = left[0]
         if isinstance(part, _SliceLeft):
-            return self._send_slice(left, part)
+            if part.left >= JOINED_BYTES:
+                return self._send_slice(left, part)
+            _join_small(left)
+            part = left[0]
+            assert isinstance(part, memoryview)
         # MSG_MORE: the rest of the same response follows and may share packets.
         sent = self._socket.send(part, socket.MSG_MORE if len(left) > 1 else 0)
         if sent == len(part):
@@ -251,7 +253,7 @@ class PlainChannel:
             left[0] = part[sent:]
         return sent
 
-    def _send_slice(self, left: deque[memoryview | _SliceLeft], part: _SliceLeft) -> int:
+    def _send_slice(self, left: deque[Part], part: _SliceLeft) -> int:
         fd = None if self._is_copied else descriptor(part.slice.file)
         if fd is None:
             data = part.peek(SENDFILE_ABOVE_BYTES)
@@ -273,7 +275,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._open = open_connection
         self._owner: ChannelOwner | None = None
         self._transport: asyncio.Transport | None = None
-        self._left: deque[bytes | _SliceLeft] = deque()
+        self._left: deque[Part] = deque()
         self._is_full = False
         self._is_sending = False
 
@@ -321,7 +323,7 @@ class TlsChannel(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def send(self, frame: Frame) -> bool:
-        self._left.extend(_SliceLeft(part) if isinstance(part, LogSlice) else part for part in frame)
+        self._left.extend(_parts(frame))
         self._is_sending = not self._send_left()
         return not self._is_sending
 
@@ -339,16 +341,18 @@ class TlsChannel(asyncio.BufferedProtocol):
         left = self._left
         assert self._transport
         while left and not self._is_full:
-            part = left[0]
-            if isinstance(part, bytes):
-                self._transport.write(part)
-                left.popleft()
-                continue
             try:
-                if part.left:
-                    data = part.peek(PIECE_BYTES)
-                    part.advance(len(data))
-                    self._transport.write(data)
+                part = left[0]
+                if isinstance(part, _SliceLeft) and part.left < JOINED_BYTES:
+                    _join_small(left)
+                    part = left[0]
+                if isinstance(part, memoryview):
+                    self._transport.write(part)
+                    left.popleft()
+                    continue
+                data = part.peek(PIECE_BYTES)
+                part.advance(len(data))
+                self._transport.write(data)
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was cut off: %s", error)
                 # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.

@@ -38,8 +38,9 @@ from sparklog.broker.metrics import ListenerMetrics, Metrics
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
-from sparklog.server.kafka.channels import Channel, Frame
+from sparklog.server.kafka.channels import Channel
 from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame, trace
+from sparklog.server.kafka.page_cache import Frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
 from sparklog.server.kafka.throttle import Throttle
 from sparklog.server.kafka.translation import Session

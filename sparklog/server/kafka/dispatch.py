@@ -23,7 +23,6 @@ from sparklog.broker.slow_requests import SlowRequests
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
-from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.messages import (
     Message,
     is_large,
@@ -33,7 +32,7 @@ from sparklog.server.kafka.messages import (
     write,
 )
 from sparklog.server.kafka.packing import skip_tags
-from sparklog.server.kafka.page_cache import bring_in
+from sparklog.server.kafka.page_cache import Frame, bring_in
 from sparklog.server.kafka.throttle import FETCH, Throttle
 from sparklog.server.kafka.translation import Answer, KafkaCall, Pieces, Session, Translation
 from sparklog.server.kafka.wide_requests import is_wide, serve_wide, without_duplicates
@@ -121,9 +120,7 @@ async def answer(request: Request) -> Frame:
     if not isinstance(found, tuple | list):
         found = (await _written(call, found),)
     frame = _join(call, found)
-    if len(frame) > 1:
-        await bring_in(frame)
-    return frame
+    return await bring_in(frame) if len(frame) > 1 else frame
 
 
 async def _respond_to_large(translation: Translation, call: KafkaCall, body: memoryview) -> Answer:

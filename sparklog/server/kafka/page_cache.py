@@ -1,29 +1,70 @@
-"""Loading of log slices into the page cache before they are sent.
+"""Loading of log slices into memory before they are sent: small ones into the response, others into the page cache.
 
 sendfile and read block the event loop while the disk is read. So a thread first reads slices that are not in the page
-cache. A slice is checked by reading some of its pages (preadv2 with RWF_NOWAIT, which fails instead of waiting); the
-pages are closer together than the disk's read-ahead. If the system cannot tell, as for files in memory, nothing is
-done.
+cache. A small slice is read without waiting (preadv2 with RWF_NOWAIT, which fails instead). A large one is checked by
+reading some of its pages so, which are closer together than the disk's read-ahead; below 128 KiB its last page. If the
+system cannot tell, as for files in memory, nothing is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sparklog.base.fs import ReadFile
 from sparklog.log.slice import LogSlice
 
 ASKED_EVERY_BYTES = 128 << 10
 READ_BYTES = 1 << 20
+JOINED_BYTES = 64 << 10
+"""Smaller slices are read and joined with the bytes before and after them."""
+JOINED_IN_ALL_BYTES = 256 << 10
+"""Bytes of the log that a response holds in memory; its further slices stay unread."""
+Frame = Sequence[bytes | LogSlice]
 
 
-async def bring_in(parts: Iterable[bytes | LogSlice]) -> None:
-    """Load the slices into the page cache; they may be evicted again at any time. Raises KafkaStorageError."""
-    cold = [part for part in parts if isinstance(part, LogSlice) and not is_cached(part)]
+async def bring_in(frame: Frame) -> Frame:
+    """Return the frame with small slices read, after the others were loaded into the page cache.
+
+    Those may be evicted again at any time. A slice whose file is too short stays. Raises KafkaStorageError.
+    """
+    parts: list[bytes | LogSlice] = []
+    together: list[bytes | bytearray] = []
+    cold: list[LogSlice] = []
+    left = JOINED_IN_ALL_BYTES
+    for part in frame:
+        if not isinstance(part, LogSlice):
+            together.append(part)
+            continue
+        if part.size < JOINED_BYTES and part.size <= left and (data := _read_cached(part)) is not None:
+            left -= part.size
+            together.append(data)
+            continue
+        if together:
+            parts.append(b"".join(together))
+            together = []
+        parts.append(part)
+        if not is_cached(part):
+            cold.append(part)
+    if together:
+        parts.append(b"".join(together))
     if cold:
         await asyncio.to_thread(_read_through, cold)
+    return parts
+
+
+def _read_cached(part: LogSlice) -> bytes | bytearray | None:
+    """Return the bytes of a slice; None if reading them would wait for the disk, or fails."""
+    fd = descriptor(part.file)
+    try:
+        if fd is None:
+            data: bytes | bytearray = part.file.read_at(part.position, part.size)
+            return data if len(data) == part.size else None
+        data = bytearray(part.size)
+        return data if os.preadv(fd, (data,), part.position, os.RWF_NOWAIT) == part.size else None
+    except OSError:
+        return None
 
 
 def is_cached(part: LogSlice) -> bool:
@@ -34,7 +75,7 @@ def is_cached(part: LogSlice) -> bool:
     byte = (bytearray(1),)
     last = part.position + part.size - 1
     try:
-        for position in range(part.position, last, ASKED_EVERY_BYTES):
+        for position in range(part.position, last, ASKED_EVERY_BYTES) if part.size > ASKED_EVERY_BYTES else ():
             os.preadv(fd, byte, position, os.RWF_NOWAIT)
         os.preadv(fd, byte, last, os.RWF_NOWAIT)
     except BlockingIOError:
