@@ -67,6 +67,7 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
+        """Whether the member has joined a generation, and the group has not gone on without it."""
         return self.generation != NO_GENERATION
 
     def check(self) -> None:
