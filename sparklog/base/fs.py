@@ -23,7 +23,7 @@ class ReadFile(Protocol):
 
     @property
     def size(self) -> int:
-        """The length in bytes when the file was opened, and after each change by this object."""
+        """The length in bytes, with each change by this object; changes by others may be missing."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset` on; fewer only at the end of the file."""
@@ -41,7 +41,7 @@ class File(ReadFile, Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Cut the file to `size` bytes, or fill it up with zeros."""
 
     def flush(self) -> None:
         """Return once every byte written so far would survive a power cut (fdatasync)."""

@@ -92,7 +92,10 @@ Written = GroupCreated | GroupAssigned | StaticReplaced
 
 
 class ClassicGroups:
-    """The classic groups among the groups of one shard."""
+    """The classic groups among the groups of one shard.
+
+    Methods for requests return the answer, and write to `work` what follows from the request.
+    """
 
     def __init__(self, groups: MutableMapping[str, Group], config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
         self._groups = groups

@@ -64,7 +64,10 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerGroups:
-    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed."""
+    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed.
+
+    Methods for requests return the answer, and write to `work` what follows from the request.
+    """
 
     def __init__(
         self,

@@ -384,7 +384,7 @@ class GroupCoordinator:
     async def list(self, request: ListGroups) -> ListGroupsResponse:
         """Answer ListGroups with the groups of the partitions that this broker leads.
 
-        The error CoordinatorLoadInProgress says that some of these are not loaded yet; the others' groups are there.
+        Its error says that groups may be missing: some partitions are not loaded yet, or their state is not committed.
         """
         groups: list[ListedGroup] = []
         runtimes, failed = await self.partitions.committed()

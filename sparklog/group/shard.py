@@ -60,7 +60,10 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 
 class Shard:
-    """The groups and the offsets of one partition."""
+    """The groups and the offsets of one partition. Methods return what they decide, or what was asked for.
+
+    Implements coordinator.runtime.Shard.
+    """
 
     def __init__(self, config: BrokerConfig, topics: TopicsView, new_id: Callable[[], UUID]) -> None:
         self.groups: dict[str, Group] = {}
