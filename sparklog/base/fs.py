@@ -24,6 +24,7 @@ class ReadFile(Protocol):
     @property
     def size(self) -> int:
         """The length in bytes, with each change by this object; changes by others may be missing."""
+        ...
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset` on; fewer only at the end of the file."""
@@ -31,6 +32,7 @@ class ReadFile(Protocol):
 
     def close(self) -> None:
         """Close the file; a file that is closed already stays so."""
+        ...
 
 
 class File(ReadFile, Protocol):
@@ -42,6 +44,7 @@ class File(ReadFile, Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or fill it up with zeros."""
+        ...
 
     def flush(self) -> None:
         """Return once every byte written so far would survive a power cut (fdatasync)."""
@@ -57,6 +60,7 @@ class ReadFs(Protocol):
 
     def open_read(self, path: str) -> ReadFile:
         """Open a file for reading. Raises FileNotFoundError if there is none."""
+        ...
 
     def list(self, path: str) -> list[str]:
         """Return the names in the folder, sorted."""
@@ -64,6 +68,7 @@ class ReadFs(Protocol):
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or folder."""
+        ...
 
 
 class Fs(ReadFs, Protocol):

@@ -29,6 +29,7 @@ class Correspondent(Protocol):
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
         """Take a broker's answer to a request of its channel."""
+        ...
 
     def deposed(self) -> None:
         """Handle a broker that knows of a later controller."""

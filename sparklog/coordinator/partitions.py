@@ -37,6 +37,7 @@ class TopicView(Protocol):
     @property
     def partitions(self) -> Sized:
         """The partitions; only their number matters here."""
+        ...
 
 
 class TopicsView(Protocol):
@@ -44,6 +45,7 @@ class TopicsView(Protocol):
 
     def find(self, name: str) -> TopicView | None:
         """Return the topic; None if there is none yet."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -77,9 +77,11 @@ class Shard(Protocol[Record]):
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]:
         """As `Machine.timer_fired`."""
+        ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]:
         """As `Machine.written`."""
+        ...
 
 
 class ShardLog(Protocol[Record_contra]):
@@ -104,6 +106,7 @@ class ShardLog(Protocol[Record_contra]):
 
     def is_committed(self, offset: int) -> bool:
         """Return whether the record is committed; False also if this broker no longer knows."""
+        ...
 
     async def wait_committed(self, offset: int) -> None:
         """Wait until the offset is committed. Raises KafkaError if that fails or times out."""
@@ -113,6 +116,7 @@ class ShardLog(Protocol[Record_contra]):
 class Handle(Protocol):
     def cancel(self) -> None:
         """Cancel the call, if it has not been made."""
+        ...
 
 
 CallLater = Callable[..., Handle]

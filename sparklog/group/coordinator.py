@@ -96,6 +96,7 @@ class GroupRequest(Protocol[Response_co]):
 
     def refused(self, error: KafkaError, /) -> Response_co:
         """Return the response to the request if it is refused as a whole."""
+        ...
 
 
 class GroupCoordinator:

@@ -41,6 +41,7 @@ class Group(Protocol):
     @property
     def members(self) -> Sized:
         """The members; only their number matters here."""
+        ...
 
     @property
     def is_empty(self) -> bool:
@@ -78,14 +79,17 @@ class TopicView(Protocol):
     @property
     def name(self) -> str:
         """The topic's name."""
+        ...
 
     @property
     def topic_id(self) -> UUID:
         """The topic's id: another one after it was deleted and created again."""
+        ...
 
     @property
     def partitions(self) -> Sized:
         """The partitions; only their number matters here."""
+        ...
 
 
 class TopicsView(Protocol):
@@ -100,6 +104,7 @@ class TopicsView(Protocol):
 
     def find(self, name: str) -> TopicView | None:
         """Return the topic; None if there is none."""
+        ...
 
     def get_by_id(self, topic_id: UUID) -> TopicView:
         """Return the topic with this id. Raises UnknownTopicId."""

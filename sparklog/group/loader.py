@@ -43,9 +43,11 @@ class Memory(Protocol):
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
     ) -> None:
         """Apply a record; as `coordinator.runtime.Shard.replay`."""
+        ...
 
     def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:
         """Apply a transaction's marker; as `Shard.end_transaction` (shard.py)."""
+        ...
 
 
 AnyMemory = TypeVar("AnyMemory", bound=Memory)

@@ -44,14 +44,17 @@ class SegmentLike(Protocol):
     @property
     def next_offset(self) -> int:
         """The offset after the segment, where the next one begins."""
+        ...
 
     @property
     def size_bytes(self) -> int:
         """The bytes of the segment's batches."""
+        ...
 
     @property
     def largest_timestamp_ms(self) -> int:
         """The greatest timestamp of a record; -1 if there is none."""
+        ...
 
 
 class GivenUp(NamedTuple):

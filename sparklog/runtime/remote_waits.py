@@ -19,9 +19,11 @@ class WaitObserver(Protocol):
 
     def wait_begins(self) -> None:
         """Take the beginning of a wait; another may be under way."""
+        ...
 
     def wait_ends(self) -> None:
         """Take the end of a wait."""
+        ...
 
 
 class WorkTimer:

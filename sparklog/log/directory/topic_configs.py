@@ -116,22 +116,27 @@ class LearnedPartition(Protocol):
     @property
     def replicas(self) -> tuple[int, ...]:
         """As in ReplicaAssignment."""
+        ...
 
     @property
     def adding(self) -> tuple[int, ...]:
         """As in ReplicaAssignment."""
+        ...
 
     @property
     def removing(self) -> tuple[int, ...]:
         """As in ReplicaAssignment."""
+        ...
 
     @property
     def leader_epoch(self) -> int:
         """The partition's leader epoch, as the controller has told it."""
+        ...
 
     @property
     def is_restored(self) -> bool:
         """Whether the partition was restored and has no leader yet: its replicas are not sure."""
+        ...
 
 
 Kept = Mapping[int, KeptAssignment]

@@ -20,6 +20,7 @@ class Releasable(Protocol):
 
     def release(self) -> None:
         """Drop what was loaded. Called by the cache, on any thread that reads."""
+        ...
 
 
 class SegmentCache:
