@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, key: str) -> Address:
-        """Parse HOST:PORT. Raises ConfigError, naming the configuration key `key`, if `text` is anything else."""
+        """Return the address in HOST:PORT. Raises ConfigError, naming the configuration key `key`, for another form."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         if not (colon and bare and port.isascii() and port.isdigit() and int(port) <= 65535):

@@ -125,10 +125,14 @@ class ClientMetricsSubscription:
 
     @classmethod
     def of(cls, config: ClientMetricsConfig) -> ClientMetricsSubscription:
+        """Return the subscription that the keys make. Raises InvalidConfig if an expression of `match` is not valid."""
         return cls(interval_ms=config.interval_ms, metrics=config.metrics, match=config.patterns())
 
     def matches(self, client: Mapping[str, str]) -> bool:
-        """Whether all expressions match. client: its values by selector"""
+        """Return whether all expressions match the client; one without expressions matches all.
+
+        client: its values by selector; it must have all selectors
+        """
         return all(pattern.matches(client[selector]) for selector, pattern in self.match.items())
 
 

@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock. Implements Clock."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -34,7 +34,7 @@ class Bound(NamedTuple):
 
 
 def integer(low: int, high: int = MAX_LONG) -> Bound:
-    """A whole number from `low` to `high`."""
+    """Return the bound of a whole number from `low` to `high`."""
 
     def parse(text: str) -> int:
         value = int(text)
@@ -46,13 +46,13 @@ def integer(low: int, high: int = MAX_LONG) -> Bound:
 
 
 def level(low: int, high: int) -> Bound:
-    """The level of a codec: -1, its default, or a whole number from `low` to `high`."""
+    """Return the bound of a codec's level: -1, which is the codec's default, or a whole number from `low` to `high`."""
     of_levels = integer(low, high)
     return Bound(lambda text: -1 if text.strip() == "-1" else of_levels.parse(text), f"-1, or {of_levels.text}", "INT")
 
 
 def real(low: float, high: float) -> Bound:
-    """A number from `low` to `high`."""
+    """Return the bound of a number from `low` to `high`."""
 
     def parse(text: str) -> float:
         value = float(text)
@@ -64,7 +64,7 @@ def real(low: float, high: float) -> Bound:
 
 
 def one_of(*allowed: str) -> Bound:
-    """One of the `allowed` words."""
+    """Return the bound of one of the `allowed` words; with "" among them, the text may be empty."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -77,7 +77,7 @@ def one_of(*allowed: str) -> Bound:
 
 
 def some_of(*allowed: str) -> Bound:
-    """One or more of the `allowed` words, separated by commas."""
+    """Return the bound of one or more of the `allowed` words, separated by commas; the value is a tuple."""
 
     def parse(text: str) -> tuple[str, ...]:
         words = tuple(word.strip() for word in text.split(","))
@@ -89,7 +89,7 @@ def some_of(*allowed: str) -> Bound:
 
 
 def words(least: int = 0) -> Bound:
-    """Texts separated by commas. least: 0, or 1 to require a text."""
+    """Return the bound of texts separated by commas; the value is a tuple. least: 0, or 1 to require a text"""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -101,7 +101,7 @@ def words(least: int = 0) -> Bound:
 
 
 def host_counts() -> Bound:
-    """Numbers of hosts, as HOST:COUNT separated by commas."""
+    """Return the bound of HOST:COUNT, separated by commas; the value is a tuple of these texts."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -115,7 +115,10 @@ def host_counts() -> Bound:
 
 
 def replicas() -> Bound:
-    """Replicas of one topic, as PARTITION:BROKER; ``*``: all; empty: none."""
+    """Return the bound of one topic's replicas, as PARTITION:BROKER separated by commas; ``*``: all; empty: none.
+
+    The value is a tuple of these texts.
+    """
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -130,7 +133,7 @@ def replicas() -> Bound:
 
 
 def principals() -> Bound:
-    """Principals as TYPE:NAME, separated by semicolons; the text stays as it is."""
+    """Return the bound of principals as TYPE:NAME, separated by semicolons; the value is the text as it was."""
 
     def parse(text: str) -> str:
         for each in split_principals(text):
@@ -148,7 +151,7 @@ def split_principals(text: str) -> frozenset[str]:
 
 
 def boolean() -> Bound:
-    """true or false."""
+    """Return the bound of true or false, in any case of letters."""
 
     def parse(text: str) -> bool:
         return {"true": True, "false": False}[text.strip().lower()]
@@ -157,17 +160,17 @@ def boolean() -> Bound:
 
 
 def text() -> Bound:
-    """Any text."""
+    """Return the bound of any text."""
     return Bound(str, "any text")
 
 
 def password() -> Bound:
-    """Any text, which is never shown."""
+    """Return the bound of any text, which is never shown."""
     return Bound(str, "any text", "PASSWORD")
 
 
 def pem() -> Bound:
-    """PEM, the only supported type of key store."""
+    """Return the bound of a key store's type: PEM, the only one; its text says how to convert others."""
     instead = (
         "PEM; make a PKCS12 store of a JKS one with: keytool -importkeystore -srckeystore store.jks "
         "-destkeystore store.p12 -deststoretype PKCS12; and a PEM file of that with: "
@@ -177,7 +180,7 @@ def pem() -> Bound:
 
 
 def log_format() -> Any:
-    """Declare the key of how a server logs."""
+    """Return the field for the key of how a server logs."""
     return key(
         TEXT_LOGS,
         one_of(TEXT_LOGS, JSON_LOGS),

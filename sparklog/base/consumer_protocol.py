@@ -46,6 +46,7 @@ class Assignment:
 
 
 def write_subscription(subscription: Subscription) -> bytes:
+    """Return the bytes of a subscription, of version 3."""
     return b"".join(
         (
             _INT16.pack(VERSION),
@@ -60,7 +61,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """Parse a subscription. Raises ValueError if `data` is not one."""
+    """Return the subscription in `data`, of any version. Raises ValueError if there is none."""
     reader = Reader(data)
     version = reader.int16()
     topics = [reader.string() or "" for _ in range(reader.count())]
@@ -75,11 +76,12 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def write_assignment(assignment: Assignment) -> bytes:
+    """Return the bytes of an assignment, of version 3."""
     return _INT16.pack(VERSION) + write_partitions(assignment.partitions) + _bytes(assignment.user_data)
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """Parse an assignment; empty `data` is an empty one. Raises ValueError if `data` is not an assignment."""
+    """Return the assignment in `data`; empty `data` is an empty one. Raises ValueError if it is no assignment."""
     if not data:
         return Assignment(partitions=())
     reader = Reader(data)
@@ -88,7 +90,7 @@ def read_assignment(data: bytes) -> Assignment:
 
 
 def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Write an array of topics, each with an array of its partitions."""
+    """Return the bytes of an array of topics, each with an array of its partitions, sorted."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -107,31 +109,36 @@ class Reader:
 
     @property
     def left(self) -> int:
+        """The number of bytes that were not read yet."""
         return len(self._data) - self._at
 
     def int16(self) -> int:
+        """Read a signed number of 16 bits."""
         return int.from_bytes(self._take(2), "big", signed=True)
 
     def int32(self) -> int:
+        """Read a signed number of 32 bits."""
         return int.from_bytes(self._take(4), "big", signed=True)
 
     def count(self) -> int:
-        """Read the length of an array; 0 for a null array."""
+        """Read the length of an array; 0 for a null array. Raises ValueError if it is greater than `left`."""
         count = self.int32()
         if count > self.left:
             raise ValueError(f"{count} elements in {self.left} bytes")
         return max(count, 0)
 
     def string(self) -> str | None:
+        """Read a string with a 16-bit length; None for null."""
         size = self.int16()
         return None if size < 0 else self._take(size).decode()
 
     def data(self) -> bytes | None:
+        """Read bytes with a 32-bit length; None for null."""
         size = self.int32()
         return None if size < 0 else self._take(size)
 
     def partitions(self) -> list[TopicPartition]:
-        """Read what `write_partitions` wrote."""
+        """Read what `write_partitions` wrote, in its order."""
         found: list[TopicPartition] = []
         for _ in range(self.count()):
             topic = self.string() or ""

@@ -22,13 +22,17 @@ class ReadFile(Protocol):
     """An open file with random reads; several threads may read at once."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The length in bytes, with each change by this object; changes by others may be missing."""
+        ...
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset` on; fewer only at the end of the file."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file; a file that is closed already stays so."""
+        ...
 
 
 class File(ReadFile, Protocol):
@@ -38,7 +42,9 @@ class File(ReadFile, Protocol):
         """Write all of `data` at the end. Raises OSError if that fails; a part may then have been written."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, or fill it up with zeros."""
+        ...
 
     def flush(self) -> None:
         """Return once every byte written so far would survive a power cut (fdatasync)."""
@@ -52,13 +58,17 @@ class File(ReadFile, Protocol):
 class ReadFs(Protocol):
     """Folders and files that can be listed and read."""
 
-    def open_read(self, path: str) -> ReadFile: ...
+    def open_read(self, path: str) -> ReadFile:
+        """Open a file for reading. Raises FileNotFoundError if there is none."""
+        ...
 
     def list(self, path: str) -> list[str]:
         """Return the names in the folder, sorted."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder."""
+        ...
 
 
 class Fs(ReadFs, Protocol):
@@ -69,7 +79,10 @@ class Fs(ReadFs, Protocol):
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending; `create` makes an empty file if there is none."""
+        """Open a file for reading and appending.
+
+        Raises FileNotFoundError if there is none; with `create`, an empty one is made instead.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -93,12 +106,15 @@ class Fs(ReadFs, Protocol):
         ...
 
     def lock(self, path: str) -> AbstractContextManager[None]:
-        """Hold a lock on the file `path`. Raises BlockingIOError if another process holds it."""
+        """Hold a lock on the file `path`, which is created if there is none, as long as the context lasts.
+
+        Raises BlockingIOError if somebody else holds it, in another process or in this one.
+        """
         ...
 
 
 class LocalFile:
-    """A local file, read with pread and appended with pwrite."""
+    """A local file, read with pread and appended with pwrite. Implements File."""
 
     __slots__ = ("_fd", "size")
 
@@ -147,7 +163,7 @@ class LocalFile:
 
 
 class LocalFs:
-    """The file system of this machine."""
+    """The file system of this machine. Implements Fs."""
 
     def open_read(self, path: str) -> LocalFile:
         return LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))

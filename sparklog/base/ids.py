@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> TopicPartition:
-        """Parse a folder name such as ``orders-3``. Raises ValueError for any other form."""
+        """Return the partition of a folder name such as ``orders-3``. Raises ValueError for any other form."""
         topic, dash, partition = name.rpartition("-")
         if not (dash and topic and partition.isascii() and partition.isdigit()):
             raise ValueError(f"{name!r} is not <topic>-<partition>")

@@ -35,10 +35,12 @@ class Listener:
 
     @property
     def has_tls(self) -> bool:
+        """Whether connections are encrypted: SSL and SASL_SSL."""
         return self.protocol.endswith("SSL")
 
     @property
     def has_sasl(self) -> bool:
+        """Whether clients log in by SASL: SASL_PLAINTEXT and SASL_SSL."""
         return self.protocol.startswith("SASL")
 
 

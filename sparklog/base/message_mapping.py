@@ -83,7 +83,7 @@ def to_value(message: Message, value_type: type[V], /, **given: Any) -> V:
 
 
 def parse(message_class: MessageClass, data: bytes) -> Message:
-    """Parse a message of any size. Raises InvalidRequest if the bytes are not a message."""
+    """Return the message in `data`, of any size. Raises InvalidRequest if the bytes are not a message."""
     try:
         return message_class.FromString(data)
     except DecodeError as error:
@@ -91,7 +91,7 @@ def parse(message_class: MessageClass, data: bytes) -> Message:
 
 
 def read_topic_id(text: str) -> UUID | None:
-    """Parse a topic id; None if the text is empty. Raises InvalidRequest if it is not an id."""
+    """Return the topic id; None if the text is empty. Raises InvalidRequest if it is not an id."""
     try:
         return UUID(text) if text else None
     except ValueError:
@@ -99,6 +99,7 @@ def read_topic_id(text: str) -> UUID | None:
 
 
 def read_topic_id_bytes(data: bytes) -> UUID:
+    """Return the topic id; 16 zero bytes are an id like others. Raises InvalidRequest if there are not 16 bytes."""
     if len(data) != 16:
         raise InvalidRequest(f"a topic id has 16 bytes, not {len(data)}")
     return UUID(bytes=data)
@@ -110,6 +111,7 @@ def read_error(message: Any) -> KafkaError | None:
 
 
 def read_partitions(messages: Iterable[Any]) -> list[TopicPartition]:
+    """Return the partitions that the fields `topic` and `partition` of each message name, in their order."""
     return [TopicPartition(message.topic, message.partition) for message in messages]
 
 

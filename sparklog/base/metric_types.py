@@ -66,12 +66,15 @@ class Section:
 
 
 def counter(name: str, text: str, *labels: str, kafka_name: str = "", alert: Alert | None = None) -> MetricInfo:
+    """Return a metric that only grows; its name ends in `_total`. text: for the reference; labels: their names"""
     return MetricInfo(name=name, type=MetricType.COUNTER, text=text, labels=labels, kafka_name=kafka_name, alert=alert)
 
 
 def gauge(name: str, text: str, *labels: str, kafka_name: str = "", alert: Alert | None = None) -> MetricInfo:
+    """Return a metric that rises and falls. text: for the reference; labels: their names"""
     return MetricInfo(name=name, type=MetricType.GAUGE, text=text, labels=labels, kafka_name=kafka_name, alert=alert)
 
 
 def histogram(name: str, text: str, *labels: str) -> MetricInfo:
+    """Return a metric of values in buckets; its name has no suffix. text: for the reference; labels: their names"""
     return MetricInfo(name=name, type=MetricType.HISTOGRAM, text=text, labels=labels)

@@ -49,7 +49,7 @@ class Pattern:
             raise InvalidRegularExpression(f"{text!r} is not a regular expression: {why}") from None
 
     def matches(self, name: str) -> bool:
-        """Whether the expression matches the whole name."""
+        """Return whether the expression matches the whole name."""
         return self._pattern.fullmatch(name) is not None
 
 

@@ -23,7 +23,10 @@ def read_pem(key: str, path: str) -> bytes:
 
 
 def read_keystore_for_grpc(key: str, path: str) -> bytes:
-    """As `read_pem`; also raises ConfigError if the private key is encrypted, which gRPC cannot read."""
+    """Return the file's content, as `read_pem`.
+
+    Also raises ConfigError if the private key is encrypted, which gRPC cannot read.
+    """
     content = read_pem(key, path)
     if any(line in content for line in _ENCRYPTED):
         raise ConfigError(

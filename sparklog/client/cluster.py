@@ -242,7 +242,7 @@ class Cluster:
     async def by_leader(
         self, partitions: Iterable[TopicPartition], timeout_ms: int
     ) -> dict[Connection, list[TopicPartition]]:
-        """Group the partitions by the connection to their leader; raises as `leader` does."""
+        """Return the partitions by the connection to their leader; raises as `leader` does."""
         groups: dict[Connection, list[TopicPartition]] = {}
         for partition in partitions:
             groups.setdefault(await self.leader(partition, timeout_ms), []).append(partition)
@@ -263,6 +263,7 @@ class Cluster:
         return self.connections.get(address)
 
     async def close(self) -> None:
+        """Close all connections, and stop learning the metadata."""
         for task in self._learning.values():
             task.cancel()
         await self.connections.close()

@@ -43,7 +43,7 @@ ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 
 
 def addresses() -> Bound:
-    """One or more HOST:PORT, as a list or as text separated by commas."""
+    """Return the bound of one or more HOST:PORT, as a list or as text separated by commas."""
 
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in value.split(",") if word.strip())
@@ -59,27 +59,30 @@ def addresses() -> Bound:
 
 
 def acknowledgements() -> Bound:
-    """all (or -1), 1 or 0."""
+    """Return the bound of all (or -1), 1 or 0."""
     return Bound(lambda value: ACKS[value], "all, 1 or 0")
 
 
 def function() -> Bound:
-    """A callable, or None. Never text."""
+    """Return the bound of a callable, or None; text is refused."""
     return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
 
 
 def secret_function() -> Bound:
-    """As `function`, for a place where somebody may give a secret instead: an error does not show it."""
+    """Return the bound of a function in a place where somebody may give a secret: an error does not show the value."""
     return function()._replace(type="PASSWORD")
 
 
 def optional_text() -> Bound:
-    """Text that is not empty, or None."""
+    """Return the bound of text that is not empty, or None."""
     return Bound(_checked(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
 
 
 def assignors() -> Bound:
-    """Names of assignors, as a list or as text separated by commas; a list may also contain Assignor objects."""
+    """Return the bound of assignors' names, as a list or as text separated by commas.
+
+    A list may also contain Assignor objects.
+    """
 
     def parse(value: Any) -> tuple[Assignor, ...]:
         items = value.split(",") if isinstance(value, str) else value
@@ -92,7 +95,7 @@ def assignors() -> Bound:
 
 
 def functions() -> Bound:
-    """A list or tuple of objects."""
+    """Return the bound of a list or tuple of objects."""
     return Bound(_checked(lambda value: isinstance(value, list | tuple)), "a list")
 
 
@@ -270,6 +273,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def codec(self) -> Codec:
+        """The codec of `compression_type`."""
         return Codec[self.compression_type.upper()]
 
     @classmethod
@@ -367,6 +371,7 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def rebalance_ms(self) -> int:
+        """How long the group waits for the member in a rebalance, in ms: `max_poll_interval_ms` unless set."""
         return self.rebalance_timeout_ms or self.max_poll_interval_ms
 
     def check(self) -> None:

@@ -103,7 +103,7 @@ class OpenChannel(Protocol):
 
 
 def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
-    """Open gRPC's channel; `credentials` are gRPC's for TLS, None without it."""
+    """Return gRPC's channel, which connects on first use; `credentials` are gRPC's for TLS, None without it."""
     options = [
         ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
         ("grpc.max_send_message_length", -1),
@@ -197,6 +197,7 @@ class Connection:
         return cls(f"{self.address}: {details}")
 
     async def close(self) -> None:
+        """Close the channel; calls that are under way fail."""
         await self._channel.close()
 
 
@@ -220,6 +221,7 @@ class Connections:
         return found
 
     async def close(self) -> None:
+        """Close all connections; `get` opens new ones."""
         for connection in self._open.values():
             await connection.close()
         self._open.clear()

@@ -26,7 +26,7 @@ class LoopThread:
 
     @classmethod
     def start(cls) -> LoopThread:
-        """Start a daemon thread, and an event loop in it."""
+        """Return an event loop that runs in a new daemon thread."""
         loop = asyncio.new_event_loop()
         loop.set_exception_handler(_handle)
         threading.Thread(target=loop.run_forever, name="sparklog client", daemon=True).start()
@@ -43,7 +43,7 @@ class LoopThread:
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Run `work` as a task on the running event loop; its failure is logged at once, as a defect.
+    """Run `work` as a task on the running event loop, and return the task; its failure is logged at once, as a defect.
 
     Nothing is printed if the program ends, or closes the loop, without closing the client.
     """

@@ -38,7 +38,7 @@ class BrokerEpochs:
         return Check(BROKER_EPOCHS, self.version)
 
     def write(self, epochs: Mapping[int, int]) -> Operation:
-        """Operation of `multi`: write these epochs. Only the controller does so."""
+        """Return the operation of `multi` that writes these epochs. Only the controller does so."""
         named = {str(broker_id): epochs[broker_id] for broker_id in sorted(epochs)}
         data = json.dumps({"version": 1, "epochs": named}, separators=(",", ":")).encode()
         return Create(BROKER_EPOCHS, data) if self.version == NOT_WRITTEN else Set(BROKER_EPOCHS, data, self.version)

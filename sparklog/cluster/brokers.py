@@ -48,6 +48,7 @@ BY_NAME: Mapping[str, str] = MappingProxyType({})
 
 
 def broker_path(broker_id: int) -> str:
+    """Return the path of a broker's node."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
@@ -78,6 +79,10 @@ def encode_broker(
 
 
 def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
+    """Return the broker that a node describes; its epoch is the node's `created`.
+
+    The gRPC address is empty if the broker has no such listener.
+    """
     value = _decode(node)
     endpoints = dict(endpoint.split("://", 1) for endpoint in value["endpoints"])
     return BrokerInfo(
@@ -135,9 +140,10 @@ async def register_when_free(
     timeout_ms: int,
     protocols: Mapping[str, str] = BY_NAME,
 ) -> int:
-    """Register as `register` does, but wait for another broker of the same id to go and for an unreachable store.
+    """Register as `register` does, and return the broker epoch.
 
-    Raises ConfigError or StoreError after `timeout_ms`.
+    Waits for another broker of the same id to go, and for a store that cannot be reached. Raises ConfigError or
+    StoreError after `timeout_ms`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000

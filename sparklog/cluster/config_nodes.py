@@ -65,7 +65,10 @@ def change_config(store: Store, path: str, change: Callable[[Config], Mapping[st
 
 
 def put_config(store: Store, entity_path: str, change: Callable[[Config], Mapping[str, str]]) -> Config:
-    """Do the same with a node that may not exist yet, and notify the controller. entity_path: as in `notify`"""
+    """Change the configuration of a node that need not exist yet, notify the controller, and return the new one.
+
+    entity_path: as in `notify`. Raises StoreError as `change_config` does.
+    """
     path = _ROOT + entity_path
     ensure_path(store, path)
     changed = change_config(store, path, change)

@@ -37,6 +37,7 @@ class Elected:
 
     @property
     def fence(self) -> Check:
+        """The first operation of each write of this controller: raises BadVersion once another is elected."""
         return Check(CONTROLLER_EPOCH, self.epoch_version)
 
 

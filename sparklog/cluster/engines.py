@@ -22,7 +22,7 @@ HTTPS = "HTTPS"
 
 
 def open_store(config: BrokerConfig) -> Store:
-    """Open the cluster store that the configuration names. Blocks.
+    """Return the cluster store that the configuration names, opened. Blocks.
 
     Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time; ConfigError, naming the
     key, if zookeeper.ssl.* or zookeeper.sasl.* are of no use.
@@ -94,4 +94,5 @@ def session_timeout_ms(config: BrokerConfig) -> int:
 
 
 def store_file(config: BrokerConfig) -> str:
+    """Return the path of the store's SQLite file; of no use with zookeeper.connect."""
     return config.cluster_store or f"{config.log_dirs[0]}/{CLUSTER_STORE}"

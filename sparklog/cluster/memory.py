@@ -62,9 +62,11 @@ class NodesCopy(NamedTuple):
 class Nodes(Protocol):
     """The nodes of a tree, and their changes."""
 
-    def newest_change(self) -> int: ...
+    def newest_change(self) -> int:
+        """Return the number of the newest change; 0 if there was none."""
 
-    def find(self, path: str) -> Node | None: ...
+    def find(self, path: str) -> Node | None:
+        """Return the node; None if there is none."""
 
     def names(self, path: str) -> list[str]:
         """Return the names of the nodes under `path`, sorted. Raises NoNode."""
@@ -72,10 +74,14 @@ class Nodes(Protocol):
     def owned_by(self, session_id: int) -> list[str]:
         """Return the paths of a session's nodes, sorted."""
 
-    def next_in_sequence(self, path: str) -> str: ...
+    def next_in_sequence(self, path: str) -> str:
+        """Return `path` with the number of its parent's next sequential node. Raises NoNode."""
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
-        """Do all operations, or none. Raises StoreError."""
+        """Do all operations, or none, and return the changes in their order; checks are none. Raises StoreError.
+
+        session_id: of the session that owns the ephemeral nodes
+        """
 
     def copy(self) -> Any:
         """Return a copy of the whole tree."""
@@ -111,6 +117,7 @@ class MemoryNodes:
         return self._nodes.get(path)
 
     def get(self, path: str) -> Node:
+        """Return the node. Raises NoNode."""
         node = self._nodes.get(path)
         if node is None:
             raise NoNode(path)
@@ -202,15 +209,18 @@ class MemoryTree:
 
     @property
     def newest_change(self) -> int:
+        """The number of the newest change."""
         return self.nodes.newest_change()
 
     def begin_session(self, store: MemoryStore) -> int:
+        """Return the id of a new session of a store; no id is used twice."""
         with self.lock:
             self._sessions += 1
             self._stores[self._sessions] = store
             return self._sessions
 
     def has_session(self, session_id: int) -> bool:
+        """Return whether the session has not ended."""
         return session_id in self._stores
 
     def expire(self, session_id: int) -> None:
@@ -223,18 +233,22 @@ class MemoryTree:
             store.session_ended()
 
     def find(self, path: str) -> Node | None:
+        """Return the node; None if there is none."""
         return self.nodes.find(path)
 
     def get(self, path: str) -> Node:
+        """Return the node. Raises NoNode."""
         node = self.nodes.find(path)
         if node is None:
             raise NoNode(path)
         return node
 
     def names(self, path: str) -> list[str]:
+        """Return the names of the nodes under `path`, sorted. Raises NoNode."""
         return self.nodes.names(path)
 
     def next_in_sequence(self, path: str) -> str:
+        """Return `path` with the number of its parent's next sequential node. Raises NoNode."""
         return self.nodes.next_in_sequence(path)
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:
@@ -324,12 +338,14 @@ class MemoryStore:
                 self._tree.expire(self._session_id)
 
     def disconnect(self) -> None:
+        """Lose the connection: listeners are told, and calls raise ConnectionLoss until `reconnect`."""
         with self._tree.lock:
             if self._is_connected:
                 self._is_connected = False
                 self._tell(partial(self._announce, SessionState.SUSPENDED))
 
     def reconnect(self) -> None:
+        """Get the connection back: missed watches are called; if the session has ended, another begins."""
         with self._tree.lock:
             if self._is_connected:
                 return
@@ -346,6 +362,7 @@ class MemoryStore:
         self._is_over, self._is_connected = True, False
 
     def lose_next_answer(self) -> None:
+        """Let the next write be done, and raise ConnectionLoss to its caller."""
         self._loses_answer = True
 
     def notice(self, changes: Sequence[Change]) -> None:

@@ -71,12 +71,15 @@ class MetadataCache:
         return name in self._topics
 
     def find(self, name: str) -> Topic | None:
+        """Return the topic; None if this broker knows none of the name."""
         return self._topics.get(name)
 
     def has(self, partition: TopicPartition) -> bool:
+        """Return whether this broker knows the partition."""
         return self.find_partition(partition) is not None
 
     def find_partition(self, name: TopicPartition) -> PartitionInfo | None:
+        """Return the partition; None if this broker knows no such topic, or it has no such number."""
         topic = self._topics.get(name.topic)
         if topic is None or not 0 <= name.partition < len(topic.partitions):
             return None
@@ -90,9 +93,11 @@ class MetadataCache:
         return topic
 
     def find_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id; None if this broker knows none."""
         return self._names.get(topic_id)
 
     def find_by_id(self, topic_id: UUID | None) -> Topic | None:
+        """Return the topic with this id; None if this broker knows none, or without an id."""
         return self._topics.get(self._names.get(topic_id, "")) if topic_id else None
 
     def get_by_id(self, topic_id: UUID) -> Topic:
@@ -206,6 +211,7 @@ class MetadataCache:
         self._waiting.release_all()
 
     def put(self, topic: Topic) -> None:
+        """Add a topic, or replace the one of its name, which may have had another id."""
         known = self._topics.get(topic.name)
         if known and known.topic_id != topic.topic_id:
             del self._names[known.topic_id]
@@ -215,6 +221,7 @@ class MetadataCache:
         self._names[topic.topic_id] = topic.name
 
     def remove(self, name: str) -> None:
+        """Forget a topic, if it is known."""
         if topic := self._topics.pop(name, None):
             del self._names[topic.topic_id]
             self.version += 1

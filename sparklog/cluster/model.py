@@ -46,6 +46,7 @@ class ReplicaAssignment:
 
     @property
     def is_reassigning(self) -> bool:
+        """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
     @property
@@ -82,9 +83,11 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
+        """Whether it is one of the brokers' own topics, such as `__consumer_offsets`."""
         return self.name in INTERNAL_TOPICS
 
     def named_partitions(self) -> Iterator[tuple[TopicPartition, PartitionInfo]]:
+        """Yield the partitions with their names, in their order."""
         return ((TopicPartition(self.name, number), info) for number, info in enumerate(self.partitions))
 
 

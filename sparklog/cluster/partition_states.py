@@ -48,6 +48,7 @@ class Leadership:
 
 
 def encode_state(state: Leadership) -> bytes:
+    """Return the data of a partition's state; the version is the node's, and no part of it."""
     value = {
         "version": 1,
         "controller_epoch": state.controller_epoch,
@@ -59,6 +60,7 @@ def encode_state(state: Leadership) -> bytes:
 
 
 def decode_state(data: bytes, version: int) -> Leadership:
+    """Return the partition's state in a node's data. version: of the node"""
     value = json.loads(data)
     return Leadership(
         leader=value["leader"],
@@ -148,10 +150,10 @@ def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]
 def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
     """Write an ISR for the leader, if the node is as the leader knows it, and notify the controller.
 
-    A node that differs is read. If it still has this leader and leader epoch, its state is the answer: the change
-    itself (the store's answer was lost) or the ISR that a controller has set. Otherwise raises BadVersion. Raises
-    InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker epoch with which it caught
-    up: it may have lost records since (`broker_epochs`).
+    Return the ISR that the store has. A node that differs is read. If it still has this leader and leader epoch, its
+    state is the answer: the change itself (the store's answer was lost) or the ISR that a controller has set. Otherwise
+    raises BadVersion. Raises InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker
+    epoch with which it caught up: it may have lost records since (`broker_epochs`).
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
@@ -254,7 +256,7 @@ class IsrWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, change: AlterIsr) -> IsrAltered:
-        """Do the same as `alter_isr`. The change may be written even if the caller is cancelled."""
+        """Write a change, return and raise as `alter_isr` does; it may be written even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[IsrAltered] = loop.create_future()
         self._waiting.append((change, done))

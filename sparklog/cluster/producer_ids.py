@@ -52,7 +52,7 @@ class ProducerIds:
 
 
 def claim_block(store: Store, broker_id: int, *, above: int = -1) -> range:
-    """Reserve the next block of ids, all greater than `above`, for a broker. Blocks. Raises StoreError."""
+    """Return a block of ids, all greater than `above`, that only this broker may give. Blocks. Raises StoreError."""
     return _write_block(store, broker_id, lambda last: max(above, last) + 1)
 
 

@@ -59,7 +59,7 @@ def restore_topic(
     store: Store, topics: TopicStore, name: str, copy: KeptConfig, *, store_id: str, broker_id: int,
     epochs: Mapping[int, int],
 ) -> Restored:  # fmt: skip
-    """Create the topic from a broker's copy, or merge the copy with those of other brokers. Blocks.
+    """Create the topic from a broker's copy, or merge the copy with those of other brokers, and return which. Blocks.
 
     store_id: of the lost store. epochs: leader epochs that nobody has seen, by partition.
 

@@ -79,7 +79,10 @@ class SqliteStore:
 
     @classmethod
     def open(cls, path: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Self:
-        """Open the file, or create it. The session begins when it is first needed. Raises StoreError."""
+        """Return the store in the file, which is created if there is none. Blocks. Raises StoreError.
+
+        The session begins when it is first needed.
+        """
         tree = SqliteTree.open(path, busy_timeout_s=_patience_s(session_timeout_ms))
         return cls(path, tree, session_timeout_ms=session_timeout_ms)
 

@@ -75,7 +75,7 @@ class SqliteTree:
 
     @classmethod
     def open(cls, path: str, *, busy_timeout_s: float) -> Self:
-        """Open the file, or create it with its tables. Raises StoreError."""
+        """Return a connection to the file, which is created if there is none. Blocks. Raises StoreError."""
         deadline = time.monotonic() + busy_timeout_s
         while True:
             try:
@@ -90,6 +90,7 @@ class SqliteTree:
                 raise StoreError(f"{path}: {error}{_what_to_do(path, error)}") from None
 
     def close(self) -> None:
+        """Close the file; `sync` then does nothing."""
         self._db.close()
         if self._wal_fd != NOT_OPEN:
             os.close(self._wal_fd)
@@ -138,6 +139,7 @@ class SqliteTree:
             raise ConnectionLoss(str(error)) from error
 
     def find(self, path: str) -> Node | None:
+        """Return the node; None if there is none."""
         row = self._db.execute("SELECT data, version, created, owner FROM node WHERE path = ?", (path,)).fetchone()
         return Node(*row) if row else None
 
@@ -149,11 +151,13 @@ class SqliteTree:
         return node
 
     def names(self, path: str) -> list[str]:
+        """Return the names (not paths) of the nodes directly under `path`, sorted. Raises NoNode."""
         self.get(path)
         rows = self._db.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
         return [found.rpartition("/")[2] for (found,) in rows]
 
     def owned_by(self, session_id: int) -> list[str]:
+        """Return the paths of a session's nodes, sorted."""
         rows = self._db.execute("SELECT path FROM node WHERE owner = ? ORDER BY path", (session_id,))
         return [path for (path,) in rows]
 
@@ -165,6 +169,11 @@ class SqliteTree:
         return f"{path}{row[0]:010}"
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+        """Do all operations, and return the changes in their order; checks are none.
+
+        session_id: of the session that owns the ephemeral nodes. Raises StoreError if one cannot be done: the
+        transaction that the caller has begun (`writing`) then undoes the others.
+        """
         changes = []
         number = self.newest_change()
         for operation in operations:
@@ -208,6 +217,7 @@ class SqliteTree:
         self._db.execute("DELETE FROM node WHERE path = ?", (path,))
 
     def newest_change(self) -> int:
+        """Return the number of the newest change; 0 if there was none."""
         return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
 
     def changes_since(self, number: int) -> list[Change] | None:
@@ -219,10 +229,12 @@ class SqliteTree:
         return [Change(path, ChangeKind(kind)) for _, path, kind in found]
 
     def begin_session(self, timeout_ms: int) -> int:
+        """Return the id of a new session. timeout_ms: after which other processes may end it"""
         added = self._db.execute("INSERT INTO session (timeout_ms, beats) VALUES (?, 0)", (timeout_ms,))
         return int(added.lastrowid or NO_OWNER)
 
     def has_session(self, session_id: int) -> bool:
+        """Return whether the session has not ended."""
         return self._db.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is not None
 
     def renew_session(self, session_id: int) -> bool:
@@ -230,6 +242,7 @@ class SqliteTree:
         return self._db.execute("UPDATE session SET beats = beats + 1 WHERE id = ?", (session_id,)).rowcount > 0
 
     def sessions(self) -> list[SessionRow]:
+        """Return all sessions that have not ended, in the order of their ids."""
         return [SessionRow(*row) for row in self._db.execute("SELECT id, timeout_ms, beats FROM session ORDER BY id")]
 
     def end_session(self, session_id: int) -> None:

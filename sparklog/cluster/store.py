@@ -109,7 +109,9 @@ class Store(Protocol):
         """Return the node. Raises NoNode, with no watch set."""
         ...
 
-    def exists(self, path: str, watch: Watch | None = None) -> bool: ...
+    def exists(self, path: str, watch: Watch | None = None) -> bool:
+        """Return whether there is a node; the watch is set in either case."""
+        ...
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Return the names (not paths) of the nodes directly under `path`, sorted. Raises NoNode, with no watch set."""

@@ -82,9 +82,11 @@ class TopicStore:
     # Topics
 
     def names(self) -> list[str]:
+        """Return the names of all topics, sorted, also of those that are to be deleted."""
         return self._store.children(TOPICS)
 
     def exists(self, name: str) -> bool:
+        """Return whether there is a topic of the name."""
         return self._store.exists(f"{TOPICS}/{name}")
 
     def load_assignment(self, name: str) -> TopicAssignment:
@@ -190,6 +192,7 @@ class TopicStore:
         ensure_path(self._store, unsure_path(name))
 
     def is_unsure(self, name: str) -> bool:
+        """Return whether the store may have lost changes of the topic's assignment (see /unsure above)."""
         return self._store.exists(unsure_path(name))
 
     def mark_deleted(self, name: str) -> None:
@@ -197,9 +200,11 @@ class TopicStore:
         ensure_path(self._store, f"{DELETIONS}/{name}")
 
     def is_marked_deleted(self, name: str, watch: Watch | None = None) -> bool:
+        """Return whether the topic is to be deleted. watch: called when that changes"""
         return self._store.exists(f"{DELETIONS}/{name}", watch)
 
     def marked_deleted(self) -> list[str]:
+        """Return the names of the topics that are to be deleted, sorted; some may not exist."""
         return self._store.children(DELETIONS)
 
     # Configurations
@@ -230,7 +235,10 @@ class TopicStore:
             put_config(self._store, f"brokers/{node}", lambda _: overrides)
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
-        """Do the same as `change_overrides` with the keys of a broker, or of ALL_BROKERS."""
+        """Change the keys of a broker, or of ALL_BROKERS, as `change_overrides` does, and return the result.
+
+        The node need not exist yet.
+        """
         entity = DEFAULT if broker_id == ALL_BROKERS else str(broker_id)
         return put_config(self._store, f"brokers/{entity}", change)
 
@@ -278,7 +286,7 @@ def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | P
 
 
 def decode_assignment(data: bytes, version: int) -> TopicAssignment:
-    """Parse the data of `/brokers/topics/T`; those of older brokers may lack the reassignment."""
+    """Return the assignment in the data of `/brokers/topics/T`; those of older brokers may lack the reassignment."""
     topic = _decode(data)
     replicas, adding, removing = (topic.get(key, {}) for key in ("partitions", "adding_replicas", "removing_replicas"))
     numbers = [str(number) for number in range(len(replicas))]

@@ -31,6 +31,7 @@ class ScramMechanism(IntEnum):
 
     @property
     def sasl_name(self) -> str:
+        """The name in SASL and in the store, as SCRAM-SHA-256."""
         return f"SCRAM-{self.name.replace('_', '-')}"
 
     @property
@@ -61,11 +62,13 @@ class ScramCredential:
 
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> Self:
+        """Return what verifies a password. Takes long on purpose: the time grows with `iterations`."""
         salted = hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salted, salt, iterations)
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        """Return the credential in a value of the store. Raises ValueError or KeyError if it is none."""
         values = dict(part.split("=", 1) for part in text.split(","))
         return cls(
             salt=base64.b64decode(values["salt"]),

@@ -48,6 +48,7 @@ class Watches:
         self._nodes.setdefault(path, {})[watch] = None
 
     def on_children(self, path: str, watch: Watch) -> None:
+        """Set a watch for `children`."""
         self._children.setdefault(path, {})[watch] = None
 
     def take(self, change: Change) -> list[WatchCall]:
@@ -61,6 +62,7 @@ class Watches:
         return calls + _taken(self._children, parent_of(path))
 
     def take_all(self) -> list[WatchCall]:
+        """Remove and return all watches, because a session has ended or changes may have been missed."""
         return [
             call
             for watches in (self._nodes, self._children)

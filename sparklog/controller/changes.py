@@ -55,6 +55,7 @@ class Changes:
         self._operations = operations
 
     async def topics_changed(self) -> None:
+        """Take over new topics and partitions, and forget topics that are gone or that another has replaced."""
         dependencies, context = self._dependencies, self._context
         topics = await dependencies.store.read(read_topics, dependencies.watching, dependencies.topic_store)
         replaced = {
@@ -151,11 +152,13 @@ class Changes:
             await operation.topics_gone(topics)
 
     async def deletions_asked(self) -> None:
+        """Pass all topics that are to be deleted to the operations."""
         marked = await self._dependencies.store.read(read_deletions, self._dependencies.watching)
         for operation in self._operations if marked else ():
             await operation.topics_marked(marked)
 
     async def isr_changed(self) -> None:
+        """Read the ISRs that leaders have changed, inform all brokers and the operations, and delete the notices."""
         dependencies, context = self._dependencies, self._context
         notices = await dependencies.store.read(
             read_notices, dependencies.watching, ISR_CHANGES, StoreEvent.ISR_CHANGES
@@ -174,6 +177,10 @@ class Changes:
             await operation.isr_changed(names)
 
     async def configs_changed(self) -> None:
+        """Read the configurations that have changed, inform all brokers, and delete the notices.
+
+        Topics that allow unclean elections now get leaders before that.
+        """
         dependencies, context = self._dependencies, self._context
         notices = await dependencies.store.read(read_notices, dependencies.watching, CONFIG_CHANGES, StoreEvent.CONFIGS)
         topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
@@ -224,6 +231,7 @@ class Changes:
         self._dependencies.outbox.update_client_metrics()
 
     async def acls_changed(self) -> None:
+        """Read the ACLs, inform all brokers if they have changed, and delete the notices."""
         dependencies, context = self._dependencies, self._context
         notices, acls = await dependencies.store.read(read_acls, dependencies.watching)
         if acls != context.acls:
@@ -244,6 +252,7 @@ class Changes:
         await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
 
     async def requests_made(self) -> None:
+        """Tell the operations that an older tool may have left a request in the store."""
         await self._dependencies.store.read(watch_requests, self._dependencies.watching)
         for operation in self._operations:
             await operation.asked_in_store()

@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 class Correspondent(Protocol):
     """Receiver of the brokers' answers."""
 
-    def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None: ...
+    def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
+        """Take a broker's answer to a request of its channel."""
+        ...
 
     def deposed(self) -> None:
         """Handle a broker that knows of a later controller."""
@@ -55,6 +57,7 @@ class BrokerChannel:
         self._task = asyncio.create_task(self._run())
 
     def put(self, request: Request) -> None:
+        """Queue a request; a queue that gets too long is dropped, and the correspondent told."""
         self._queue.append(request)
         self._has_work.set()
         if len(self._queue) > MAX_QUEUED:
@@ -108,6 +111,7 @@ class Channels:
         channel.start()
 
     def send(self, broker_id: int, request: Request) -> None:
+        """Queue a request for a broker; dropped if there is no channel to it."""
         if channel := self._channels.get(broker_id):
             channel.put(request)
 

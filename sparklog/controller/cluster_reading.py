@@ -79,7 +79,10 @@ class ClusterState:
 
 
 def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> ClusterState:
-    """Read the cluster. Notices are read before the state they are about: a later change has its own notice."""
+    """Return the cluster's state, with all watches set.
+
+    Notices are read before the state they are about: a later change has its own notice.
+    """
     for path in _PATHS:
         ensure_path(store, path)
     notices = [
@@ -112,10 +115,12 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
 
 
 def read_brokers(store: Store, watching: Watching) -> dict[int, BrokerInfo]:
+    """Return the live brokers by id."""
     return load(store, watching.watch(BROKER_IDS, StoreEvent.BROKERS))
 
 
 def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> TopicChanges:
+    """Return the names of all topics, and the contents of those that were not read since they changed."""
     names = watching.children(store, TOPICS, StoreEvent.TOPICS)
     read = {}
     for name in names:
@@ -137,10 +142,12 @@ def read_assignments(store: Store, topics: Iterable[str]) -> dict[str, TopicAssi
 
 
 def read_deletions(store: Store, watching: Watching) -> list[str]:
+    """Return the names of the topics that are to be deleted, sorted."""
     return watching.children(store, DELETIONS, StoreEvent.DELETIONS)
 
 
 def read_notices(store: Store, watching: Watching, path: str, event: StoreEvent) -> Notices:
+    """Return the notices under `path` with their contents, sorted. event: that a later notice causes"""
     paths, values = [], []
     for name in watching.children(store, path, event):
         try:
@@ -153,11 +160,13 @@ def read_notices(store: Store, watching: Watching, path: str, event: StoreEvent)
 
 
 def watch_requests(store: Store, watching: Watching) -> None:
+    """Watch the nodes in which older tools make requests; nothing is read."""
     for path in (ASKED_REASSIGNMENTS, ASKED_ELECTIONS):
         watching.exists(store, path, StoreEvent.REQUESTS)
 
 
 def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return the topics' own configurations, by name."""
     return {topic: topic_store.load_overrides(topic) for topic in topics}
 
 
@@ -168,10 +177,12 @@ def read_acls(store: Store, watching: Watching) -> tuple[list[str], frozenset[Ac
 
 
 def read_quotas(store: Store) -> tuple[ClientQuota, ...]:
+    """Return all client quotas."""
     return tuple(QuotaStore(store).load())
 
 
 def read_client_metrics(store: Store) -> ClientMetricsConfigs:
+    """Return all subscriptions to metrics of clients, by name."""
     return ClientMetricsStore(store).load()
 
 

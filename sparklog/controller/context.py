@@ -153,9 +153,11 @@ class ControllerContext:
         return known is not None and not known.isr
 
     def partitions(self) -> list[TopicPartition]:
+        """Return all partitions, sorted, also those of topics in deletion."""
         return [name for topic in sorted(self.assignments) for name in self.partitions_of(topic)]
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Return a topic's partitions, sorted; none if it is not known."""
         return [TopicPartition(topic, number) for number in sorted(self.assignments.get(topic, ()))]
 
     def assignment(self, name: TopicPartition) -> ReplicaAssignment:
@@ -163,6 +165,7 @@ class ControllerContext:
         return self.assignments.get(name.topic, {}).get(name.partition, NOBODY)
 
     def set_assignment(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Record a partition's replicas, as the store has them."""
         self.assignments.setdefault(name.topic, {})[name.partition] = assignment
 
     def has_leader(self, name: TopicPartition) -> bool:
@@ -171,9 +174,11 @@ class ControllerContext:
         return known is not None and self.is_online(known.leader, name, with_shutting_down=True)
 
     def partition_state(self, name: TopicPartition) -> PartitionState:
+        """Return a partition's state; NON_EXISTENT if it has none."""
         return self.partition_states.get(name, PartitionState.NON_EXISTENT)
 
     def partitions_in(self, *states: PartitionState) -> list[TopicPartition]:
+        """Return the partitions that are in one of the states, sorted."""
         return sorted(name for name, state in self.partition_states.items() if state in states)
 
     def partitions_kept(self) -> list[TopicPartition]:
@@ -181,6 +186,7 @@ class ControllerContext:
         return [name for name in self.partitions() if name.topic not in self.deleting]
 
     def add_topic(self, topic: str, topic_id: UUID, partitions: Iterable[ReplicaAssignment]) -> None:
+        """Record a topic with its partitions, in their order; they have no states yet."""
         self.topic_ids[topic] = topic_id
         self.assignments[topic] = dict(enumerate(partitions))
 
@@ -227,20 +233,25 @@ class ControllerContext:
     # Replicas
 
     def replica_state(self, replica: PartitionAndReplica) -> ReplicaState:
+        """Return a replica's state; NON_EXISTENT if it has none."""
         return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
     def replicas(self, names: Iterable[TopicPartition]) -> list[PartitionAndReplica]:
+        """Return the replicas of partitions, in the order of the partitions and then of the brokers' ids."""
         return [
             PartitionAndReplica(name, broker) for name in names for broker in sorted(self.assignment(name).replicas)
         ]
 
     def replicas_of(self, topic: str) -> list[PartitionAndReplica]:
+        """Return the replicas of all partitions of a topic, sorted."""
         return self.replicas(self.partitions_of(topic))
 
     def replicas_on(self, brokers: Collection[int]) -> list[PartitionAndReplica]:
+        """Return the replicas of all partitions on these brokers, sorted."""
         return [replica for replica in self.replicas(self.partitions()) if replica.broker_id in brokers]
 
     def replicas_in(self, topic: str, *states: ReplicaState) -> list[PartitionAndReplica]:
+        """Return a topic's replicas that are in one of the states, sorted."""
         return [replica for replica in self.replicas_of(topic) if self.replica_state(replica) in states]
 
 
@@ -259,7 +270,7 @@ class ClusterFigures(NamedTuple):
 
 
 def count_figures(context: ControllerContext) -> ClusterFigures:
-    """Count the figures. May be called on any thread at any time: each figure is right for some moment."""
+    """Return the figures. May be called on any thread at any time: each figure is right for some moment."""
     states = tuple(context.partition_states.values())
     led = tuple(context.leadership.items())
     return ClusterFigures(

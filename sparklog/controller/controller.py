@@ -72,7 +72,10 @@ _Event = StoreEvent | _Asked | _Answer | _LeftBehind | _Tick | _Expired
 
 
 class Controller:
-    """The controller of one broker, started and stopped with it and used on its event loop."""
+    """The controller of one broker, started and stopped with it and used on its event loop.
+
+    Implements Correspondent.
+    """
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
         return self._active is not None
 
     @property

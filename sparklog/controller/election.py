@@ -50,6 +50,10 @@ class Choice(NamedTuple):
 def choose_offline(
     replicas: Sequence[int], isr: Sequence[int], online: Collection[int], *, unclean: bool
 ) -> Choice | None:
+    """Return the leader and ISR of a partition without a leader; None if no replica may lead.
+
+    replicas: in the order of preference. unclean: whether one that is not in sync may lead, and lose records
+    """
     in_sync = tuple(broker for broker in isr if broker in online)
     for broker in replicas:
         if broker in in_sync:
@@ -62,6 +66,7 @@ def choose_offline(
 
 
 def choose_reassigned(target: Sequence[int], isr: Sequence[int], online: Collection[int]) -> Choice | None:
+    """Return the first of `target` that is online and in sync, with the ISR as it is; None if there is none."""
     for broker in target:
         if broker in isr and broker in online:
             return Choice(broker, tuple(isr))
@@ -69,12 +74,14 @@ def choose_reassigned(target: Sequence[int], isr: Sequence[int], online: Collect
 
 
 def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Collection[int]) -> Choice | None:
+    """Return the first replica, with the ISR as it is; None if it is not online and in sync."""
     return choose_reassigned(replicas[:1], isr, online)
 
 
 def choose_for_shutdown(
     replicas: Sequence[int], isr: Sequence[int], online: Collection[int], shutting_down: Collection[int]
 ) -> Choice | None:
+    """Return another leader, with an ISR without the brokers that shut down; None if there is none."""
     staying = tuple(broker for broker in isr if broker not in shutting_down)
     for broker in replicas:
         if broker in staying and broker in online:

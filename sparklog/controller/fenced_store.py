@@ -28,7 +28,7 @@ class FencedStore:
         self._epoch_version = epoch_version
 
     async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function` with the store and `args` in a thread; it may make several reads."""
+        """Return what `function` returns, called in a thread with the store and `args`; it may make several reads."""
         return await asyncio.to_thread(function, self._store, *args, **kwargs)
 
     async def multi(self, operations: Iterable[Operation]) -> None:
@@ -41,6 +41,7 @@ class FencedStore:
             await self.multi(Delete(path) for path in paths[begin : begin + MAX_DELETIONS])
 
     async def read_states(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
+        """Return the partitions' states, without those that have none."""
         return await self.read(read_states, tuple(names))
 
     async def write_states(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:

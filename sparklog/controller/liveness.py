@@ -74,6 +74,7 @@ class Liveness:
         await self._bring_up(self._came)
 
     async def brokers_changed(self) -> None:
+        """Read which brokers live, and handle those that came, went, or came again with another epoch."""
         dependencies, context = self._dependencies, self._context
         live = await dependencies.store.read(read_brokers, dependencies.watching)
         known = dict(context.brokers)

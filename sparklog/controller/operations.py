@@ -60,6 +60,7 @@ class Operations:
 
 
 def begin_operations(dependencies: ControllerDependencies) -> Operations:
+    """Return a new controller's operations; nothing has begun yet."""
     deletion = TopicDeletion(dependencies)
     return Operations(
         dependencies=dependencies,

@@ -57,6 +57,7 @@ class Outbox:
         self.update_metadata([name.topic])
 
     def stop_replica(self, replica: PartitionAndReplica, *, delete: bool) -> None:
+        """Have a broker stop a replica, and delete its log if this or an earlier call says so."""
         stops = self._stops.setdefault(replica.broker_id, {})
         stops[replica.name] = stops.get(replica.name, False) or delete
 
@@ -113,6 +114,7 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
+        """Pass all requests to the channels, unless they are held back (`held`)."""
         if self._is_held:
             return
         for broker in sorted(self._leaderships.keys() & self._context.brokers.keys()):

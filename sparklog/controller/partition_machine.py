@@ -59,7 +59,10 @@ class PartitionMachine:
             self._context.partition_states[name] = state
 
     async def elect_where_nobody_leads(self) -> dict[TopicPartition, KafkaError]:
-        """Elect leaders for all New or Offline partitions, except those of topics that are being deleted."""
+        """Elect leaders for all New or Offline partitions, except those of topics that are being deleted.
+
+        Return the error of each partition that got none.
+        """
         waiting = self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
         names = [name for name in waiting if name.topic not in self._context.deleting]
         return await self.move(names, PartitionState.ONLINE)

@@ -79,9 +79,11 @@ class Watching:
             return None
 
     def children(self, store: Store, path: str, event: StoreEvent) -> list[str]:
+        """Return the names of the nodes under `path`, sorted. Raises NoNode, which ends the controller."""
         return store.children(path, self.watch(path, event))
 
     def exists(self, store: Store, path: str, event: StoreEvent) -> bool:
+        """Return whether there is a node at `path`; its creation causes the event, too."""
         return store.exists(path, self.watch(path, event))
 
     def close(self) -> None:

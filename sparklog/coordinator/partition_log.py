@@ -23,7 +23,7 @@ Record = TypeVar("Record")
 
 
 class PartitionLog(Generic[Record]):
-    """A ShardLog over the replica of a partition. Records are written like any producer's, with acks=all."""
+    """Implements ShardLog over the replica of a partition. Records are written like any producer's, with acks=all."""
 
     def __init__(
         self,

@@ -35,13 +35,17 @@ logger = logging.getLogger(__name__)
 
 class TopicView(Protocol):
     @property
-    def partitions(self) -> Sized: ...
+    def partitions(self) -> Sized:
+        """The partitions; only their number matters here."""
+        ...
 
 
 class TopicsView(Protocol):
     """The topics of the cluster; implemented by cluster.metadata_cache.MetadataCache."""
 
-    def find(self, name: str) -> TopicView | None: ...
+    def find(self, name: str) -> TopicView | None:
+        """Return the topic; None if there is none yet."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -75,9 +75,13 @@ class Shard(Protocol[Record]):
         """Forget what is kept of records that are committed by now. `is_committed` takes an offset in the log."""
         ...
 
-    def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]: ...
+    def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]:
+        """As `Machine.timer_fired`."""
+        ...
 
-    def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]: ...
+    def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]:
+        """As `Machine.written`."""
+        ...
 
 
 class ShardLog(Protocol[Record_contra]):
@@ -100,7 +104,9 @@ class ShardLog(Protocol[Record_contra]):
         """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
         ...
 
-    def is_committed(self, offset: int) -> bool: ...
+    def is_committed(self, offset: int) -> bool:
+        """Return whether the record is committed; False also if this broker no longer knows."""
+        ...
 
     async def wait_committed(self, offset: int) -> None:
         """Wait until the offset is committed. Raises KafkaError if that fails or times out."""
@@ -108,7 +114,9 @@ class ShardLog(Protocol[Record_contra]):
 
 
 class Handle(Protocol):
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Cancel the call, if it has not been made."""
+        ...
 
 
 CallLater = Callable[..., Handle]
@@ -143,6 +151,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
 
     @property
     def is_closed(self) -> bool:
+        """Whether `close` was called: the shard serves no requests any more."""
         return self._closed is not None
 
     @property
@@ -316,6 +325,7 @@ async def _finished(finishing: Finishing | None) -> None:
 
 
 def answer_for(error: KafkaError) -> KafkaError:
+    """Return the error that a client gets if an append fails with `error`, as Apache Kafka translates it."""
     for kinds, answer in _ANSWERS:
         if isinstance(error, kinds):
             return answer(str(error))

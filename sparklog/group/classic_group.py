@@ -67,6 +67,7 @@ class ClassicMember:
 
     @property
     def is_static(self) -> bool:
+        """Whether the member has an instance id, under which it may come back (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
@@ -97,22 +98,29 @@ class ClassicMember:
         self.is_new = False
 
     def set_timeouts(self, *, session_ms: int, rebalance_ms: int) -> None:
+        """Take the time-outs of the member's newest join."""
         self.session_timeout_ms, self.rebalance_timeout_ms = session_ms, rebalance_ms
 
     def take_assignment_away(self) -> None:
+        """Forget the assignment: a rebalance has begun, or it could not be written."""
         self.assignment = b""
 
     @property
     def protocol_names(self) -> set[str]:
+        """The names of the protocols that the member supports."""
         return {name for name, _ in self.protocols}
 
     def metadata_for(self, protocol: str | None) -> bytes:
+        """Return the member's metadata for a protocol; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ClassicGroup:
-    """A classic group. Members are in the order in which they joined; the first becomes the leader."""
+    """A classic group. Members are in the order in which they joined; the first becomes the leader.
+
+    Implements Group.
+    """
 
     group_id: str
     state: GroupState = EMPTY
@@ -204,6 +212,7 @@ class ClassicGroup:
         return next_ms
 
     def end_initial_delay(self) -> None:
+        """Wait for no more members: the join phase has ended."""
         self.initial_delay_ms, self.is_new_member_added = None, False
 
     def begin_with(self, protocol_type: str) -> None:
@@ -215,7 +224,7 @@ class ClassicGroup:
         self.is_new_member_added = self.initial_delay_ms is not None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member is subscribed to the topic; true for every topic if consumers' subscriptions are unknown."""
+        """Return whether a member is subscribed to the topic; True if the subscriptions of consumers are not known."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL
         return topic in self.subscribed_topics
@@ -264,6 +273,7 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
+        """Whether every member waits for the end of the join phase, and no member id is unused."""
         return not self.pending_joins and all(member.join_ticket is not None for member in self.members.values())
 
     @property
@@ -272,7 +282,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can join: all members must have at least one protocol in common."""
+        """Return whether a member with these protocols can join: all must have at least one protocol in common."""
         if not self.members:  # empty, or all members left while its first rebalance was being prepared
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
@@ -306,6 +316,7 @@ class ClassicGroup:
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: ClassicMember) -> None:
+        """Add a new member, which leads if there is no leader; its id is then no pending join any more."""
         if self._common is not None:
             self._common = self._common & member.protocol_names if self.members else None
         self._metadata_bytes = self.metadata_bytes_with(member.member_id, member.protocols)
@@ -440,6 +451,7 @@ class ClassicGroup:
 
 
 def metadata_bytes(protocols: Protocols) -> int:
+    """Return the bytes of a member's metadata, for all of its protocols."""
     return sum(len(metadata) for _, metadata in protocols)
 
 

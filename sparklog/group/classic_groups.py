@@ -92,7 +92,10 @@ Written = GroupCreated | GroupAssigned | StaticReplaced
 
 
 class ClassicGroups:
-    """The classic groups among the groups of one shard."""
+    """The classic groups among the groups of one shard.
+
+    Methods for requests return the answer, and write to `work` what follows from the request.
+    """
 
     def __init__(self, groups: MutableMapping[str, Group], config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
         self._groups = groups
@@ -156,6 +159,10 @@ class ClassicGroups:
         return None
 
     def heartbeat(self, request: Heartbeat, work: Work) -> HeartbeatResponse:
+        """Answer a member's heartbeat: RebalanceInProgress in the answer if it must join again.
+
+        Raises InvalidGroupId, CoordinatorNotAvailable, UnknownMemberId, FencedInstanceId or IllegalGeneration.
+        """
         group = self._get(request.group_id)
         group.check_alive()
         group.check_member(request.member_id, request.group_instance_id)
@@ -166,6 +173,10 @@ class ClassicGroups:
         return HeartbeatResponse()
 
     def leave(self, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
+        """Remove members, and start or end a rebalance for those who stay. Each member has an error of its own.
+
+        Raises InvalidGroupId, UnknownMemberId if there is no such group, or CoordinatorNotAvailable if it is dead.
+        """
         group = self._get(request.group_id)
         group.check_alive()
         left: list[LeftMember] = []
@@ -319,6 +330,7 @@ class ClassicGroups:
     # The log and the timers
 
     def replay(self, key: GroupKey, value: GroupValue | None) -> None:
+        """Apply the record of a group; None: the group was deleted."""
         group = self._find(key.group_id)
         if value is None:
             if group is not None:
@@ -350,6 +362,7 @@ class ClassicGroups:
         self._phases.rebalance(group, "it has become a classic group", now_ms, work)
 
     def timer_fired(self, timer: ClassicTimer, now_ms: int, work: Work) -> None:
+        """Carry out what is due for the group; nothing if it is gone."""
         group = self._find(timer.group_id)
         if group is None or group.state is DEAD:
             return
@@ -361,6 +374,10 @@ class ClassicGroups:
             self._phases.sync_timer_fired(group, now_ms, work)
 
     def written(self, event: Written, error: KafkaError | None, now_ms: int, work: Work) -> None:
+        """Answer the members that wait for the assignment, or undo what could not be written.
+
+        error: why it could not be written; None: it is committed
+        """
         group = self._find(event.group_id)
         if group is None:
             return

@@ -58,6 +58,7 @@ class ClassicMembers:
         self._new_id = new_id
 
     def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int, matches: Matches) -> JoinGroupResponse:
+        """Take the join as a heartbeat with a subscription, and answer at once; see above."""
         group, is_new = edit.group, request.member_id == NO_MEMBER
         self._check_join(group, request)
         subscription = _subscription(request)
@@ -97,6 +98,7 @@ class ClassicMembers:
         )
 
     def sync(self, group: ConsumerGroup, request: SyncGroup, now_ms: int, work: Work) -> SyncGroupResponse:
+        """Answer with the member's assignment, or RebalanceInProgress if it must join again."""
         member = self._find(group, request.member_id, request.group_instance_id, request.generation)
         protocol = protocols_of(member)[0][0]
         for asked, known in ((request.protocol_type, PROTOCOL_TYPE), (request.protocol, protocol)):
@@ -115,6 +117,7 @@ class ClassicMembers:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int, work: Work) -> HeartbeatResponse:
+        """Answer a heartbeat: RebalanceInProgress in the answer if the member must join again."""
         member = self._find(group, request.member_id, request.group_instance_id, request.generation)
         self._heard_of(group, member, work)
         if (

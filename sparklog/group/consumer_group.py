@@ -69,7 +69,7 @@ ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey 
 
 
 class ConsumerGroup:
-    """One group. Its values are never changed, only replaced, so a copy shares them."""
+    """One group. Its values are never changed, only replaced, so a copy shares them. Implements Group."""
 
     def __init__(self, group_id: str, topics: TopicsView) -> None:
         self.group_id = group_id
@@ -228,6 +228,7 @@ class ConsumerGroup:
         return member
 
     def get_static(self, instance_id: str) -> ConsumerMember | None:
+        """Return the member with this instance id; None if there is none."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
@@ -241,6 +242,7 @@ class ConsumerGroup:
         return member
 
     def is_assigned(self, partition: IdPartition) -> bool:
+        """Return whether a member has the partition, or has not confirmed yet that it gave it up."""
         return partition in self.owners
 
     def subscription(self, member: ConsumerMember) -> dict[UUID, int]:

@@ -64,7 +64,10 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerGroups:
-    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed."""
+    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed.
+
+    Methods for requests return the answer, and write to `work` what follows from the request.
+    """
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class ConsumerGroups:
     def heartbeat(
         self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches, work: Work
     ) -> ConsumerGroupHeartbeatResponse:
+        """Decide a heartbeat: of a member that joins, stays or leaves. A group is created with its first member."""
         self.heartbeats.check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             group = self.get(request.group_id)
@@ -112,7 +116,10 @@ class ConsumerGroups:
     def join(
         self, group: ConsumerGroup, request: JoinGroup, now_ms: int, matches: Matches, work: Work
     ) -> JoinGroupResponse:
-        """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too."""
+        """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too.
+
+        Return the answer. The group may become a classic one by it.
+        """
         edit = GroupEdit(group, work)
         response = self._classic.join(edit, request, now_ms, matches)
         if response.error is None and can_downgrade(edit.group, (), self._config):
@@ -120,18 +127,22 @@ class ConsumerGroups:
         return response
 
     def sync(self, group: ConsumerGroup, request: SyncGroup, now_ms: int, work: Work) -> SyncGroupResponse:
+        """Decide a classic member's SyncGroup."""
         return self._classic.sync(group, request, now_ms, work)
 
     def classic_heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int, work: Work) -> HeartbeatResponse:
+        """Decide a classic member's Heartbeat."""
         return self._classic.heartbeat(group, request, now_ms, work)
 
     def leave(self, group: ConsumerGroup, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
+        """Decide the LeaveGroup of classic members; each has an error of its own in the answer."""
         left, leaving = self._classic.find_leaving(group, request)
         if leaving:
             self.remove(group, leaving, now_ms, work)
         return LeaveGroupResponse(members=left)
 
     def describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+        """Return what members and operators may see of the groups; a group that cannot be described has an error."""
         return ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
 
     def _describe(self, group_id: str) -> DescribedConsumerGroup:
@@ -166,6 +177,7 @@ class ConsumerGroups:
     # Groups
 
     def find(self, group_id: str) -> ConsumerGroup | None:
+        """Return the group; None if there is none, or a classic one."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
@@ -224,6 +236,7 @@ class ConsumerGroups:
             work.set_timer(RevocationTimer(group.group_id, member.member_id), member.rebalance_timeout_ms)
 
     def timer_fired(self, timer: ConsumerTimer, now_ms: int, work: Work) -> None:
+        """Carry out what is due for the group or its member; nothing if it is gone."""
         group = self.find(timer.group_id)
         if group is None:
             return

@@ -155,7 +155,11 @@ class ConsumerHeartbeats:
     def heartbeat(
         self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
     ) -> ConsumerGroupHeartbeatResponse:
-        """Carry out steps 1 to 6, for a member that does not leave."""
+        """Carry out steps 1 to 6 for a member that does not leave, and return the answer.
+
+        The answer has the assignment only if the member needs it: it joins, has sent its whole state, or the assignment
+        is another one.
+        """
         group_id, group = edit.group.group_id, edit.group
         if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
             raise GroupMaxSizeReached(f"group {group_id!r} has its {self._config.group_consumer_max_size} members")
@@ -192,6 +196,10 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMember:
+        """Return the member that a heartbeat takes out of the group.
+
+        Raises UnknownMemberId, or FencedInstanceId if another member has its instance id.
+        """
         if request.group_instance_id is None:
             return group.get(request.member_id)
         return group.check_instance(request.group_instance_id, request.member_id)
@@ -231,7 +239,10 @@ class ConsumerHeartbeats:
         return self.replace_static(edit, existing, member_id)
 
     def replace_static(self, edit: GroupEdit, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Replace a static member by a new one that takes over its instance id, subscription, target and partitions."""
+        """Return a new member that takes over a static one's instance id, subscription, target and partitions.
+
+        The records that put it in the place of `existing` are in the draft.
+        """
         group_id, target = edit.group.group_id, edit.group.target.get(existing.member_id, {})
         member = replace(existing, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         self._write_tombstones(edit, existing.member_id)
@@ -322,7 +333,10 @@ class ConsumerHeartbeats:
             edit.draft.set_timer(AssignTimer(group.group_id), due_ms - now_ms)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether the group needs a new target and may have it now. A last target from the future delays nothing."""
+        """Return whether the group needs a new target and may have it now.
+
+        A last target that was made in the future delays nothing.
+        """
         since_ms = now_ms - group.assigned_at_ms
         is_too_early = 0 <= since_ms < self._config.group_consumer_assignment_interval_ms
         return group.epoch > group.target_epoch and not is_too_early
@@ -360,6 +374,10 @@ class ConsumerHeartbeats:
         *,
         subscription_changed: bool,
     ) -> ConsumerMember:
+        """Move a member one step towards its target (step 6), and return it.
+
+        owned: the partitions that it says it has; None: it does not say
+        """
         group = edit.group
         before = group.members[member_id]
         if not subscription_changed and before.is_reconciled_to(group.target_epoch):

@@ -69,9 +69,11 @@ class ConsumerMember:
     """Partitions that the member has to give up and has not yet reported as given up."""
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
+        """Return whether the member has reached the target of this epoch: it has its partitions, and no others."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def to_member_value(self) -> ConsumerMemberValue:
+        """Return the ConsumerMember record's value, with the subscription sorted."""
         return ConsumerMemberValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -85,6 +87,7 @@ class ConsumerMember:
         )
 
     def to_current_value(self) -> CurrentValue:
+        """Return the Current record's value."""
         return CurrentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
@@ -94,6 +97,7 @@ class ConsumerMember:
         )
 
     def with_member_value(self, value: ConsumerMemberValue) -> ConsumerMember:
+        """Return the member with what a ConsumerMember record says."""
         return dataclasses.replace(
             self,
             instance_id=value.instance_id,
@@ -108,6 +112,7 @@ class ConsumerMember:
         )
 
     def with_current_value(self, value: CurrentValue) -> ConsumerMember:
+        """Return the member with what a Current record says; a state that is not known is UNKNOWN."""
         known = value.state in MemberState.__members__.values()
         return dataclasses.replace(
             self,
@@ -131,6 +136,7 @@ class ConsumerMember:
 
 
 def to_target_value(partitions: Partitions) -> TargetValue:
+    """Return the value of a Target record, sorted."""
     return TargetValue(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(partitions[topic_id]))
@@ -140,15 +146,17 @@ def to_target_value(partitions: Partitions) -> TargetValue:
 
 
 def from_target_value(value: TargetValue) -> Partitions:
+    """Return the partitions in a Target record, by topic id."""
     return {item.topic_id: frozenset(item.partitions) for item in value.topic_partitions}
 
 
 def flatten(partitions: Partitions) -> set[IdPartition]:
+    """Return the partitions as pairs of topic id and number."""
     return {(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers}
 
 
 def group_by_topic(partitions: Iterable[IdPartition]) -> dict[UUID, list[int]]:
-    """Group partitions by topic; topics and partitions are sorted."""
+    """Return the partitions' numbers by topic id, both sorted."""
     found: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         found.setdefault(topic_id, []).append(partition)

@@ -94,7 +94,9 @@ class GroupProgress(NamedTuple):
 class GroupRequest(Protocol[Response_co]):
     """Any request of `requests.py`."""
 
-    def refused(self, error: KafkaError, /) -> Response_co: ...
+    def refused(self, error: KafkaError, /) -> Response_co:
+        """Return the response to the request if it is refused as a whole."""
+        ...
 
 
 class GroupCoordinator:
@@ -212,6 +214,8 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
+        """Answer JoinGroup, in a classic group once the join phase has ended."""
+
         async def ask(runtime: Runtime) -> JoinGroupResponse:
             matches = await self._match(runtime.shard.to_match(request.group_id))
             return await runtime.ask(lambda ticket, now: runtime.shard.join(request, ticket, now, matches))
@@ -219,17 +223,22 @@ class GroupCoordinator:
         return await self._answer(request.group_id, request, ask)
 
     async def sync(self, request: SyncGroup) -> SyncGroupResponse:
+        """Answer SyncGroup, in a classic group once the assignment is committed."""
         return await self._decide(
             request.group_id, request, lambda shard, ticket, now: shard.sync(request, ticket, now)
         )
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
+        """Answer Heartbeat."""
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.heartbeat(request, now))
 
     async def leave(self, request: LeaveGroup) -> LeaveGroupResponse:
+        """Answer LeaveGroup, once it is committed that the members have left."""
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        """Answer ConsumerGroupHeartbeat, after its regular expression was matched with the topics."""
+
         async def ask(runtime: Runtime) -> ConsumerGroupHeartbeatResponse:
             texts = runtime.shard.to_match(request.group_id, request.subscribed_topic_regex)
             matches = await self._match(texts, request.may_describe)
@@ -243,12 +252,16 @@ class GroupCoordinator:
     # Offsets
 
     async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
+        """Answer OffsetCommit once the offsets are committed in the log."""
         return await self._decide(request.group_id, request, lambda shard, _, now: shard.commit(request, now))
 
     async def commit_in_transaction(
         self, request: TxnOffsetCommit, verification: Verification | None
     ) -> OffsetCommitResponse:
-        """verification: of the transaction, in the group's partition of the offsets topic."""
+        """Answer TxnOffsetCommit once the offsets are in the log; they take effect with the transaction.
+
+        verification: of the transaction, in the group's partition of the offsets topic
+        """
 
         def decide(shard: Shard, _: Hashable, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
             return replace(shard.commit_in_transaction(request, now_ms), verification=verification)
@@ -268,6 +281,8 @@ class GroupCoordinator:
         return runtime.committed()
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        """Answer OffsetFetch, from what is committed in the log."""
+
         async def fetch(runtime: Runtime) -> OffsetFetchResponse:
             runtime.settle()
             return runtime.shard.fetch_offsets(request)
@@ -275,6 +290,7 @@ class GroupCoordinator:
         return await self._answer(request.group_id, request, fetch)
 
     async def delete_offsets(self, request: OffsetDelete) -> OffsetDeleteResponse:
+        """Answer OffsetDelete once it is committed."""
         return await self._decide(request.group_id, request, lambda shard, *_: shard.delete_offsets(request))
 
     async def delete_topics(self, ids: Mapping[str, UUID]) -> None:
@@ -367,6 +383,10 @@ class GroupCoordinator:
     # Groups
 
     async def list(self, request: ListGroups) -> ListGroupsResponse:
+        """Answer ListGroups with the groups of the partitions that this broker leads.
+
+        Its error says that groups may be missing: some partitions are not loaded yet, or their state is not committed.
+        """
         groups: list[ListedGroup] = []
         runtimes, failed = await self.partitions.committed()
         shards = [runtime.shard for runtime in runtimes]
@@ -383,6 +403,7 @@ class GroupCoordinator:
         return ListGroupsResponse(error=error or failed, groups=groups)
 
     async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
+        """Answer DescribeGroups, with an error for each group that cannot be described."""
         groups: list[DescribedGroup] = []
         for group_id in request.group_ids:
             alone = DescribeGroups(group_ids=[group_id])
@@ -390,6 +411,7 @@ class GroupCoordinator:
         return DescribeGroupsResponse(groups=groups)
 
     async def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+        """Answer ConsumerGroupDescribe, with an error for each group that cannot be described."""
         groups: list[DescribedConsumerGroup] = []
         for group_id in request.group_ids:
             alone = ConsumerGroupDescribe(group_ids=[group_id])
@@ -406,6 +428,7 @@ class GroupCoordinator:
         return await self._answer(group_id, alone, ask)
 
     async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
+        """Answer DeleteGroups once all groups are deleted or refused; one with many offsets takes many batches."""
         errors: dict[str, KafkaError | None] = {}
 
         async def delete_some(group_id: str) -> None:

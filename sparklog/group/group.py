@@ -39,7 +39,9 @@ class Group(Protocol):
         ...
 
     @property
-    def members(self) -> Sized: ...
+    def members(self) -> Sized:
+        """The members; only their number matters here."""
+        ...
 
     @property
     def is_empty(self) -> bool:
@@ -59,7 +61,7 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether the topic's offsets are in use and must not be deleted."""
+        """Return whether the topic's offsets are in use and must not be deleted."""
         ...
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
@@ -75,13 +77,19 @@ class TopicView(Protocol):
     """The part of a topic that groups use; implemented by cluster.model.Topic."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The topic's name."""
+        ...
 
     @property
-    def topic_id(self) -> UUID: ...
+    def topic_id(self) -> UUID:
+        """The topic's id: another one after it was deleted and created again."""
+        ...
 
     @property
-    def partitions(self) -> Sized: ...
+    def partitions(self) -> Sized:
+        """The partitions; only their number matters here."""
+        ...
 
 
 class TopicsView(Protocol):
@@ -94,7 +102,9 @@ class TopicsView(Protocol):
 
     def __contains__(self, name: str) -> bool: ...
 
-    def find(self, name: str) -> TopicView | None: ...
+    def find(self, name: str) -> TopicView | None:
+        """Return the topic; None if there is none."""
+        ...
 
     def get_by_id(self, topic_id: UUID) -> TopicView:
         """Return the topic with this id. Raises UnknownTopicId."""

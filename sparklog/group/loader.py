@@ -41,9 +41,13 @@ class Memory(Protocol):
 
     def replay(
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
-    ) -> None: ...
+    ) -> None:
+        """Apply a record; as `coordinator.runtime.Shard.replay`."""
+        ...
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None: ...
+    def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:
+        """Apply a transaction's marker; as `Shard.end_transaction` (shard.py)."""
+        ...
 
 
 AnyMemory = TypeVar("AnyMemory", bound=Memory)
@@ -116,9 +120,9 @@ def _stable_offset(log: Log) -> int:
 
 
 def is_complete(log: Log, offset: int, end_offset: int) -> bool:
-    """Whether there is a record at every offset from `offset` to `end_offset`: compaction has removed none.
+    """Return whether there is a record at every offset from `offset` to `end_offset`: compaction has removed none.
 
-    Reads only the headers of batches. Raises KafkaStorageError, or CorruptRecord.
+    `end_offset` is exclusive. Reads only the headers of batches. Raises KafkaStorageError, or CorruptRecord.
     """
     seen = OffsetGapCheck(offset)
     while seen.is_unbroken and seen.next_offset < end_offset:

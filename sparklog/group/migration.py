@@ -134,6 +134,7 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, heartbeats: ConsumerHe
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
+    """Return what a ConsumerMember record keeps of a classic member's join."""
     supported = tuple(SupportedProtocol(name=name, metadata=metadata) for name, metadata in protocols)
     return ClassicMemberMetadata(session_timeout_ms=session_timeout_ms, supported_protocols=supported)
 
@@ -156,7 +157,7 @@ def _release(group: ClassicGroup, work: Work) -> None:
 
 
 def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
-    """Whether the group becomes a classic group when these members leave."""
+    """Return whether the group becomes a classic group when these members leave."""
     staying = [member for member_id, member in group.members.items() if member_id not in leaving]
     return (
         bool(staying)

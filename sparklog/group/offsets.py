@@ -94,10 +94,14 @@ class Offsets:
     _uncommitted: deque[_Change] = field(default_factory=deque)
 
     def of(self, group_id: str) -> Committed:
+        """Return a group's committed offsets by partition, also those that are not committed in the log yet."""
         return self._groups.get(group_id, {})
 
     def commit(self, request: OffsetCommit, group: Group | None, now_ms: int, work: Work) -> OffsetCommitResponse:
-        """Decide a commit. Raises KafkaError if the whole commit is refused."""
+        """Write the offsets that may be committed, and return each one's error.
+
+        group: None if there is none. Raises KafkaError if the whole commit is refused.
+        """
         if group is not None:
             group.check_commit(request)
         elif request.generation_or_epoch >= 0:
@@ -194,6 +198,10 @@ class Offsets:
         return topic is not None and value.topic_id not in (ZERO_ID, topic.topic_id)
 
     def delete(self, request: OffsetDelete, group: Group, work: Work) -> OffsetDeleteResponse:
+        """Delete offsets of partitions that no member is subscribed to, and return each one's error.
+
+        A partition without an offset is no error.
+        """
         errors: dict[TopicPartition, KafkaError | None] = {}
         for partition in request.partitions:
             errors[partition] = None

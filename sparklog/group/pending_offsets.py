@@ -48,6 +48,7 @@ class PendingOffsets:
         """About the memory of the offsets."""
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Waiting]:
+        """Return a group's pending offsets, by partition and producer id; empty if there are none."""
         return self._by_group.get(group_id, {})
 
     def put(self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:

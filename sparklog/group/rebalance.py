@@ -53,12 +53,14 @@ class Phases:
             work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
 
     def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        """Start a rebalance; if one has begun, end its join phase if all have joined."""
         if group.state is PREPARING_REBALANCE:
             self.complete_if_all_joined(group, now_ms, work)
         else:
             self.rebalance(group, reason, now_ms, work)
 
     def membership_changed(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        """As `rebalance_or_complete` after members have left; an empty group stays as it is."""
         if group.state in (AWAITING_SYNC, STABLE):
             self.rebalance(group, reason, now_ms, work)
         elif group.state is PREPARING_REBALANCE:
@@ -70,6 +72,10 @@ class Phases:
             self._complete_join(group, now_ms, work)
 
     def join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """End the join phase without those that have not joined.
+
+        An empty group's first rebalance waits on while members still come.
+        """
         if group.state is not PREPARING_REBALANCE:
             return
         delay_ms = group.extend_initial_delay(self._config.group_initial_rebalance_delay_ms)
@@ -103,11 +109,13 @@ class Phases:
     # Syncing
 
     def received_sync(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        """Note that a member has synced; after the last one, nobody can be late."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             work.cancel_timer(ClassicTimer(SYNC, group.group_id))
 
     def sync_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """Remove the members that have not synced, and start a rebalance."""
         if group.state in (AWAITING_SYNC, STABLE) and group.pending_syncs:
             late = sorted(group.pending_syncs)
             for member_id in late:
@@ -115,6 +123,7 @@ class Phases:
             self.rebalance(group, f"members did not sync: {', '.join(late)}", now_ms, work)
 
     def refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
+        """Answer all waiting SyncGroups with an error, and take all members' assignments away."""
         for member in group.members.values():
             member.take_assignment_away()
             if (ticket := member.take_sync_ticket()) is not None:
@@ -122,6 +131,7 @@ class Phases:
                 self.heard_of(group, member, work)
 
     def send_assignments(self, group: ClassicGroup, work: Work) -> None:
+        """Answer all waiting SyncGroups with the members' assignments."""
         for member in group.members.values():
             if (ticket := member.take_sync_ticket()) is not None:
                 work.reply(ticket, assigned(group, member))
@@ -130,15 +140,18 @@ class Phases:
     # Sessions and removal of members
 
     def heard_of(self, group: ClassicGroup, member: ClassicMember, work: Work) -> None:
+        """Let the member's session begin anew."""
         work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
 
     def session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
+        """Remove a member that has not been heard of, unless it waits for the coordinator."""
         member = group.members.get(member_id)
         if member_id in group.pending_joins or (member is not None and not member.is_awaited):
             self.remove(group, member_id, work)
             self.membership_changed(group, f"member {member_id} has not been heard of", now_ms, work)
 
     def remove(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        """Remove a member or a pending join, and refuse its waiting requests. Starts no rebalance."""
         work.cancel_timer(ClassicTimer(SESSION, group.group_id, member_id))
         member = group.remove(member_id)
         if member is None:
@@ -187,4 +200,5 @@ def joined(
 
 
 def assigned(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+    """Return the answer to a member's sync, with its present assignment."""
     return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)

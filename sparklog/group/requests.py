@@ -170,6 +170,7 @@ class OffsetCommit:
 
     @property
     def names_member(self) -> bool:
+        """Whether the request names a member or a generation; that of a simple consumer names none."""
         return self.generation_or_epoch >= 0 or self.member_id != NO_MEMBER or self.group_instance_id is not None
 
     def refused(self, error: KafkaError) -> OffsetCommitResponse:

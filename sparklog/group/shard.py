@@ -60,7 +60,10 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 
 class Shard:
-    """The groups and the offsets of one partition."""
+    """The groups and the offsets of one partition. Methods return what they decide, or what was asked for.
+
+    Implements coordinator.runtime.Shard.
+    """
 
     def __init__(self, config: BrokerConfig, topics: TopicsView, new_id: Callable[[], UUID]) -> None:
         self.groups: dict[str, Group] = {}
@@ -77,6 +80,7 @@ class Shard:
     def join(
         self, request: JoinGroup, ticket: Hashable, now_ms: int, matches: Matches = UNMATCHED
     ) -> Decision[CoordinatorRecord, JoinGroupResponse]:
+        """Decide JoinGroup, which may wait under `ticket`. matches: of the group's regular expressions"""
         work = Work()
         self.classic.check_join(request)
         if group := self.consumers.find(request.group_id):
@@ -86,18 +90,21 @@ class Shard:
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
     def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
+        """Decide SyncGroup, which may wait under `ticket`."""
         work = Work()
         if group := self.consumers.find(request.group_id):
             return work.decide(self.consumers.sync(group, request, now_ms, work))
         return work.decide(self.classic.sync(request, ticket, work))
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> Decision[CoordinatorRecord, HeartbeatResponse]:
+        """Decide the Heartbeat of a classic member."""
         work = Work()
         if group := self.consumers.find(request.group_id):
             return work.decide(self.consumers.classic_heartbeat(group, request, now_ms, work))
         return work.decide(self.classic.heartbeat(request, work))
 
     def leave(self, request: LeaveGroup, now_ms: int) -> Decision[CoordinatorRecord, LeaveGroupResponse]:
+        """Decide LeaveGroup."""
         work = Work()
         if group := self.consumers.find(request.group_id):
             return work.decide(self.consumers.leave(group, request, now_ms, work))
@@ -106,10 +113,12 @@ class Shard:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
     ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
+        """Decide ConsumerGroupHeartbeat. matches: of the group's regular expressions, and the request's"""
         work = Work()
         return work.decide(self.consumers.heartbeat(request, now_ms, matches, work))
 
     def commit(self, request: OffsetCommit, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+        """Decide OffsetCommit; a commit of a classic group's member counts as a heartbeat."""
         work = Work()
         group = self.groups.get(request.group_id)
         response = self.offsets.commit(request, group, now_ms, work)
@@ -120,7 +129,7 @@ class Shard:
     def commit_in_transaction(
         self, request: TxnOffsetCommit, now_ms: int
     ) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
-        """Commit offsets that take effect with the producer's transaction (`end_transaction`).
+        """Decide TxnOffsetCommit: the offsets take effect with the producer's transaction (`end_transaction`).
 
         Raises KafkaError: CoordinatorNotAvailable if too many offsets are pending, and as `check_commit` of the group.
         """
@@ -135,7 +144,7 @@ class Shard:
         return self.offsets.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> Decision[CoordinatorRecord, OffsetDeleteResponse]:
-        """Delete offsets of partitions that no member subscribes to.
+        """Decide OffsetDelete: offsets of partitions that no member subscribes to are deleted.
 
         Raises InvalidGroupId, GroupIdNotFound, or NonEmptyGroup if the members' subscriptions cannot be read.
         """
@@ -146,7 +155,10 @@ class Shard:
         return work.decide(self.offsets.delete(request, group, work))
 
     def delete(self, request: DeleteGroups) -> Decision[CoordinatorRecord, DeleteGroupsResponse]:
-        """Delete groups. A group with many offsets takes several calls. It is in the response once it is deleted."""
+        """Decide DeleteGroups. A group with many offsets takes several calls.
+
+        A group is in the response once it is deleted, or refused.
+        """
         work = Work()
         errors: dict[str, KafkaError | None] = {}
         for group_id in request.group_ids:
@@ -162,7 +174,10 @@ class Shard:
         return work.decide(DeleteGroupsResponse(errors=errors))
 
     def list(self, request: ListGroups, among: Sequence[Group] | None = None) -> ListGroupsResponse:
-        """List the groups, or those of `among`, that have a state and a type of the request."""
+        """Return the groups, or those of `among`, that have a state and a type of the request.
+
+        Names of states and types may be in any case of letters; without any, all fit.
+        """
         states = {name.lower() for name in request.states}
         types = {name.lower() for name in request.types}
         listed = [
@@ -178,6 +193,7 @@ class Shard:
         return ListGroupsResponse(groups=listed)
 
     def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
+        """Return the groups as DescribeGroups shows them, each with its own error."""
         return DescribeGroupsResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
 
     def _describe(self, group_id: str) -> DescribedGroup:
@@ -188,6 +204,7 @@ class Shard:
         return DescribedGroup(group_id=group_id, error=GroupIdNotFound(f"Group {group_id} {text}."))
 
     def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+        """Return the groups as ConsumerGroupDescribe shows them, each with its own error."""
         return self.consumers.describe(request)
 
     # The cluster, the clock, the log
@@ -195,7 +212,7 @@ class Shard:
     def delete_topics(
         self, ids: Mapping[str, UUID], group_ids: Iterable[str] | None = None
     ) -> Decision[CoordinatorRecord, None]:
-        """Delete the offsets that all or some groups committed for deleted topics.
+        """Decide that the offsets are deleted that all or some groups committed for deleted topics.
 
         `ids` maps the topics' names to the ids that they had.
         """
@@ -204,7 +221,7 @@ class Shard:
         return work.decide()
 
     def expire(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Delete expired offsets of all or some groups, and those groups that are empty and have no offsets left."""
+        """Decide that expired offsets of all or some groups are deleted, and empty groups that have no others."""
         work = Work()
         for group in map(self.groups.get, self.groups if group_ids is None else group_ids):
             if (
@@ -254,7 +271,7 @@ class Shard:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Start the timers of all or some groups after the whole log is replayed."""
+        """Decide which timers of all or some groups start, after the whole log is replayed."""
         work = Work()
         for group in list(map(self.groups.get, self.groups if group_ids is None else group_ids)):
             if isinstance(group, ClassicGroup):
@@ -264,12 +281,13 @@ class Shard:
         return work.decide()
 
     def delete_of_others(self, group_ids: Iterable[str] | None = None) -> Decision[CoordinatorRecord, None]:
-        """Delete offsets of topics that have been created again, of all or some groups."""
+        """Decide that offsets are deleted that all or some groups committed for former topics of the same names."""
         work = Work()
         self.offsets.delete_of_others(self.groups if group_ids is None else group_ids, work)
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        """Decide what follows from a timer of a group."""
         work = Work()
         if isinstance(key, ClassicTimer):
             self.classic.timer_fired(key, now_ms, work)
@@ -278,6 +296,7 @@ class Shard:
         return work.decide()
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        """Decide what follows once a group's records are committed (`error`: None) or failed."""
         work = Work()
         if isinstance(event, GroupCreated | GroupAssigned | StaticReplaced):
             self.classic.written(event, error, now_ms, work)

@@ -30,7 +30,7 @@ UNMATCHED = Matches(version=-1)
 async def match(
     texts: Collection[str], topics: TopicsView, slices: Slices, may_describe: Callable[[str], bool] | None = None
 ) -> Matches:
-    """Match expressions with all topics, and give way to others meanwhile; an invalid expression is left out.
+    """Return the topics that match each expression, and give way to others meanwhile; an invalid one is left out.
 
     may_describe: whether a topic may be known to the client that asks; None: every one
     """

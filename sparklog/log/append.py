@@ -77,6 +77,7 @@ class LogWriter:
 
     @property
     def producers(self) -> dict[int, ProducerState]:
+        """A copy of the producers' states, by producer id."""
         with self._state.lock:
             return self._producers.copy()
 
@@ -205,7 +206,11 @@ class LogWriter:
         *,
         rolls: bool = True,
     ) -> Appended:
-        """Write checked batches. The caller holds the lock. rolls: roll to a new segment if one is due."""
+        """Write checked batches and return what was appended. The caller holds the lock.
+
+        rolls: roll to a new segment if one is due. Raises KafkaStorageError if the disk has no room, or OSError: the
+        log is unchanged then.
+        """
         state = self._state
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset

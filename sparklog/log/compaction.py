@@ -79,6 +79,7 @@ class CompactionFigures:
 
     @property
     def dirty_ratio(self) -> float:
+        """The share of bytes below the end that lie in dirty segments, 0 to 1; 0 if there are none."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -99,6 +100,7 @@ class CompactionPlan:
 
     @property
     def first_dirty_offset(self) -> int:
+        """The offset below which everything has been compacted."""
         return self.figures.first_dirty_offset
 
     @property
@@ -108,6 +110,7 @@ class CompactionPlan:
 
     @property
     def segments(self) -> Segments:
+        """The segments of all groups, oldest first."""
         return tuple(segment for group in self.groups for segment in group)
 
 
@@ -124,9 +127,10 @@ class NotDue:
 def plan_compaction(
     log: LogDescription, *, now_ms: int, force: bool = False, next_delete_horizon_ms: int | None = None
 ) -> CompactionPlan | NotDue:
-    """Decide whether compaction of the partition is due at `now_ms`, and plan it.
+    """Return the plan of the partition's compaction, or why it is not due at `now_ms`.
 
-    next_delete_horizon_ms: from the partition's last compaction report.
+    force: compact whatever there is to take, due or not
+    next_delete_horizon_ms: from the partition's last compaction report
     """
     first_dirty = _first_dirty_offset(log)
     taken = _cleanable(log, first_dirty, now_ms)
@@ -147,7 +151,7 @@ def plan_compaction(
 
 
 def group_segments(segments: Sequence[SegmentDescription], config: TopicConfig) -> tuple[Segments, ...]:
-    """Group adjacent segments so that each group fits in one segment; a segment that is too large is its own group."""
+    """Return adjacent segments in groups, each of which fits in one segment; one that is too large is its own group."""
     groups: list[list[SegmentDescription]] = []
     size = 0
     for segment in segments:

@@ -79,8 +79,10 @@ class LogDescription:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of all segments' batches, the active one's included."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def closed_segments(self) -> tuple[SegmentDescription, ...]:
+        """All segments but the active one, oldest first."""
         return self.segments[:-1]

@@ -61,9 +61,11 @@ class Findings:
         return bool(self._by_title)
 
     def add(self, title: str, text: str) -> None:
+        """Add one under a heading; headings appear in the order of their first findings."""
         self._by_title.setdefault(title, []).append(text)
 
     def lines(self) -> Iterator[str]:
+        """Yield each heading, and under it its findings, indented."""
         for title, texts in self._by_title.items():
             yield title
             yield from (f"  {text}" for text in texts)

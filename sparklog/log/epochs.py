@@ -45,20 +45,26 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
-        """Add `epoch` at `start_offset`. Entries that contradict it (a later start or a newer epoch) are dropped."""
+        """Return the epochs with `epoch` added at `start_offset`; unchanged if it is NO_EPOCH or the latest.
+
+        Entries that contradict it (a later start or a newer epoch) are dropped.
+        """
         if epoch in (NO_EPOCH, self.latest):
             return self
         kept = tuple(entry for entry in self.entries if entry.epoch < epoch and entry.start_offset < start_offset)
         return LeaderEpochs((*kept, EpochStart(epoch, start_offset)))
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochs:
-        """Drop the epochs that begin at or above `end_offset`, the log's new end."""
+        """Return the epochs without those that begin at or above `end_offset`, the log's new end."""
         if not self.entries or self.entries[-1].start_offset < end_offset:
             return self
         return LeaderEpochs(tuple(entry for entry in self.entries if entry.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
-        """Drop the epochs that end at or below `start_offset`; the epoch that contains it now begins there."""
+        """Return the epochs without those that end at or below `start_offset`.
+
+        The epoch that contains it now begins there.
+        """
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if at == 0 or (at == 1 and self.entries[0].start_offset == start_offset):
             return self

@@ -62,10 +62,12 @@ class SegmentFile(NamedTuple):
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
+    """Return a file's name: the base offset in 20 digits, and the suffix."""
     return f"{base_offset:0{_DIGITS}d}{suffix}"
 
 
 def path_in(folder: str, file: SegmentFile) -> str:
+    """Return the path of a segment's file in a partition's folder, with its mark, if any."""
     return f"{folder}/{segment_name(file.base_offset, file.suffix)}{file.mark}"
 
 

@@ -224,14 +224,17 @@ class Log:
 
     @property
     def partition(self) -> TopicPartition:
+        """The topic and the number of the partition, from the folder's name."""
         return self._state.partition
 
     @property
     def folder(self) -> str:
+        """The path of the folder; another one after a move and after `rename_for_delete`."""
         return self._state.folder
 
     @property
     def config(self) -> TopicConfig:
+        """The topic's configuration, as last given to `configure`."""
         return self._state.config
 
     @property
@@ -241,6 +244,7 @@ class Log:
 
     @property
     def log_start_offset(self) -> int:
+        """The first offset that clients may read; older segments may still be there."""
         return self._state.start_offset
 
     @property
@@ -250,10 +254,12 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
+        """The offset that the next record gets, unless the leader of a follower leaves a gap."""
         return self._state.end_offset
 
     @property
     def recovery_point(self) -> int:
+        """The offset below which everything would survive a power cut."""
         return self._state.recovery_point
 
     @property
@@ -278,6 +284,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of all segments' batches, without indexes."""
         return sum(segment.size_bytes for segment in self._state.segments)
 
     @property
@@ -384,6 +391,8 @@ class Log:
         is_coordinators: bool = False,
     ) -> Appended:
         """Append produced batches as the leader; their offsets, epoch and timestamps are written into `data`.
+
+        Return where they are; for duplicates, where they were appended before.
 
         verification: from `begin_verification`, after the coordinator has confirmed the transaction; needed by a batch
         that begins one. UNVERIFIED allows every transaction. is_coordinators: a coordinator writes the batch in a
@@ -527,7 +536,7 @@ class Log:
     # Replace closed segments
 
     def describe(self) -> tuple[SegmentDescription, ...]:
-        """Describe the segments, oldest first; the last is the active one. May wait for the disk."""
+        """Return the segments, oldest first; the last is the active one. May wait for the disk."""
         return self._replacer.describe()
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
@@ -550,7 +559,7 @@ class Log:
         return self._replacer.staged_path(base_offset)
 
     def stage(self, base_offset: int) -> StagedFile:
-        """Create an empty staged file, replacing any earlier one."""
+        """Return a new staged file, which is empty and replaces any earlier one."""
         return self._replacer.stage(base_offset)
 
     def discard_staged(self, base_offset: int) -> None:
@@ -607,7 +616,7 @@ class Log:
         return self._snapshots.open(snapshot)
 
     def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
-        """Begin a snapshot of the records below `end_offset`, written in pieces; `install_snapshot` completes it.
+        """Return the writer of a snapshot of the records below `end_offset`; `install_snapshot` completes it.
 
         Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
         log does not hold them.

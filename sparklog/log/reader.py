@@ -218,7 +218,7 @@ class LogReader:
     # Planning
 
     def cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
-        """Divide the offsets into ranges of about equal size, each within one segment and cut between batches.
+        """Return the offsets in ranges of about equal size, each within one segment and cut between batches.
 
         pieces: the approximate number of ranges; each segment involved gets at least one. Raises CorruptRecord if
         flushed records are lost.

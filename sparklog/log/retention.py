@@ -42,11 +42,19 @@ class SegmentLike(Protocol):
     """`SegmentFacts`, or any other type with the same attributes."""
 
     @property
-    def next_offset(self) -> int: ...
+    def next_offset(self) -> int:
+        """The offset after the segment, where the next one begins."""
+        ...
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """The bytes of the segment's batches."""
+        ...
+
     @property
-    def largest_timestamp_ms(self) -> int: ...
+    def largest_timestamp_ms(self) -> int:
+        """The greatest timestamp of a record; -1 if there is none."""
+        ...
 
 
 class GivenUp(NamedTuple):
@@ -74,20 +82,20 @@ class GivenUp(NamedTuple):
 def removable(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
 ) -> GivenUp:
-    """Select the oldest segments that the broker may remove, possibly including the active one."""
+    """Return how many of the oldest segments the broker may remove, possibly with the active one."""
     limit = min(high_watermark, log_start_offset) if config.retention_archive else high_watermark
     return give_up(segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms)
 
 
 def below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> GivenUp:
-    """Select the oldest segments that a follower may remove: the closed ones below its leader's log start."""
+    """Return how many of the oldest segments a follower may remove: the closed ones below its leader's log start."""
     return GivenUp(_count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset), 0, 0)
 
 
 def give_up(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
 ) -> GivenUp:
-    """Select the oldest segments by retention's rules, whether archived or not."""
+    """Return how many of the oldest segments retention's rules select, whether archived or not."""
     limit = _count_while(segments, lambda segment: segment.next_offset <= high_watermark)
     if segments and segments[-1].size_bytes == 0:
         limit = min(limit, len(segments) - 1)

@@ -82,6 +82,7 @@ class LogState:
 
     @property
     def start_offset(self) -> int:
+        """The log start offset; a truncation below it lowers it."""
         return self._start_offset
 
     @property
@@ -91,14 +92,17 @@ class LogState:
 
     @property
     def end_offset(self) -> int:
+        """The log end offset."""
         return self._end_offset
 
     @property
     def recovery_point(self) -> int:
+        """The recovery point; a truncation lowers it."""
         return self._recovery_point
 
     @property
     def compacted_to(self) -> int:
+        """The offset below which everything has been compacted."""
         return self._compacted_to
 
     @property

@@ -50,6 +50,7 @@ class TransactionWalk:
         return min(self.open.values(), default=None)
 
     def copy(self) -> TransactionWalk:
+        """Return a copy that can be followed further without changing this one."""
         return TransactionWalk(
             offset_from=self.offset_from, offset=self.offset, open=dict(self.open), aborted=list(self.aborted)
         )
@@ -72,7 +73,10 @@ class TransactionWalk:
 
 
 def from_snapshot(fs: ReadFs, folder: str, files: Iterable[SegmentFile], offset_to: int) -> TransactionWalk:
-    """Begin at the newest readable snapshot at or below `offset_to`; at offset 0 if there is none. Raises OSError."""
+    """Return a walk that begins at the newest readable snapshot at or below `offset_to`; at offset 0 if there is none.
+
+    Raises OSError.
+    """
     snapshots = [each for each in files if each.suffix == SNAPSHOT and not each.mark and each.base_offset <= offset_to]
     for snapshot in sorted(snapshots, reverse=True):
         try:

@@ -54,7 +54,10 @@ class OffsetRecords(NamedTuple):
 
 
 def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
-    """Read a batch of records with the columns offset, timestamp (ms), key (binary) and value (binary)."""
+    """Return what the records hold, from columns offset, timestamp (ms), key (binary) and value (binary).
+
+    A commit with a text that is not UTF-8, or that kernels do not know, is read one by one.
+    """
     keys, values = _strings(records.column("key")), _strings(records.column("value"))
     found = _empty(records.num_rows)
     kernels.locate(keys, values, found)

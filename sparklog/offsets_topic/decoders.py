@@ -25,17 +25,21 @@ Decoder = Callable[[Record], Decoded]
 
 
 def decode_text(record: Record) -> Decoded:
-    """Decode key and value as UTF-8."""
+    """Return key and value as UTF-8."""
     return _text(record.key), _text(record.value)
 
 
 def decode_offsets(record: Record) -> Decoded:
-    """Decode a record of `__consumer_offsets`."""
+    """Return key and value of a record of `__consumer_offsets` as JSON; see `decode_kinds`."""
     return decode_kinds(record, OFFSETS_TOPIC)
 
 
 def decode_kinds(record: Record, known: Kinds) -> Decoded:
-    """Decode a record of a topic with these types of keys."""
+    """Return key and value of a record as JSON; `known` has the types of the topic's keys.
+
+    A record that cannot be read, or has an unknown type, gets a text that says so in place of the key, and no value.
+    A tombstone has the value ``<DELETE>``.
+    """
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. the key is missing", None
     try:

@@ -104,10 +104,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record, or of where it was before a cleaner removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the batch: that of the next batch, if no cleaner has left a gap."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -122,10 +124,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Whether the records have their own times, or that of the append, which is then `max_timestamp`."""
         return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3)
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction, as records or as the marker that ends it."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property

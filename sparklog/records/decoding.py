@@ -231,6 +231,10 @@ def _decode(data: Bytes, request: _Request) -> Iterator[pa.RecordBatch]:
 
 
 def refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
+    """Raise CorruptRecord for what stopped `kernels.scan_batches` at the batch at `position`.
+
+    stopped: BAD_LENGTH, BAD_COUNTS, or another number for an unknown magic
+    """
     if stopped == kernels.BAD_LENGTH:
         raise CorruptRecord(f"the batch at position {position} claims a length that no batch has")
     if stopped == kernels.BAD_COUNTS:
@@ -330,6 +334,10 @@ def _aborts(data: Bytes, table: Table) -> list[tuple[int, int]]:
 
 
 def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:
+    """Return the records of a batch, decompressed. batch: its row in the table of `kernels.scan_batches`
+
+    Raises CorruptRecord, naming the batch's offset; ExceedsLimit if they take more than `limit_bytes`.
+    """
     number = int(batch[kernels.ATTRIBUTES]) & CODEC_MASK
     if number > Codec.ZSTD:
         raise CorruptRecord(f"batch at offset {batch[kernels.BASE_OFFSET]}: no codec {number}")

@@ -41,12 +41,12 @@ _OPTIONS: dict[str, Any] = {"nogil": True} | ({"_nrt": False} if hasattr(CPUTarg
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Compile `function` into the kernels that call it."""
+    """Return `function` compiled into the kernels that call it."""
     return njit(forceinline=True, **_OPTIONS)(function)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call, without the GIL, and cache the machine code if possible."""
+    """Return `function`, compiled at its first call, to run without the GIL; the machine code is cached if possible."""
     try:
         return njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # numba found no writable folder

@@ -77,6 +77,7 @@ class LegacyMessage:
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Whether the time is the client's or that of the append; v0, which has no times, counts as the client's."""
         return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else 0)
 
 

@@ -56,7 +56,10 @@ def read_records(data: Buffer, position: int = 0, *, limit_bytes: int = LIMIT_BY
 
 
 def iterate_records(data: Buffer, position: int = 0, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-    """As read_records, one at a time: takes little more memory than `limit_bytes`, whatever the batch holds."""
+    """Yield the records as `read_records` does, one at a time.
+
+    Takes little more memory than `limit_bytes`, whatever the batch holds.
+    """
     header = check_batch(data, position)
     if header.record_count == 0:
         return  # a cleaner left only the header, for its sequence numbers

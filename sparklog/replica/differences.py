@@ -35,7 +35,7 @@ class Comparison:
 
 
 def compare(own: Sequence[SegmentSum], leaders: Sequence[SegmentSum]) -> Comparison:
-    """Compare two lists of adjacent segments, each oldest first."""
+    """Return where two lists of adjacent segments differ; each has the oldest first."""
     borders = sorted(_borders(own) & _borders(leaders))
     mine, theirs = _by_range(own, borders), _by_range(leaders, borders)
     differences = (

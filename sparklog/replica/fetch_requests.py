@@ -48,6 +48,10 @@ class FetchRequests:
         return SessionChanges(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
+        """Take the leader's answer without an error to the last request of `next`.
+
+        session_id: the session that the leader has; NO_SESSION: none, so the next request names everything
+        """
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
         else:

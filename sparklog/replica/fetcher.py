@@ -78,6 +78,7 @@ class Followed:
 
     @property
     def is_busy(self) -> bool:
+        """Whether work that waits for a disk is under way; until it has ended, the partition is not fetched."""
         return self.work is not None and not self.work.done()
 
 
@@ -124,6 +125,7 @@ class LeaderFetcher:
         self._task = asyncio.create_task(self._run(), name=f"copying from broker {self.leader}")
 
     def add(self, part: Followed) -> None:
+        """Copy a partition from now on; the waiting poll is given up for it, but never two polls in a row."""
         self._parts[part.name] = part
         self._woken.set()
         if self._poll and self._may_give_up:
@@ -131,6 +133,7 @@ class LeaderFetcher:
             self._poll.cancel()
 
     def remove(self, name: TopicPartition) -> None:
+        """Copy a partition no longer, if it is copied. Its `work` may still be under way: the caller waits for it."""
         self._parts.pop(name, None)
 
     def stop(self) -> asyncio.Task[None]:

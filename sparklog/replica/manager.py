@@ -58,7 +58,7 @@ class Replica:
         return self.log.epochs.assign(self.partition.leader_epoch, end_offset).end_offset_for(epoch, end_offset)
 
     def is_replicated(self, last_offset: int, led_since: int) -> bool:
-        """Call `Partition.is_replicated` with the topic's min.insync.replicas."""
+        """Return what `Partition.is_replicated` returns, with the topic's min.insync.replicas; raises as it does."""
         return self.partition.is_replicated(last_offset, led_since, self.config.min_insync_replicas)
 
 
@@ -145,6 +145,7 @@ class ReplicaManager:
         return replica
 
     def find(self, name: TopicPartition) -> Replica | None:
+        """Return the replica; None if this broker has none, or it is offline."""
         return self._replicas.get(name)
 
     def is_led(self, name: TopicPartition) -> bool:
@@ -153,6 +154,7 @@ class ReplicaManager:
         return replica is not None and replica.partition.is_leader
 
     def find_high_watermark(self, name: TopicPartition) -> int | None:
+        """Return the replica's high watermark; None if `find` finds none. Any thread."""
         replica = self._replicas.get(name)
         return replica.partition.high_watermark if replica else None
 
@@ -232,7 +234,7 @@ class ReplicaManager:
         verification: Verification | None = None,
         is_coordinators: bool = False,
     ) -> Appended:
-        """Append the batches of one produce request; their offsets are written into `data`.
+        """Append the batches of one produce request, and return where; their offsets are written into `data`.
 
         verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
@@ -258,9 +260,10 @@ class ReplicaManager:
         is_strict: bool,
         leader_epoch: int | None = None,
     ) -> Appended:
-        """Append the marker that ends a producer's transaction in a partition; otherwise as `append` with acks=all.
+        """Append the marker that ends a producer's transaction in a partition, and return where it is.
 
-        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append_marker` do.
+        Otherwise as `append` with acks=all. Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and
+        `Log.append_marker` do.
         """
         partition = replica.partition
         partition.check_leader_epoch(leader_epoch)

@@ -98,6 +98,11 @@ class Follower:
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
+        """Record a fetch from `offset` on: up to there, the follower has the leader's log.
+
+        leader_end_offset: of the leader's log at this fetch. A follower that reaches the log end of its former
+        fetch had caught up at that time (org.apache.kafka.server.replica.Replica).
+        """
         if offset >= leader_end_offset:
             self.caught_up_ms, self.is_caught_up = now_ms, True
         elif self.log_end_offset >= 0 and offset >= self.leader_end_offset:
@@ -151,6 +156,7 @@ class Partition:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
+        """The ISR, and all brokers that pending or abandoned changes may have put into it in the store."""
         return frozenset((*self.in_sync_replicas, *(self.pending.isr if self.pending else ()), *self._doubtful))
 
     @property
@@ -197,6 +203,7 @@ class Partition:
         )
 
     def is_committed(self, last_offset: int) -> bool:
+        """Return whether the record at `last_offset` is below the high watermark."""
         return last_offset < self.high_watermark
 
     def is_replicated(self, last_offset: int, led_since: int, min_insync_replicas: int) -> bool:
@@ -231,7 +238,9 @@ class Partition:
         counted_end_offset: int | None = None,
         now_ms: int,
     ) -> Effects:
-        """Become the leader. If it leads in this epoch already, take over ISR and replicas if they are newer.
+        """Become the leader, and return what follows.
+
+        If it leads in this epoch already, it takes over ISR and replicas if they are newer.
 
         counted_end_offset: up to where the log counts for the high watermark, if not all of it does yet.
         """
@@ -341,9 +350,9 @@ class Partition:
     ) -> Effects:
         """Record a fetch of a live follower, in its current broker epoch and the current leader epoch.
 
-        The follower's log must match the leader's up to `fetch_offset`. The follower joins the ISR only once its log
-        start offset has reached the leader's: as a leader it would otherwise bring back deleted records. Raises
-        NotLeaderOrFollower if `broker_id` is not a replica.
+        Return what follows. The follower's log must match the leader's up to `fetch_offset`. The follower joins the
+        ISR only once its log start offset has reached the leader's: as a leader it would otherwise bring back deleted
+        records. Raises NotLeaderOrFollower if `broker_id` is not a replica.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -361,7 +370,10 @@ class Partition:
         return self._advance(alter)
 
     def look_for_laggards(self, now_ms: int, max_lag_ms: int) -> Effects:
-        """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR."""
+        """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR.
+
+        Return what follows; nothing unless this broker leads.
+        """
         if not self.is_leader:
             return NOTHING
         oldest_ms = now_ms - max_lag_ms
@@ -382,7 +394,10 @@ class Partition:
         return follower.log_end_offset != self.log_end_offset and follower.caught_up_ms < oldest_ms
 
     def isr_altered(self, change: AlterIsr, altered: IsrAltered, now_ms: int) -> Effects:
-        """Take over what the store holds after writing `change`; do nothing if `change` is no longer pending."""
+        """Take over what the store holds after writing `change`, and return what follows.
+
+        Nothing follows if `change` is no longer pending.
+        """
         if self.pending is not change:
             return NOTHING
         self._set_isr(altered.isr, altered.partition_epoch)
@@ -390,7 +405,7 @@ class Partition:
         return self._advance()
 
     def isr_refused(self, change: AlterIsr) -> Effects:
-        """Undo `change`: a broker that was to join has restarted since it was at the log's end.
+        """Undo `change`: a broker that was to join has restarted since it was at the log's end. Return what follows.
 
         An earlier try may have been written nevertheless, so the current ISR is written to the store again. The joining
         brokers count for the high watermark until the outcome of that write is known.

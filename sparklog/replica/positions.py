@@ -23,7 +23,7 @@ from sparklog.replica.messages import DescribedPosition
 
 
 def describe(replica: Replica, offset: int) -> DescribedPosition:
-    """Describe a position. Reads a batch's header, so it may block; any thread.
+    """Return how far the partition has come since `offset`. Reads a batch's header, so it may block; any thread.
 
     Raises KafkaError: OffsetNotAvailable if a new leader does not know the high watermark yet, KafkaStorageError.
     """

@@ -132,7 +132,7 @@ class StateChanges:
         self._controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-        """Lead or follow partitions; the response has an error for each failure. Raises as `check_controller` does.
+        """Lead or follow partitions, and return an error for each failure. Raises as `check_controller` does.
 
         Runs to its end even if the caller is cancelled, so that it is never half done.
         """
@@ -170,7 +170,10 @@ class StateChanges:
         return LeaderAndIsrResponse(errors=errors, ends=tuple(ends))
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
-        """Stop leading or following partitions; runs to its end like `become`. Raises as `check_controller` does."""
+        """Stop leading or following partitions, and return an error for each failure.
+
+        Runs to its end like `become`. Raises as `check_controller` does.
+        """
         return await self._executor.run(self, partial(self._stop, request))
 
     async def _stop(self, request: StopReplica) -> StopReplicaResponse:

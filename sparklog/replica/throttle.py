@@ -38,6 +38,7 @@ class Throttle:
         return 0.0 if self._debt < 1 else max(self._debt / self._rate(), LEAST_PAUSE_S)
 
     def sent(self, size_bytes: int, now: float) -> None:
+        """Add bytes that were sent, throttled or not, to the debt. now: as for `pause`"""
         self._pay(now)
         self._debt += size_bytes
 

@@ -80,7 +80,7 @@ class Purgatory(Generic[Key]):
     async def watch(
         self, keys: Iterable[Key], attempt: Callable[[Key], Result | None], timeout_ms: int
     ) -> Result | None:
-        """As `wait`, but try only once a key is checked, with that key."""
+        """Return as `wait` does, but try only once a key is checked, with that key; None after `timeout_ms`."""
         if timeout_ms <= 0 or self.is_released:
             return None
         loop = asyncio.get_running_loop()

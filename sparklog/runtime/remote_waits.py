@@ -17,13 +17,20 @@ from typing import Protocol
 class WaitObserver(Protocol):
     """Is called when a request starts and stops waiting; also for waits in background work that the request started."""
 
-    def wait_begins(self) -> None: ...
+    def wait_begins(self) -> None:
+        """Take the beginning of a wait; another may be under way."""
+        ...
 
-    def wait_ends(self) -> None: ...
+    def wait_ends(self) -> None:
+        """Take the end of a wait."""
+        ...
 
 
 class WorkTimer:
-    """Measures a request from its creation: how long it works, and how long it waits for others."""
+    """Measures a request from its creation: how long it works, and how long it waits for others.
+
+    Implements WaitObserver.
+    """
 
     __slots__ = ("_began", "_waits_since", "remote_s")
 

@@ -35,7 +35,7 @@ class SerialExecutor:
         return await asyncio.shield(task)
 
     async def run_in_thread(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """As `run`, for blocking work: it runs in a thread."""
+        """Return as `run` does, for blocking work: it runs in a thread."""
         return await self.run(key, lambda: asyncio.to_thread(work))
 
     async def settled(self) -> None:

@@ -31,7 +31,7 @@ def in_parts(items: Iterable[Item], weigh: Callable[[Item], int], most: int) -> 
 
 
 def of_many(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
-    """Split items into runs of at most `most` items."""
+    """Return an iterator over runs of at most `most` items, in their order."""
     return (items[at : at + most] for at in range(0, len(items), most))
 
 
@@ -75,7 +75,7 @@ class Slices:
     async def each_if_many(
         self, items: Sequence[Item], do: Callable[[Item], Awaitable[Outcome]], few: int = 100
     ) -> list[Outcome]:
-        """As `each`, but process up to `few` items in one go, however long that takes."""
+        """Return as `each` does, but process up to `few` items in one go, however long that takes."""
         return [await do(item) for item in items] if len(items) <= few else await self.each(items, do)
 
     async def each(self, parts: Iterable[Part], do: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:

@@ -98,6 +98,7 @@ class Draft(Generic[Record]):
         self.then: Any = None
 
     def write(self, *records: Record) -> None:
+        """Add records, after those that were added before."""
         self.records.extend(records)
 
     def once_written(self, event: Any) -> None:
@@ -105,12 +106,15 @@ class Draft(Generic[Record]):
         self.then = event
 
     def reply(self, ticket: Hashable, response: Any) -> None:
+        """Add the answer to a request that waits under this ticket."""
         self.replies.append(Reply(ticket=ticket, response=response))
 
     def set_timer(self, key: Hashable, delay_ms: int) -> None:
+        """Have `timer_fired(key)` called after `delay_ms`; replaces a running timer with that key."""
         self.timers.append(SetTimer(key=key, delay_ms=delay_ms))
 
     def cancel_timer(self, key: Hashable) -> None:
+        """Cancel the timer with that key, if it runs."""
         self.timers.append(CancelTimer(key=key))
 
     def once_committed(self, effect: Any) -> None:
@@ -118,6 +122,7 @@ class Draft(Generic[Record]):
         self.effects.append(effect)
 
     def decide(self, response: Response | None = None) -> Decision[Record, Response]:
+        """Return the Decision of what was collected. response: of the request; None: it waits"""
         return Decision(
             response=response,
             records=self.records,
@@ -136,9 +141,9 @@ class Machine(Protocol[Record]):
         ...
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, Any]:
-        """Decide what follows from a timer that has run out."""
+        """Return what follows from a timer that has run out."""
         ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, Any]:
-        """Decide what follows once a Decision's records are committed (`error`: None) or failed; event: its `then`."""
+        """Return what follows once a Decision's records are committed (`error`: None) or failed; event: its `then`."""
         ...

@@ -134,6 +134,7 @@ class Acls:
         return decision
 
     def is_allowed(self, subject: Subject, action: Action) -> bool:
+        """Return whether the subject may do this; as `decide`, without the reason."""
         return self.decide(subject, action).is_allowed
 
     def is_allowed_somewhere(self, subject: Subject, operation: AclOperation, resource_type: AclResourceType) -> bool:
@@ -168,7 +169,7 @@ class Acls:
         return any(not any(_includes(denial, each) for denial in denied) for each in allowed)
 
     def covering(self, resource_type: AclResourceType, name: str) -> Iterator[AclBinding]:
-        """Iterate over the ACLs whose pattern covers the resource."""
+        """Yield the ACLs whose pattern covers the resource."""
         found = self._found
         yield from found.get((resource_type, PatternType.LITERAL, name), ())
         if name != ANY_NAME:

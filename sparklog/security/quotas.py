@@ -81,6 +81,7 @@ class Bucket:
         return 0.0 if saved >= 0 else -saved / self.rate
 
     def is_full(self, now: float) -> bool:
+        """Return whether nothing is owed or used up: a new bucket would be the same."""
         return self._now(now) >= self.most
 
     def _now(self, now: float) -> float:

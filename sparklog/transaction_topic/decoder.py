@@ -8,5 +8,5 @@ from sparklog.transaction_topic.schemas import KAFKA_TRANSACTION_TOPIC
 
 
 def decode_transactions(record: Record) -> Decoded:
-    """Decode a record of `__transaction_state`."""
+    """Return key and value of a record of `__transaction_state` as JSON; see `decode_kinds`."""
     return decode_kinds(record, KAFKA_TRANSACTION_TOPIC)

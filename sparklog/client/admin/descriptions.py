@@ -57,6 +57,7 @@ class TopicDescription:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of one copy of all partitions: those of their leaders."""
         return sum(part.size_bytes for part in self.partitions)
 
 
@@ -103,10 +104,12 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
+        """The replicas after the move."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
+        """The replicas before the move; their order may differ if target and origin overlap."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
@@ -140,7 +143,7 @@ class LogDirDescription:
 
 
 def to_topic(found: Any) -> TopicDescription:
-    """Convert a TopicDescription message."""
+    """Return the value of a TopicDescription message; its partitions are sorted."""
     partitions = (to_value(part, PartitionDescription) for part in found.partitions)
     return to_value(
         found,
@@ -151,7 +154,7 @@ def to_topic(found: Any) -> TopicDescription:
 
 
 def to_config_values(found: Any) -> dict[str, ConfigValue]:
-    """Convert a ResourceConfigs message to values by name."""
+    """Return the values in a ResourceConfigs message, by key, sorted."""
     return {
         entry.name: to_value(entry, ConfigValue, source=_SOURCES.get(entry.source, "default"))
         for entry in sorted(found.entries, key=lambda entry: entry.name)
@@ -159,12 +162,12 @@ def to_config_values(found: Any) -> dict[str, ConfigValue]:
 
 
 def to_reassignment(found: Any) -> Reassignment:
-    """Convert a PartitionReassignment message."""
+    """Return the value of a PartitionReassignment message."""
     return Reassignment(replicas=tuple(found.replicas), adding=tuple(found.adding), removing=tuple(found.removing))
 
 
 def to_log_dir(found: Any) -> LogDirDescription:
-    """Convert a LogDir message."""
+    """Return the value of a LogDir message; its partitions are sorted."""
     partitions = (to_value(part, LogDirPartition) for part in found.partitions)
     return to_value(
         found,

@@ -86,12 +86,12 @@ class GroupOffset:
 
 
 def to_listing(found: Any) -> GroupListing:
-    """Convert a GroupListing message."""
+    """Return the value of a GroupListing message."""
     return to_value(found, GroupListing)
 
 
 def to_group(found: Any) -> GroupDescription:
-    """Convert a GroupDescription message."""
+    """Return the value of a GroupDescription message; its members are sorted."""
     return to_value(
         found,
         GroupDescription,

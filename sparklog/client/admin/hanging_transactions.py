@@ -52,7 +52,10 @@ class HangingTransactions:
 async def search(
     transactions: TransactionAdmin, clock: Clock, leaders: Leaders, max_timeout_ms: int, progress: Progress | None
 ) -> HangingTransactions:
-    """Search the partitions, whose leaders are given by broker id; partitions without one are skipped."""
+    """Return the hanging transactions of the partitions, whose leaders are given by broker id.
+
+    Partitions without a leader are not searched, and returned as such.
+    """
     led = [name for name, leader in leaders.items() if leader != NOBODY]
     now_ms = clock.time_ms()
     producers = await transactions.describe_producers(led, progress, omits_missing=True)

@@ -53,16 +53,17 @@ class ProducerDescription:
 
     @property
     def has_transaction(self) -> bool:
+        """Whether the producer has an open transaction in the partition."""
         return self.transaction_first_offset != NOTHING
 
 
 def to_transaction_listing(found: Any, coordinator: int) -> TransactionListing:
-    """Convert a ListedTransaction message."""
+    """Return the value of a ListedTransaction message. coordinator: the broker that sent it"""
     return to_value(found, TransactionListing, coordinator=coordinator)
 
 
 def to_transaction(found: Any, coordinator: int) -> TransactionDescription:
-    """Convert a DescribedTransaction message without an error."""
+    """Return the value of a DescribedTransaction message without an error. coordinator: the broker that sent it"""
     return TransactionDescription(
         transactional_id=found.transactional_id,
         coordinator=coordinator,
@@ -76,5 +77,5 @@ def to_transaction(found: Any, coordinator: int) -> TransactionDescription:
 
 
 def to_producers(found: Any) -> tuple[ProducerDescription, ...]:
-    """Convert a PartitionProducers message without an error."""
+    """Return the producers in a PartitionProducers message without an error."""
     return tuple(to_value(producer, ProducerDescription) for producer in found.producers)

@@ -87,7 +87,10 @@ class TransactionAdmin:
         *,
         omits_missing: bool = False,
     ) -> Producers:
-        """omits_missing: leave out topics that do not exist, or that lack one of the partitions, without an error."""
+        """See AsyncAdmin; returns each partition's producers.
+
+        omits_missing: leave out topics that do not exist, or that lack one of the partitions, without an error
+        """
         found: Producers = {}
         for part in _parts(partitions):
             try:

@@ -49,6 +49,7 @@ class Assignor:
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
+    """Return the members in the order of Java's assignors; see above."""
     return sorted(
         members,
         key=lambda member: (member.group_instance_id is None, member.group_instance_id or "", member.member_id),

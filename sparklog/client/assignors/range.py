@@ -14,6 +14,7 @@ from sparklog.client.assignors.assignor import Assignments, Assignor, Member, Pa
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    """Return each member's partitions, as `Assignor.assign`."""
     assigned: Assignments = {member.member_id: [] for member in members}
     for topic, wanting in wanted_by(partitions, in_order(members)).items():
         each, more = divmod(partitions[topic], len(wanting))

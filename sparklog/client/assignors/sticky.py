@@ -40,6 +40,7 @@ Had = tuple[Sequence[TopicPartition], int]
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    """Return each member's partitions, as `Assignor.assign`. What a member had comes from its user data."""
     return assign_sticky(partitions, members, {member.member_id: had(member) for member in members})
 
 
@@ -159,6 +160,7 @@ STICKY = Assignor(name="sticky", assign=assign, user_data=user_data)
 
 
 def assign_cooperatively(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    """Return each member's partitions, as `Assignor.assign`, without those that another member still reads."""
     balanced = assign_sticky(partitions, members, {member.member_id: read_by(member) for member in members})
     readers: dict[TopicPartition, set[str]] = {}
     for member in members:
@@ -180,6 +182,7 @@ def read_by(member: Member) -> Had:
 
 
 def generation_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+    """Return the user data of cooperative-sticky: the generation, as `Assignor.user_data`."""
     return struct.pack(">i", generation)
 
 

@@ -111,7 +111,7 @@ class CallbackInvoker:
                 self._calls.remove(call)
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> UserCall:
-        """Have the user call the function, without waiting."""
+        """Have the user call the function, without waiting, and return the call."""
         call = UserCall(function, arguments)
         self._calls.append(call)
         self._notify()

@@ -79,7 +79,10 @@ class AsyncConsumer(AsyncClient):
         self._fetching: asyncio.Task[None]
 
     async def start(self) -> Self:
-        """Start fetching, on the running event loop; the first call that waits does this if it was not done before."""
+        """Start fetching, on the running event loop, and return the consumer.
+
+        The first call that waits does this if it was not done before.
+        """
         self._begin()
         return self
 

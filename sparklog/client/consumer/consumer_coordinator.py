@@ -133,7 +133,10 @@ class ConsumerCoordinator:
         return {partition: each.at if each else None for partition, each in found.items()}
 
     def begin_to_end(self, reason: str) -> asyncio.Task[None]:
-        """Start to commit, revoke and leave; the user must make the calls of `next_call_of` meanwhile."""
+        """Start to commit, revoke and leave, and return the task that does it.
+
+        The user must make the calls of `next_call_of` meanwhile.
+        """
         self._polling = True
         task = background(self._end(reason), "sparklog group's end")
         task.add_done_callback(lambda _: self._notify())

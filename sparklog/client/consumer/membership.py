@@ -67,6 +67,7 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
+        """Whether the member has a generation: from the end of `join` until it leaves, or `reset`."""
         return self.generation != NO_GENERATION
 
     def check(self) -> None:

@@ -195,7 +195,9 @@ class AsyncMaintenance(AsyncClient):
     async def begin_replace(
         self, log: LogDescription, sources: Sequence[SegmentDescription], holder: str, lease_ms: int = 60_000
     ) -> Lease:
-        """Take the lease for replacing `sources` by one segment; they must be adjacent, closed and committed.
+        """Take the lease for replacing `sources` by one segment, and return it.
+
+        The sources must be adjacent, closed and committed.
 
         holder: names the caller; the same holder may ask again, and takes its lease over. lease_ms: how long the lease
         lives without a sign of life. Raises DuplicateResource if another holder has the lease; InvalidUpdateVersion,
@@ -223,7 +225,7 @@ class AsyncMaintenance(AsyncClient):
             upload.close()
 
     async def open_upload(self, lease: Lease) -> Upload:
-        """Begin to send the new segment; drops what was sent before under the lease."""
+        """Return an upload of the new segment; what was sent before under the lease is dropped."""
         connection = await self._cluster.broker(lease.broker_id)
         call = connection.maintenance.UploadSegment(metadata=await connection.metadata())
         first = maintenance_pb2.UploadSegmentRequest(lease_id=lease.lease_id)
@@ -280,7 +282,7 @@ class AsyncMaintenance(AsyncClient):
             upload.close()
 
     async def open_snapshot(self, partition: TopicPartition, leader_epoch: int, end_offset: int) -> Upload:
-        """Begin to send a snapshot."""
+        """Return an upload of a snapshot."""
         connection = await self._cluster.leader(partition, self.config.default_api_timeout_ms)
         call = connection.maintenance.InstallSnapshot(metadata=await connection.metadata())
         first = maintenance_pb2.InstallSnapshotRequest(

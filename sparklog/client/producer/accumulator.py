@@ -197,9 +197,9 @@ class Accumulator:
         size: int,
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
-        """Add a record to partition `number` (-1: the sticky one); None if there is no room for its `size` bytes.
+        """Add a record to partition `number` (-1: the sticky one), and return its delivery.
 
-        Raises an error if no records are taken (`refuse`).
+        None if there is no room for its `size` bytes. Raises an error if no records are taken (`refuse`).
         """
         with self._lock:
             if self._refusal is not None:
@@ -276,7 +276,7 @@ class Accumulator:
             return ReadyQueues(ready, self._next_work_ms)
 
     def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
-        """Take the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.
+        """Return the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.
 
         With an `identity` they are numbered, and at most NUMBERED_IN_FLIGHT; numbered batches that were put back are
         taken as they were.

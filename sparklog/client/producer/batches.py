@@ -122,7 +122,7 @@ class Batch(ABC):
         self.outcome.written(AcknowledgedBatch(base_offset, log_append_time_ms, self.timestamps_ms()))
 
     def split(self) -> tuple[Batch, Batch]:
-        """Split the batch in two, and point its deliveries to them."""
+        """Return the batch as two, to which its deliveries point from now on."""
         first, second = self.halves()
         for half in (first, second):
             half.outcome.set_count(half.count)
@@ -150,7 +150,7 @@ class RowBatch(Batch):
     def append(
         self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers, size: int
     ) -> Delivery:
-        """Add a record of at most `size` bytes (see `record_size`)."""
+        """Add a record of at most `size` bytes (see `record_size`), and return its delivery."""
         index = self.count
         self.keys.append(key)
         self.values.append(value)

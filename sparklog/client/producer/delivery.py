@@ -110,6 +110,7 @@ class BatchDelivery:
 
     @property
     def done(self) -> bool:
+        """Whether the result is known, or the batch was split."""
         return self._future.done()
 
     def set_count(self, count: int) -> None:
@@ -143,11 +144,11 @@ class BatchDelivery:
         self._future.set_result(split)
 
     def wait(self, timeout: float | None) -> AcknowledgedBatch | Split:
-        """Block until the result is known, for `timeout` seconds; raises TimeoutError or the batch's error."""
+        """Return the result, within `timeout` seconds; raises TimeoutError or the batch's error. Blocks."""
         return self._future.result(timeout)
 
     async def known(self) -> AcknowledgedBatch | Split:
-        """Wait for the result on the running event loop; raises the batch's error."""
+        """Return the result, waiting on the running event loop; raises the batch's error."""
         return await asyncio.wrap_future(self._future)
 
     def metadata_of(self, written: AcknowledgedBatch, index: int) -> RecordMetadata:

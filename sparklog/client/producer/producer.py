@@ -110,7 +110,10 @@ class AsyncProducer(AsyncClient):
         self._sending: asyncio.Task[None]
 
     async def start(self) -> Self:
-        """Start sending, on the running event loop; the first `send` does this if it was not done before."""
+        """Start sending, on the running event loop, and return the producer. Raises ClosedError.
+
+        The first `send` does this if it was not done before.
+        """
         if self._closed:
             raise ClosedError("the producer is closed")
         if self._loop is None:
@@ -366,8 +369,9 @@ class AsyncProducer(AsyncClient):
         partition: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
-        """Take a record that needs no transformation, from any thread; None if `send_when_possible` is needed.
+        """Take a record that needs no transformation, from any thread, and return its delivery.
 
+        None if `send_when_possible` is needed. Raises ClosedError, and as `send` does for a record that cannot be sent.
         Every record takes this path, so it does no more than it must.
         """
         if self._closed:
@@ -417,7 +421,10 @@ class AsyncProducer(AsyncClient):
         partition: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Take a record as `try_send` does, but wait for metadata and room; raises as `send` does."""
+        """Take a record as `try_send` does, but wait for metadata and room; raises as `send` does.
+
+        Return its delivery.
+        """
         deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
         queues = await self._topic(topic, deadline_ms)
         if partition is not None and partition >= len(queues.queues):

@@ -180,7 +180,7 @@ class AsyncSinks(AsyncClient):
         return sorted(listed, key=lambda found: found.sink_id)
 
     async def describe(self, sink_id: str) -> SinkDescription:
-        """Describe a sink. Raises TransactionalIdNotFound."""
+        """Return a sink and its batches. Raises TransactionalIdNotFound."""
         [found] = (await self._ask(sink_id, "DescribeSinks", sinks_pb2.DescribeSinksRequest(sink_ids=[sink_id]))).sinks
         partitions = tuple(sorted(TopicPartition(item.topic, item.partition) for item in found.partitions))
         described: SinkDescription = to_value(found, SinkDescription, partitions=partitions)

@@ -15,6 +15,7 @@ from sparklog.group.assignors.spec import GroupSpec, Partitions
 
 
 def assign_range(spec: GroupSpec) -> Mapping[str, Partitions]:
+    """Return each member's partitions by topic id; every member is in the result."""
     ranks = {member_id: rank for rank, member_id in enumerate(sorted(spec.members, key=lambda m: _order(spec, m)))}
     result: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in spec.members}
     for topic, members in spec.subscribers().items():

@@ -24,6 +24,7 @@ Owned = dict[str, dict[UUID, set[int]]]
 
 
 def assign_uniform(spec: GroupSpec) -> Mapping[str, Partitions]:
+    """Return each member's partitions by topic id; every member is in the result."""
     subscribers = spec.subscribers()
     free = {topic: set(range(spec.partition_counts[topic])) for topic in subscribers}
     owned = _keep(spec, free)

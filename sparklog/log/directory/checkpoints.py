@@ -103,7 +103,10 @@ class OffsetCheckpoint:
 
 
 def read_offsets(fs: ReadFs, path: str) -> dict[TopicPartition, int]:
-    """Read an `OffsetCheckpoint` from any file system; empty if there is no file."""
+    """Return the content of an `OffsetCheckpoint`, from any file system; empty if there is no file.
+
+    Raises CorruptCheckpoint or OSError.
+    """
     rows = _read_rows(fs, path, fields=3)
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
@@ -147,7 +150,10 @@ class PartitionMetadataFile:
 
 
 def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
-    """Read the topic id of `PartitionMetadataFile` from any file system; None if there is no file."""
+    """Return the topic id of a `PartitionMetadataFile`, from any file system; None if there is no file.
+
+    Raises CorruptCheckpoint or OSError.
+    """
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         content = read_file(fs, path)
@@ -180,9 +186,9 @@ class MetaProperties:
 
     @classmethod
     def read(cls, fs: ReadFs, folder: str) -> MetaProperties | None:
-        """Read the file; None if there is none. Version 0 calls the broker's id `broker.id`, version 1 `node.id`.
+        """Return the file's content; None if there is no file.
 
-        Raises CorruptCheckpoint or OSError.
+        Version 0 calls the broker's id `broker.id`, version 1 `node.id`. Raises CorruptCheckpoint or OSError.
         """
         path = f"{folder}/{META_PROPERTIES}"
         if not fs.exists(path):

@@ -237,7 +237,7 @@ class LogDirectories:
     # Failures
 
     def live(self) -> list[LogDirectory]:
-        """The directories that work."""
+        """Return the directories that work."""
         return [directory for directory in self._dirs.values() if not directory.failure]
 
     def directory_of(self, log: Log) -> LogDirectory:

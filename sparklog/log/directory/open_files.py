@@ -27,7 +27,7 @@ class OpenFiles(NamedTuple):
 
     @classmethod
     def of(cls, limit: int) -> OpenFiles:
-        """Divide the limit of a process that may have `limit` files open."""
+        """Return the parts of the limit of a process that may have `limit` files open."""
         closed_segments = min(MAX_SEGMENTS, int(limit * FOR_CLOSED_SEGMENTS))
         kept_back = int(limit * KEPT_BACK)
         return cls(
@@ -38,7 +38,7 @@ class OpenFiles(NamedTuple):
 
     @classmethod
     def of_process(cls) -> OpenFiles:
-        """Divide the limit of this process (RLIMIT_NOFILE, `ulimit -n`)."""
+        """Return the parts of this process's limit (RLIMIT_NOFILE, `ulimit -n`); NO_LIMIT if it has none."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return NO_LIMIT if limit == resource.RLIM_INFINITY else cls.of(limit)
 

@@ -101,10 +101,12 @@ class KeptAssignment:
 
     @property
     def brokers(self) -> tuple[tuple[int, ...], ...]:
+        """What makes two assignments the same: the replicas, those to add and those to remove."""
         return self.replicas, self.adding, self.removing
 
     @property
     def age(self) -> tuple[int, int]:
+        """What orders two copies: the leader epoch, then the number of replicas; the greater one is newer."""
         return self.leader_epoch, len(self.replicas)
 
 
@@ -112,15 +114,29 @@ class LearnedPartition(Protocol):
     """What a copy is made from: a partition in a request of the controller, or in the metadata cache."""
 
     @property
-    def replicas(self) -> tuple[int, ...]: ...
+    def replicas(self) -> tuple[int, ...]:
+        """As in ReplicaAssignment."""
+        ...
+
     @property
-    def adding(self) -> tuple[int, ...]: ...
+    def adding(self) -> tuple[int, ...]:
+        """As in ReplicaAssignment."""
+        ...
+
     @property
-    def removing(self) -> tuple[int, ...]: ...
+    def removing(self) -> tuple[int, ...]:
+        """As in ReplicaAssignment."""
+        ...
+
     @property
-    def leader_epoch(self) -> int: ...
+    def leader_epoch(self) -> int:
+        """The partition's leader epoch, as the controller has told it."""
+        ...
+
     @property
-    def is_restored(self) -> bool: ...
+    def is_restored(self) -> bool:
+        """Whether the partition was restored and has no leader yet: its replicas are not sure."""
+        ...
 
 
 Kept = Mapping[int, KeptAssignment]
@@ -248,7 +264,7 @@ def decode_kept(content: Mapping[str, Any]) -> KeptConfig:
 
 
 def decode_overrides(content: Mapping[str, Any]) -> Overrides:
-    """Parse keys and their values. Raises AttributeError if it is no mapping."""
+    """Return keys and their values as texts. Raises AttributeError if `content` is no mapping."""
     return {str(key): str(value) for key, value in content.items()}
 
 

@@ -67,7 +67,7 @@ class SnapshotWriter:
 
     @classmethod
     def create(cls, fs: Fs, folder: str, snapshot: SnapshotId, number: int) -> SnapshotWriter:
-        """Create the file under a working name with `number` in it, or empty it."""
+        """Return the writer of a new file under a working name with `number` in it; an older such file is emptied."""
         path = f"{folder}/{snapshot_name(*snapshot)}"
         part = f"{path}.{number}{_PART}"
         file = fs.open(part, create=True)
@@ -164,7 +164,7 @@ class OffsetSnapshots:
         return file, max(0, file.size - FOOTER_BYTES)
 
     def begin(self, snapshot: SnapshotId) -> SnapshotWriter:
-        """Create the file of a new snapshot. Raises OSError."""
+        """Return the writer of a new snapshot, whose file is there. Raises OSError."""
         return SnapshotWriter.create(self._fs, self.folder, snapshot, next(self._numbers))
 
     def remove(self, which: Callable[[SnapshotId], bool]) -> bool:

@@ -71,6 +71,11 @@ class Numbered(NamedTuple):
 
     @classmethod
     def of(cls, header: BatchHeader, last_offset: int, timestamp_ms: int) -> Numbered:
+        """Return the batch with this header, which has a producer id. timestamp_ms: what a duplicate is answered with
+
+        last_offset: absolute; the header's base offset need not be set yet. A batch without sequence numbers, as a
+        coordinator writes, has NONE for both.
+        """
         first, delta = header.base_sequence, header.last_offset_delta
         return cls(
             header.producer_id, header.producer_epoch, first, NONE if first < 0 else (first + delta) % _SEQUENCES,
@@ -80,6 +85,7 @@ class Numbered(NamedTuple):
 
     @property
     def first_offset(self) -> int:
+        """The offset of the first record."""
         return self.last_offset - self.offset_delta
 
     def is_right_before(self, other: Numbered) -> bool:
@@ -116,6 +122,7 @@ class ProducerState(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
+        """The sequence number of the last record in this epoch; NONE if no batch is remembered."""
         return self.batches[-1].last_sequence if self.batches else NONE
 
     def find_duplicate(self, batch: Numbered) -> Numbered | None:
@@ -253,6 +260,7 @@ class ProducerStates:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState:
+        """Return a producer's state; UNKNOWN, with an epoch of -1, if it is not known."""
         return self._states.get(producer_id, UNKNOWN)
 
     def copy(self) -> dict[int, ProducerState]:
@@ -355,7 +363,7 @@ class ProducerStates:
         return before
 
     def check_marker(self, marker: EndMarker, *, is_strict: bool) -> bool:
-        """Call `ProducerState.check_marker`; the producer's verification is void from now on."""
+        """Return what `ProducerState.check_marker` returns; the producer's verification is void from now on."""
         self._verifications.void(marker.producer_id)
         return self.get(marker.producer_id).check_marker(marker, is_strict=is_strict)
 

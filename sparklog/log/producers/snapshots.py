@@ -100,7 +100,7 @@ class SnapshotFiles:
 
     @classmethod
     def open(cls, fs: Fs, folder: str) -> SnapshotFiles:
-        """List the snapshots in the folder. Raises OSError."""
+        """Return the snapshots that the folder has. Raises OSError."""
         names = [file for file in map(parse_name, fs.list(folder)) if file]
         return cls(fs, folder, (file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark))
 

@@ -64,6 +64,10 @@ class OpenTransactions:
         return min(self._first_open, marker_offset + 1)
 
     def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the last stable offset at a high watermark, which it never exceeds. Takes no lock.
+
+        Transactions with markers below the high watermark are forgotten, so a later call must not have a lower one.
+        """
         first, ended = self._first_open, self._ended
         if ended:
             self._high_watermark = high_watermark

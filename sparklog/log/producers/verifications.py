@@ -56,6 +56,7 @@ class Verifications:
         return len(self._of)
 
     def get(self, producer_id: int) -> Verification | None:
+        """Return the producer's verification; None if there is none, or it is void."""
         return self._of.get(producer_id)
 
     def begin(self, producer_id: int, producer_epoch: int, first_sequence: int, now_ms: int) -> Verification:
@@ -76,9 +77,11 @@ class Verifications:
         return known
 
     def void(self, producer_id: int) -> None:
+        """Void the producer's verification, if there is one: its batches must be verified again."""
         self._of.pop(producer_id, None)
 
     def void_all(self) -> None:
+        """Void all verifications."""
         self._of.clear()
 
     def expire(self, now_ms: int, after_ms: int) -> None:

@@ -241,6 +241,7 @@ class Swaps:
 
     @property
     def segments(self) -> list[Segment]:
+        """The new segments, in the order of their offsets."""
         return [swap.segment for swap in self._swaps]
 
     def commit(self) -> None:
@@ -297,10 +298,12 @@ class StagedFile:
 
     @classmethod
     def create(cls, fs: Fs, path: str, disk: DiskGuard) -> StagedFile:
+        """Create the file, or open the one that is there. Raises KafkaStorageError."""
         with disk, without_room(path):
             return cls(fs.open(path, create=True), path, disk)
 
     def append(self, data: Buffer) -> None:
+        """Append bytes at the end."""
         with self._disk, without_room(self._path):
             self._file.append(data)
 

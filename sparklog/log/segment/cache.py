@@ -18,7 +18,9 @@ MAX_INDEX_BYTES = 64 << 20
 class Releasable(Protocol):
     """Something that can release what it loaded, and load it again later."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Drop what was loaded. Called by the cache, on any thread that reads."""
+        ...
 
 
 class SegmentCache:

@@ -65,7 +65,7 @@ def _first_of(file: ReadFile, position: int, size_bytes: int) -> BatchPlace | No
 def build(
     base_offset: int, places: Iterable[BatchPlace], interval_bytes: int = INTERVAL_BYTES
 ) -> tuple[OffsetIndex, TimeIndex]:
-    """Build the indexes of a segment of these batches, as the segment writer would have built them."""
+    """Return the indexes of a segment of these batches, as the segment writer would have built them."""
     offsets, times = OffsetIndex(base_offset), TimeIndex(base_offset)
     largest = TimeEntry(NO_TIMESTAMP, base_offset)
     bytes_since_entry = 0

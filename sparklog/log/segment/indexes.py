@@ -49,6 +49,7 @@ class Entries:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of all entries, also of those that are not in the file yet."""
         return len(self._data)
 
     def bytes_from(self, position: int) -> bytes:
@@ -100,6 +101,7 @@ class OffsetIndex(Entries):
         return self.base_offset + offset, position
 
     def append(self, offset: int, position: int) -> None:
+        """Add an entry in memory. offset: absolute, the last of a batch; position: of that batch in the file"""
         self._data += self.LAYOUT.pack(offset - self.base_offset, position)
 
     def position_for(self, offset: int) -> int:

@@ -64,6 +64,7 @@ class BatchPlace(NamedTuple):
 
     @property
     def end(self) -> int:
+        """The position after the batch."""
         return self.position + self.size
 
 

@@ -225,7 +225,7 @@ class ReadSegment:
             start = self.offsets.last_position(start)  # the batch there is too far: start at an earlier entry
 
     def open(self, suffix: str) -> ReadFile:
-        """Open one of the segment's files for the caller alone. Raises OSError."""
+        """Return one of the segment's files, opened for the caller alone, who closes it. Raises OSError."""
         return self._open_read(suffix)
 
     def _open_read(self, suffix: str) -> ReadFile:
@@ -289,7 +289,10 @@ class Segment(ReadSegment):
             file.close()
 
     def collect_aborted(self, offset: int, upper_bound: int, found: list[AbortedTransaction]) -> bool:
-        """Call `TransactionIndex.collect`. Raises CorruptRecord or OSError."""
+        """Return what `TransactionIndex.collect` returns; False if the segment has no such index.
+
+        Raises CorruptRecord or OSError.
+        """
         if not self.has_aborted:
             return False
         is_complete = self.aborted.collect(offset, upper_bound, found)
@@ -335,9 +338,10 @@ class Segment(ReadSegment):
         return indexes
 
     def build_indexes(self, interval_bytes: int) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuild both indexes from headers, and replace each file atomically; batches after a bad one are left out.
+        """Rebuild both indexes from headers, and return them; batches after a bad one are left out.
 
-        On a full disk the files stay as they are. Not for the active segment. Raises OSError.
+        Each file is replaced atomically. On a full disk the files stay as they are. Not for the active segment. Raises
+        OSError.
         """
         indexes = build(self.base_offset, self._sound_batches(), interval_bytes)
         self._put_if_there_is_room(indexes)

@@ -95,6 +95,7 @@ class SegmentWriter:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of the segment's batches, which is also the position of the next one."""
         return self._file.size
 
     def configure(self, config: TopicConfig) -> None:

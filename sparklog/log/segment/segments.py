@@ -33,6 +33,7 @@ class Segments:
 
     @property
     def last(self) -> Segment:
+        """The active segment."""
         return self._items[-1]
 
     def since(self, offset: int) -> tuple[Segment, ...]:
@@ -52,9 +53,11 @@ class Segments:
         ]
 
     def add(self, segment: Segment) -> None:
+        """Add the new active segment, which begins above all others."""
         self._items = (*self._items, segment)
 
     def remove(self, gone: Iterable[Segment]) -> None:
+        """Remove these segments; those that are not in the list are ignored."""
         out = set(gone)
         self._items = tuple(segment for segment in self._items if segment not in out)
 

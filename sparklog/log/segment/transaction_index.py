@@ -75,6 +75,7 @@ class TransactionIndex:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of all entries, also of those that are not in the file yet."""
         return len(self._data)
 
     def bytes_from(self, position: int) -> bytes:
