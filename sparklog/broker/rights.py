@@ -77,7 +77,7 @@ class Access:
     """Called if the client has a right to none of the elements that a request asks for."""
 
     def telling(self, nothing_is_left: Callable[[], None]) -> Access:
-        """Return the same access, for a request of which nothing may be left."""
+        """Return the same access, with a function to call if the client has a right to no element of a request."""
         return Access(self.authorizer, self.subject, self.topics, self.creates_topics, self.allowed, nothing_is_left)
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:

@@ -77,7 +77,7 @@ class WarmSession:
             self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(run_id)
 
     def close(self) -> None:
-        """Stop the session, if it runs; the next `get` starts another."""
+        """Stop the session, if it runs."""
         if self._session is not None and is_alive(self._session):
             self._session.stop()
         self._session = None

@@ -94,7 +94,7 @@ class TransactionShard:
     # The log and the shell
 
     def markers_written(self, effect: SendMarkers | SendSinkMarkers, now_ms: int) -> Decision[TransactionRecord, None]:
-        """End what the effect has written all markers of."""
+        """End the transaction or batch of an effect whose markers are all written."""
         if isinstance(effect, SendSinkMarkers):
             return self.sinks.markers_written(effect.sink_id, effect.markers, now_ms)
         return self.transactions.markers_written(

@@ -108,7 +108,10 @@ def check_repetition(value: TransactionValue, request: CommitBatch) -> None:
 
 
 def check_producer(value: TransactionValue, producer_id: int, epoch: int) -> SinkProducer:
-    """Return the producer of a task attempt of the present batch."""
+    """Return the producer of a task attempt of the present batch.
+
+    Raises InvalidProducerIdMapping if it has not joined, ProducerFenced if its epoch is another or it is spare.
+    """
     found = next((each for each in sink_of(value).producers if each.producer_id == producer_id), None)
     if found is None:
         raise InvalidProducerIdMapping(f"producer {producer_id} has not joined the batch")

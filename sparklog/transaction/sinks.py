@@ -136,9 +136,10 @@ class Sinks:
         return self._found.get(sink_id)
 
     def wanted_producer_ids(self, sink_id: str) -> int:
-        """Return how many fresh producer ids the next JoinBatch may need; it raises ConcurrentTransactions if it does.
+        """Return how many fresh producer ids to pass to the next `join_batch`; 0 if it needs none.
 
-        Their number grows with the batch: not every join is to be written.
+        Without one that it needs, it raises ConcurrentTransactions. Their number grows with the batch: not every join
+        is to be written.
         """
         value = self.find(sink_id)
         if value is None:

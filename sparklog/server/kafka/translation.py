@@ -78,7 +78,7 @@ class Session:
         self.subject = Subject(self.principal, self.host)
 
     def count_with(self, throttle: Throttle | None) -> None:
-        """Count the costs of the next request so; None: not at all."""
+        """Set what counts the costs of the next request; None: nothing does."""
         self.throttle = throttle
 
     def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
