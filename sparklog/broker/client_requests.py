@@ -22,7 +22,9 @@ class Caller(Protocol):
     """Whoever makes a request."""
 
     @property
-    def subject(self) -> Subject: ...
+    def subject(self) -> Subject:
+        """The client whose rights count."""
+        ...
 
 
 class ClientRequests:
@@ -48,7 +50,7 @@ class ClientRequests:
         self._accesses = accesses if self._has_authorizer else None
 
     def serve(self, api: Api[Request, Response], request: Request, caller: Caller) -> Awaitable[Response]:
-        """Serve what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
         if self._has_authorizer and not (
             self._accesses is not None and self._accesses.admit(api.rights, request, caller.subject)
         ):

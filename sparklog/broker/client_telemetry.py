@@ -127,6 +127,7 @@ class ClientTelemetry:
 
     @property
     def subscriptions(self) -> Sequence[ClientMetricsSubscription]:
+        """All valid subscriptions of the cluster."""
         return self._subscriptions
 
     def subscribe(self, instance_id: UUID | None, client: ClientInstance, now_ms: int) -> Subscription:

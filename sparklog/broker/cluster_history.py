@@ -139,6 +139,7 @@ class ClusterHistory:
         self._has_work.set()
 
     def start(self) -> None:
+        """Begin to write what is noted, in a task; do nothing unless the history is enabled."""
         if self.is_enabled:
             self._task = asyncio.create_task(self._run(), name="cluster history")
 

@@ -92,9 +92,11 @@ class Dependencies:
     serve: Serve
 
     def new_id(self) -> UUID:
+        """Return a random UUID, version 4, from `random`: in a simulation the seed decides it."""
         return UUID(int=self.random.getrandbits(128), version=4)
 
     def new_session_id(self) -> int:
+        """Return a random id of a fetch session: from 1 to 2³¹ - 1, as 0 means no session."""
         return self.random.randint(1, MAX_INT)
 
 

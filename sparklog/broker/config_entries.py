@@ -70,6 +70,7 @@ class ConfigEntry:
 
     @property
     def source(self) -> ConfigSource:
+        """Where the value in force comes from: the source of the first synonym."""
         return self.synonyms[0].source
 
 

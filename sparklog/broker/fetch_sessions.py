@@ -74,6 +74,7 @@ class PartitionFetch:
 
     @property
     def key(self) -> Key:
+        """What names the partition in its session: the topic's id, or its name if no id is given, and the number."""
         return self.topic_id or self.topic, self.partition
 
 
@@ -125,6 +126,7 @@ class PartitionFetched:
 
     @property
     def key(self) -> Key:
+        """The key of the `PartitionFetch` that this answers."""
         return self.topic_id or self.topic, self.partition
 
 
@@ -171,6 +173,7 @@ class FetchSession:
     """In read order."""
 
     def update(self, asked: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
+        """Add and change the partitions that a request names, then drop those to forget. A change keeps the order."""
         for part in asked:
             cached = self.partitions.get(part.key)
             if cached is None:
@@ -209,7 +212,7 @@ class FetchContext:
         return len(self.session.partitions if self.session else self.asked)
 
     def pairs(self) -> Iterator[tuple[PartitionFetch, Cached | None]]:
-        """Iterate over the reads, in order, each with its session entry (None without a session)."""
+        """Return an iterator over the reads, in order, each with its session entry (None without a session)."""
         if self.session:
             return ((cached.asked, cached) for cached in self.session.partitions.values())
         return zip(self.asked, repeat(None), strict=False)

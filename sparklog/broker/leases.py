@@ -42,6 +42,7 @@ class Lease(Generic[Log]):
 
     @property
     def base_offset(self) -> int:
+        """The base offset of the first source, and so of the segment that replaces the sources."""
         return self.sources[0].base_offset
 
 
@@ -58,6 +59,7 @@ class Leases(Generic[Log]):
 
     @property
     def all(self) -> tuple[Lease[Log], ...]:
+        """All leases, expired ones and those that are committing included."""
         return tuple(self._by_id.values())
 
     def held(self, log: Log) -> Lease[Log] | None:
@@ -71,7 +73,7 @@ class Leases(Generic[Log]):
             raise DuplicateResource(f"{log}: {held.holder!r} is replacing segments")
 
     def begin(self, lease: Lease[Log], now_ms: int) -> Lease[Log]:
-        """Take the log's lease, replacing an expired one or the holder's own.
+        """Take the log's lease, replacing an expired one or the holder's own; return it with its time of expiry.
 
         Raises DuplicateResource if another holder has the lease, or while the holder's own lease is committing.
         """
@@ -94,7 +96,7 @@ class Leases(Generic[Log]):
         return lease
 
     def begin_upload(self, lease_id: str, now_ms: int) -> Lease[Log]:
-        """Begin an upload; earlier uploads no longer count. Raises as `begin_commit` does."""
+        """Return the lease with the number of a new upload, the only one that counts. Raises as `begin_commit` does."""
         lease = self._idle(lease_id, now_ms)
         return self._put(replace(lease, upload=lease.upload + 1), now_ms)
 
@@ -106,7 +108,7 @@ class Leases(Generic[Log]):
         self._put(lease, now_ms)
 
     def begin_commit(self, lease_id: str, now_ms: int) -> Lease[Log]:
-        """Mark the lease as committing. Raises ResourceNotFound, or DuplicateResource if it already is."""
+        """Return the lease, now committing. Raises ResourceNotFound, or DuplicateResource if it already is."""
         return self._put(replace(self._idle(lease_id, now_ms), is_committing=True), now_ms)
 
     def finish(self, lease_id: str, answer: SegmentDescription, now_ms: int) -> None:

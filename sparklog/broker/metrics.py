@@ -49,11 +49,13 @@ class Histogram:
         self.seconds = 0.0
 
     def observe(self, seconds: float) -> None:
+        """Count one duration."""
         self.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
         self.seconds += seconds
 
     @property
     def count(self) -> int:
+        """How many durations were counted."""
         return sum(self.buckets)
 
 
@@ -67,6 +69,7 @@ class RequestMetrics(Histogram):
         self.refused = 0
 
     def count_refused(self) -> None:
+        """Count a request that ended with an error, or of which the client has a right to no part."""
         self.refused += 1
 
 
@@ -124,16 +127,20 @@ class ListenerMetrics:
         """Closed because they were idle for too long."""
 
     def connected(self) -> None:
+        """Count a connection that was accepted, and is open."""
         self.accepted += 1
         self.open += 1
 
     def disconnected(self) -> None:
+        """Count an open connection as closed."""
         self.open -= 1
 
     def count_refused(self) -> None:
+        """Count a connection that was closed at once, because of a quota."""
         self.refused += 1
 
     def count_expired(self) -> None:
+        """Count a connection that was closed because it was idle for too long."""
         self.expired += 1
 
 
@@ -219,11 +226,13 @@ class Metrics:
             del self.jobs[next(iter(self.jobs))]
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
+        """Count bytes and records that producers have appended to a topic."""
         figures = self.topics[topic]
         figures.bytes_in += size_bytes
         figures.records_in += records
 
     def fetched(self, topic: str, size_bytes: int) -> None:
+        """Count bytes of a topic that consumers are sent."""
         self.topics[topic].bytes_out += size_bytes
 
     def replaced(self, topic: str, segments: int, bytes_before: int, bytes_after: int) -> None:

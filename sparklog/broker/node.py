@@ -460,7 +460,7 @@ class Broker:
         return found._asdict() if found else {}
 
     def replicas(self) -> Iterator[Replica]:
-        """Iterate over this broker's replicas; none before its start."""
+        """Return an iterator over this broker's replicas; none before its start."""
         return iter(self._services.replicas) if self._services else iter(())
 
     def _start_schedule(self, services: Services) -> None:

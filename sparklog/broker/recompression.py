@@ -36,6 +36,7 @@ class Job(NamedTuple):
     max_batch_bytes: int
 
     def run(self) -> Recompressed:
+        """Return the batches with the topic's codec or, with the error, as they were. Blocks."""
         try:
             return Recompressed(recompress(self.data, self.compression, max_batch_bytes=self.max_batch_bytes))
         except KafkaError as error:

@@ -74,7 +74,7 @@ class Replacements:
         holder: str,
         lease_ms: int,
     ) -> Lease[Log]:
-        """Check the sources and take the log's lease.
+        """Check the sources, take the log's lease and return it.
 
         Raises as `Leases.begin`, `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.check_sources`
         do, InvalidRequest, and InvalidUpdateVersion if the sources end above the high watermark.

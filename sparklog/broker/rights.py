@@ -57,7 +57,9 @@ class Topics(Protocol):
 
     def __contains__(self, name: str) -> bool: ...
 
-    def find_name(self, topic_id: UUID) -> str | None: ...
+    def find_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id; None if there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +77,7 @@ class Access:
     """Called if the client has a right to none of the elements that a request asks for."""
 
     def telling(self, nothing_is_left: Callable[[], None]) -> Access:
-        """Return the same access, for a request of which nothing may be left."""
+        """Return the same access, with a function to call if the client has a right to no element of a request."""
         return Access(self.authorizer, self.subject, self.topics, self.creates_topics, self.allowed, nothing_is_left)
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
@@ -158,7 +160,7 @@ class Right(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class On:
-    """A right to the resource that the whole request is about."""
+    """A right to the resource that the whole request is about. Implements Right."""
 
     operation: AclOperation
     type: AclResourceType
@@ -281,7 +283,7 @@ class OnEachKey(_OfRequested):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnAnswers(OnElements):
-    """A right to the resource of each element of the response's sequence or mapping `field`."""
+    """A right to the resource of each element of the response's sequence or mapping `field`. Implements Right."""
 
     refused: Callable[[Any, KafkaError], Any]
     """Makes the result of an element that is refused from its result; of a mapping, the value from the key."""
@@ -308,7 +310,10 @@ class OnAnswers(OnElements):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown(OnElements):
-    """A right to see the elements of the response's sequence or mapping `field`; others are left out."""
+    """A right to see the elements of the response's sequence or mapping `field`; others are left out.
+
+    Implements Right.
+    """
 
     def admits(self, request: Any, access: Access) -> bool:
         return False  # the response tells
@@ -329,7 +334,7 @@ class Shown(OnElements):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnAll:
-    """A right to several resources that the request names."""
+    """A right to several resources that the request names. Implements Right."""
 
     operation: AclOperation
     type: AclResourceType
@@ -349,7 +354,7 @@ class OnAll:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Somewhere:
-    """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType)."""
+    """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType). Implements Right."""
 
     operation: AclOperation
     type: AclResourceType
@@ -370,7 +375,10 @@ class Somewhere:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOf:
-    """One of several rights: the first that the client has to the whole request, else the last one."""
+    """One of several rights: the first that the client has to the whole request, else the last one.
+
+    Implements Right.
+    """
 
     alternatives: tuple[On, ...]
     otherwise: Right
@@ -389,7 +397,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Either:
-    """One right or another, by what the request is."""
+    """One right or another, by what the request is. Implements Right."""
 
     is_first: Callable[[Any], bool]
     first: Right
@@ -409,7 +417,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If:
-    """A right that only some requests need."""
+    """A right that only some requests need. Implements Right."""
 
     is_needed: Callable[[Any, Access], bool]
     right: Right
@@ -493,7 +501,7 @@ OFFSETS = OnEachKey(
 
 
 async def apply(rights: Sequence[Right], request: Any, access: Access, serve: Serve) -> Any:
-    """Check the rights in their order, and serve what they allow."""
+    """Check the rights in their order, serve what they allow and return the response. Raises as `Right.apply` does."""
     if not rights:
         return await serve(request)
     return await rights[0].apply(request, access, lambda checked: apply(rights[1:], checked, access, serve))

@@ -95,6 +95,7 @@ class Authentication:
 
     @property
     def is_complete(self) -> bool:
+        """Whether the last exchange has authenticated the client; True even when its session has expired."""
         return self.state is SaslState.COMPLETE
 
     def admit(self, api_key: int) -> None:

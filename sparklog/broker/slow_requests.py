@@ -32,6 +32,7 @@ class SlowRequests:
         self._without_line = 0
 
     def set_slow_ms(self, slow_ms: int) -> None:
+        """Log requests whose own time is longer than this; negative: none."""
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else NEVER_S
 
     def log(

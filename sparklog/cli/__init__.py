@@ -104,7 +104,7 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run the process's command line and exit with its status. Entry point of the `sparklog` script."""
+    """Run the process's command line and exit with its status; never return. Entry point of the `sparklog` script."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what fails is said in one line, without gRPC's own before it
     sys.exit(run())
 

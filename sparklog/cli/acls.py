@@ -88,7 +88,7 @@ def command() -> None:
 
 
 def resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name resources."""
+    """Return the command with the options that name resources."""
     for option in (
         click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="A topic; * stands for all."),
         click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; * stands for all."),
@@ -100,7 +100,7 @@ def resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def principal_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name principals and their hosts."""
+    """Return the command with the options that name principals and their hosts."""
     for option in (
         click.option("--allow-principal", "allowed", multiple=True, metavar="USER", help="Who may; User:*: everybody."),
         click.option("--deny-principal", "denied", multiple=True, metavar="USER", help="Who must not."),
@@ -113,7 +113,7 @@ def principal_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def operation_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --operation."""
+    """Return the command with --operation."""
     return click.option(
         "--operation", "operations", multiple=True, metavar="OPERATION", help="What; may be repeated. All: everything."
     )(function)

@@ -54,7 +54,10 @@ class BrokerIds(click.ParamType[tuple[int, ...]]):
 
 
 def read_plan(file: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """Read a plan. Raises ConfigError if the file is not a plan, OSError if it cannot be read."""
+    """Return the target replicas of each partition.
+
+    Raises ConfigError if the file is no plan, OSError if it is unreadable.
+    """
     with open(file, encoding="utf-8") as opened:
         text = opened.read()
     try:
@@ -72,11 +75,13 @@ def read_plan(file: str) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def write_plan(file: str, planned: Plan) -> None:
+    """Write a plan, in place of any file of that name. Raises OSError."""
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(plan_text(planned) + "\n")
 
 
 def plan_text(planned: Plan) -> str:
+    """Return the plan as JSON, on one line."""
     partitions = [
         {"topic": name.topic, "partition": name.partition, "replicas": list(replicas)}
         for name, replicas in planned.items()
@@ -101,6 +106,10 @@ def racks_of(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str]:
 def show_plan(
     planned: Plan, current: Mapping[TopicPartition, tuple[int, ...]], output: str | None, *, as_json: bool
 ) -> None:
+    """Print a plan, and write it to the file `output`, if there is one. Raises OSError.
+
+    as_json: print what the file would have, instead of a table with the current replicas
+    """
     if output:
         write_plan(output, planned)
     if as_json:
@@ -115,4 +124,5 @@ def show_plan(
 
 
 def ids(brokers: Iterable[int]) -> str:
+    """Return the broker ids, separated by commas; a dash if there are none."""
     return ",".join(map(str, brokers)) or "-"

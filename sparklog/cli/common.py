@@ -48,7 +48,10 @@ CLIENT_CONFIG = "sparklog.client_config"
 
 
 def bootstrap_option(function: Command) -> Command:
-    """Add --bootstrap HOST:PORT and --client-config FILE, or their environment variables; see `client_options`."""
+    """Return the command with --bootstrap HOST:PORT and --client-config FILE, or their environment variables.
+
+    See `client_options`.
+    """
     function = click.option(
         "--client-config",
         envvar="SPARKLOG_CLIENT_CONFIG",
@@ -70,7 +73,7 @@ def bootstrap_option(function: Command) -> Command:
 
 
 def json_option(function: Command) -> Command:
-    """Add --json, for scripts."""
+    """Return the command with --json, for scripts."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
@@ -123,7 +126,7 @@ def wall_clock_ms() -> int:
 
 
 def confirmed(question: str) -> bool:
-    """Ask on standard error; no answer is a no."""
+    """Ask on standard error and return whether the answer is yes; no answer is a no."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:
@@ -148,7 +151,10 @@ def _keep_client_config(context: click.Context, parameter: click.Parameter, path
 
 
 def read_client_config(path: str) -> dict[str, str]:
-    """Read a file of Kafka's client keys, as Kafka's tools do with --command-config. Raises OSError or ConfigError."""
+    """Return the client's options in a file of Kafka's client keys, as Kafka's tools take with --command-config.
+
+    Dots in the keys become underscores. Raises OSError or ConfigError.
+    """
     options = {}
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -80,7 +80,7 @@ class Surroundings:
 
 
 def reports_option(function: Command) -> Command:
-    """Add --reports FOLDER."""
+    """Return the command with --reports FOLDER."""
     return click.option(
         "--reports",
         envvar="SPARKLOG_REPORTS",

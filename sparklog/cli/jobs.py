@@ -176,7 +176,7 @@ def script(name: str) -> None:
 
 
 def submit(*arguments: str) -> NoReturn:
-    """Run `sparklog jobs` with these arguments and the script's own, and exit. The scripts call this."""
+    """Run `sparklog jobs` with these arguments and the script's own, and exit; never return. The scripts call this."""
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
 
 

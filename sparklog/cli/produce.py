@@ -82,6 +82,7 @@ class Failures:
         return self.first is not None and time.monotonic() * 1000 - self._since_ms >= TOLD_EVERY_MS
 
     def note(self, _metadata: object, error: SparklogError | None) -> None:
+        """Count a delivery that has failed; `error` is None if it has not. A callback of producers."""
         if error is not None:
             self.count += 1
             if self.first is None:

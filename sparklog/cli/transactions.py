@@ -37,7 +37,7 @@ MINUTE_MS = 60_000
 
 
 def partition_options(function: Any) -> Any:
-    """Add --topic and --partition, that name one partition."""
+    """Return the command with --topic and --partition, that name one partition."""
     function = click.option("--partition", type=click.IntRange(0), required=True, metavar="N", help="Its number.")(
         function
     )

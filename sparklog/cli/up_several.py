@@ -85,6 +85,7 @@ class LocalBroker:
         return process.returncode == 0
 
     def kill(self) -> None:
+        """Send SIGKILL, if the process runs; `ended` tells when it has ended."""
         if self._process and self._process.returncode is None:
             self._process.kill()
 

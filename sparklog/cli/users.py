@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def store_options(function: Command) -> Command:
-    """Add the options that locate the cluster store, which are the keyword arguments of `_opened`."""
+    """Return the command with the options that locate the cluster store: the keyword arguments of `_opened`."""
     for option in (
         click.option("--zookeeper", metavar="HOST:PORT,…", help="The cluster's ZooKeeper (zookeeper.connect)."),
         click.option(

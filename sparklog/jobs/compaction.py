@@ -81,7 +81,10 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Compact the due partitions; plan those whose log or leader has changed again, at most twice."""
+    """Compact the due partitions; return a row for each.
+
+    Plan those whose log or leader has changed again, at most twice.
+    """
     rows = planned.filter("due or error").collect()
     reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
     outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)

@@ -81,6 +81,7 @@ class JobContext:
 
     @property
     def now_ms(self) -> int:
+        """The wall time, in ms since the Unix epoch."""
         return self.clock.time_ms()
 
     def table(self, name: str) -> str:
@@ -134,7 +135,7 @@ class _Started:
 
 
 def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = False) -> Run:
-    """Plan, apply and report. An error of `plan` or `apply` is recorded in `runs`, then raised.
+    """Plan, apply and report; return the run. An error of `plan` or `apply` is recorded in `runs`, then raised.
 
     The rows of the plan and of the report are fetched to this process at once, so that a later use of the rows does not
     make Spark do the work of `apply` again.

@@ -79,6 +79,11 @@ class ReplayTables:
 
     @classmethod
     def open(cls, context: JobContext, options: Options) -> ReplayTables:
+        """Return the tables: in the folder of --tables, or else beside the reports.
+
+        A table that does not exist is empty.
+        """
+
         def table(name: str) -> Table:
             folder = options["tables"]
             return Table.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
@@ -106,6 +111,7 @@ class Part:
 
     @property
     def number(self) -> int:
+        """The number of the partition."""
         return self.log.partition.partition
 
 
@@ -125,7 +131,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Do what is due now, including records written after the plan.
+    """Do what is due now, including records written after the plan; return a row for each partition.
 
     Starts again, and reads more, if compaction removes records between the survey and the reading.
     """

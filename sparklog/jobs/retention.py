@@ -71,22 +71,27 @@ class PartitionRetention:
 
     @property
     def delete_before(self) -> int:
+        """The offset that the log should start at; the present log start offset if nothing is to be deleted."""
         return delete_before(self.log, self.given_up)
 
     @property
     def archive_from(self) -> int:
+        """The first offset that the archive lacks and the log still has."""
         return max(self.archived_to or 0, self.log.log_start_offset)
 
     @property
     def archive_bytes(self) -> int:
+        """Bytes of the log's segments that have something to be archived."""
         return _bytes_between(self.log, self.archive_from, self.archive_to)
 
     @property
     def delete_bytes(self) -> int:
+        """Bytes of the log's segments that have something to be deleted."""
         return _bytes_between(self.log, self.log.log_start_offset, self.delete_before)
 
     @property
     def is_due(self) -> bool:
+        """Whether there is something to archive, to delete, or to report as failed."""
         archives, deletes = self.archive_from < self.archive_to, self.delete_before > self.log.log_start_offset
         return bool(self.error) or archives or (deletes and "delete" in self.log.config.cleanup_policy)
 

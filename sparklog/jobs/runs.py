@@ -24,10 +24,12 @@ class PastRun(NamedTuple):
 
     @property
     def outcome(self) -> str:
+        """How the run ended, in a word."""
         return INTERRUPTED if self.error == INTERRUPTED else OUTCOMES[self.status]
 
     @property
     def seconds(self) -> float:
+        """How long the run took."""
         return (self.ended - self.started).total_seconds()
 
 

@@ -100,7 +100,7 @@ SCHEDULE_KEYS = declared_keys(ScheduleKeys)
 
 
 def load_server_config(path: str) -> ServerConfig:
-    """Read the configuration from a file. Raises ConfigError, with the place in the file, if anything is wrong."""
+    """Return the configuration in a file. Raises ConfigError, with the place in the file, if anything is wrong."""
     server: dict[str, Any] = {}
     spark: dict[str, str] = {}
     client: dict[str, Any] = {}

@@ -49,7 +49,7 @@ def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str,
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether the session's JVM is running and its context has not been stopped."""
+    """Return whether the session's JVM is running and its context has not been stopped."""
     try:
         return not session.sparkContext._jsc.sc().isStopped()
     except (Py4JError, OSError, AttributeError):
@@ -77,6 +77,7 @@ class WarmSession:
             self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(run_id)
 
     def close(self) -> None:
+        """Stop the session, if it runs."""
         if self._session is not None and is_alive(self._session):
             self._session.stop()
         self._session = None

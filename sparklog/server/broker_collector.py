@@ -42,6 +42,7 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all metrics of the broker. Blocks until the event loop has given what it alone may read."""
         sections = (*BROKER_SECTIONS, KAFKA_ONLY) if self._has_kafka_names else BROKER_SECTIONS
         families = Families(sections, with_kafka_names=self._has_kafka_names)
         self._add_requests(families)

@@ -89,6 +89,7 @@ class JsonWebKeys:
         self._repeating = asyncio.create_task(self._repeat(), name="fetching the JSON Web Key Set")
 
     async def stop(self) -> None:
+        """Stop fetching; a fetch under way ends unheard. The keys stay."""
         for task in (self._repeating, self._fetching):
             if task:
                 task.cancel()

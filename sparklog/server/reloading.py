@@ -65,10 +65,12 @@ class Reloader:
         self._checks.append((f"reading again: {files.what}", partial(files.check, reload)))
 
     def start(self) -> None:
+        """Check all files every CHECK_MS from now on, in threads."""
         for name, check in self._checks:
             self._schedule.every(CHECK_MS, name, partial(asyncio.to_thread, check))
 
     async def stop(self) -> None:
+        """Check no more; a check under way in a thread is not waited for."""
         await self._schedule.stop()
 
 

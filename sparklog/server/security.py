@@ -69,6 +69,7 @@ class ListenerSecurity:
             self.tokens.keys.start()
 
     async def stop(self) -> None:
+        """Neither fetch keys nor look for changes any more."""
         await self._reloader.stop()
         if self.tokens:
             await self.tokens.keys.stop()

@@ -61,7 +61,7 @@ ELECTION_PAUSE_S = 0.1
 
 
 class BrokerLookup:
-    """Lookup that asks a broker about its topics."""
+    """Lookup that asks a broker about its topics. Implements Lookup."""
 
     def __init__(self, broker: BrokerOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
         self._client: dict[str, Any] = {

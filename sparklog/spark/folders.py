@@ -45,7 +45,7 @@ from sparklog.spark.source.options import (
 
 
 class ArrowFile:
-    """An open file. An Arrow file has one read position, so reads are serialized by a lock."""
+    """An open file. Implements ReadFile. An Arrow file has one read position, so reads are serialized by a lock."""
 
     __slots__ = ("_file", "_lock", "size")
 
@@ -66,7 +66,7 @@ class ArrowFile:
 
 
 class ArrowFs:
-    """A `ReadFs` over a `pyarrow.fs.FileSystem`. Paths are the file system's own, without a scheme."""
+    """A `pyarrow.fs.FileSystem`. Paths are the file system's own, without a scheme. Implements ReadFs."""
 
     def __init__(self, filesystem: Any) -> None:
         self._fs = filesystem
@@ -84,7 +84,7 @@ class ArrowFs:
         return cls(filesystem), path
 
     def open_read(self, path: str) -> ArrowFile:
-        """Open a file for reading. Raises FileNotFoundError, IsADirectoryError or OSError."""
+        """Return the file, open for reading. Raises FileNotFoundError, IsADirectoryError or OSError."""
         info = self._fs.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -108,7 +108,7 @@ def open_folder(location: str) -> tuple[ReadFs, str]:
 
 
 def open_reader(location: str) -> LogReader:
-    """Open a reader of the partition's folder at `location`."""
+    """Return a reader of the partition's folder at `location`."""
     return LogReader(*open_folder(location))
 
 
@@ -122,7 +122,7 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 
 
 class FolderLookup:
-    """Lookup that answers from a log directory."""
+    """Lookup that answers from a log directory. Implements Lookup."""
 
     def __init__(self, folders: Mapping[TopicPartition, str], isolation_level: IsolationLevel) -> None:
         self._folders = folders
@@ -132,7 +132,10 @@ class FolderLookup:
 
     @classmethod
     def open(cls, path: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> FolderLookup:
-        """List the partitions at `path`, which has the meaning of the option. Raises ConfigError if there are none."""
+        """Return a lookup of the partitions at `path`, which has the meaning of the option.
+
+        Raises ConfigError if there are none.
+        """
         return cls(_partition_folders(path.rstrip("/") or "/"), isolation_level)
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
@@ -205,7 +208,7 @@ class FolderLookup:
 
 
 def open_lookup(options: ReadOptions) -> Lookup:
-    """Open the lookup that the options ask for; the caller closes it."""
+    """Return the lookup that the options ask for; the caller closes it."""
     if options.path is not None:
         return FolderLookup.open(options.path, options.isolation_level)
     from sparklog.spark.broker import BrokerLookup  # loads the gRPC client, which tasks that read files do not need
@@ -215,9 +218,10 @@ def open_lookup(options: ReadOptions) -> Lookup:
 
 
 def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Describe the partitions of `topic` in the log directory at `path`, or the single partition whose folder it is.
+    """Return descriptions of the partitions of `topic` in the log directory at `path`.
 
-    They end at the checkpointed high watermark. Raises ConfigError and OSError.
+    `path` may also be the folder of a single partition. The logs end at the checkpointed high watermark. Raises
+    ConfigError and OSError.
     """
     lookup = FolderLookup.open(path)
     found: dict[TopicPartition, LogDescription | KafkaError] = {}

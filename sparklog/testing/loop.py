@@ -19,7 +19,7 @@ class BrokerLoop:
 
     @classmethod
     def start(cls, name: str) -> BrokerLoop:
-        """Start a thread of that name, and an event loop in it."""
+        """Start a thread of that name with an event loop in it, and return it."""
         loop = asyncio.new_event_loop()
         loop.set_exception_handler(_ignore_shared_poller)
         thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
@@ -34,6 +34,7 @@ class BrokerLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
+        """Stop the loop and wait for its threads. Blocks. Call it from another thread only."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())

@@ -79,7 +79,7 @@ class _Change:
 
 
 class MemoryFile:
-    """An open file of a `MemoryFs`."""
+    """An open file of a `MemoryFs`. Implements File."""
 
     __slots__ = ("_content", "_fs", "_path")
 
@@ -130,7 +130,7 @@ class MemoryFile:
 
 
 class MemoryFs:
-    """An `Fs` in memory. Safe to use from several threads."""
+    """A file system in memory. Implements Fs. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.changes = 0

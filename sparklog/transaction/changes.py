@@ -32,11 +32,12 @@ LAST_EPOCH = (1 << 15) - 1
 
 
 def state_of(value: TransactionValue) -> TransactionState:
+    """Return the state that the log holds of an id."""
     return TransactionState(value.status)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer with this epoch cannot get a higher one."""
+    """Return whether a producer with this epoch cannot get a higher one."""
     return epoch >= LAST_EPOCH - 1
 
 

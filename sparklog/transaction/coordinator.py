@@ -67,7 +67,9 @@ logger = logging.getLogger(__name__)
 class TransactionRequest(Protocol[Response_co]):
     """Any request of `requests.py`."""
 
-    def refused(self, error: KafkaError, /) -> Response_co: ...
+    def refused(self, error: KafkaError, /) -> Response_co:
+        """Return the response to the request if it is refused as a whole."""
+        ...
 
 
 class TransactionCoordinator:
@@ -227,6 +229,11 @@ class TransactionCoordinator:
         return NO_PRODUCER_ID
 
     async def init_producer_id(self, request: InitProducerId) -> InitProducerIdResponse:
+        """Return a producer id and epoch that fence the id's former producers.
+
+        ConcurrentTransactions while an open transaction of theirs is being aborted.
+        """
+
         async def ask(runtime: Runtime) -> InitProducerIdResponse:
             fresh = await self._fresh_producer_id(runtime, request.transactional_id)
             return await runtime.ask(lambda _, now_ms: runtime.shard.init_producer_id(request, fresh, now_ms))
@@ -234,12 +241,19 @@ class TransactionCoordinator:
         return await self.answer(request.transactional_id, request, ask)
 
     async def add_partitions(self, request: AddPartitions) -> AddPartitionsResponse:
+        """Return an error, or None, for each partition once it is part of the transaction, in the log too."""
+
         async def ask(runtime: Runtime) -> AddPartitionsResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.add_partitions(request, now_ms))
 
         return await self.answer(request.transactional_id, request, ask)
 
     async def end(self, request: EndTxn) -> EndTxnResponse:
+        """Return the next transaction's producer id and epoch, once the decision to commit or to abort is in the log.
+
+        Markers are sent after that.
+        """
+
         async def ask(runtime: Runtime) -> EndTxnResponse:
             fresh = await self._fresh_producer_id(runtime, request.transactional_id)
             return await runtime.ask(lambda _, now_ms: runtime.shard.end_txn(request, fresh, now_ms))
@@ -247,6 +261,8 @@ class TransactionCoordinator:
         return await self.answer(request.transactional_id, request, ask)
 
     async def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
+        """Return the transaction or error of each id, in their order. Only what is committed to the log is shown."""
+
         async def describe(transactional_id: str) -> DescribedTransaction:
             alone = DescribeTransactions(transactional_ids=[transactional_id])
 

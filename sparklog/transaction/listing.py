@@ -27,7 +27,10 @@ def describe(
     find: Callable[[str], TransactionValue | None],
     partitions_of: Callable[[str], Iterable[TopicPartition]],
 ) -> DescribeTransactionsResponse:
-    """Describe each id; those that do not exist have TransactionalIdNotFound."""
+    """Return a description of each id, in their order; those that do not exist have TransactionalIdNotFound.
+
+    find: returns what the log holds of an id; partitions_of: the partitions to show of an id that exists
+    """
 
     def one(name: str) -> DescribedTransaction:
         if not name:
@@ -53,7 +56,7 @@ def describe(
 def list_transactions(
     request: ListTransactions, values: Iterable[tuple[str, TransactionValue]], now_ms: int
 ) -> ListTransactionsResponse:
-    """List the ids that pass all filters. Raises InvalidRegularExpression.
+    """Return the ids that pass all filters, and the names of states that do not exist. Raises InvalidRegularExpression.
 
     As in Kafka, an id without a transaction passes the filter by duration. A sink, which has many producers, is listed
     once for each that the filter names: tools look for the transactional id of a producer.
@@ -85,7 +88,7 @@ def list_transactions(
 
 
 def describe_sink(sink_id: str, value: TransactionValue | None, writers: int) -> DescribedSink:
-    """Describe a sink with so many writers; one that does not exist has TransactionalIdNotFound."""
+    """Return the description of a sink with so many writers; one that does not exist has TransactionalIdNotFound."""
     if value is None:
         return DescribedSink(sink_id=sink_id, error=TransactionalIdNotFound(f"there is no sink {sink_id!r}"))
     sink = sink_of(value)

@@ -87,7 +87,7 @@ class _Transaction:
 
 
 class Transactions:
-    """The transactional ids of one partition."""
+    """The transactional ids of one partition. Implements Machine."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -97,6 +97,7 @@ class Transactions:
 
     @property
     def transactional_ids(self) -> Collection[str]:
+        """All ids that the log has: a view, which changes with them."""
         return self._found.keys()
 
     def find(self, transactional_id: str) -> TransactionValue | None:
@@ -105,7 +106,7 @@ class Transactions:
         return found.value if found else None
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether the next InitProducerId, EndTxn or abort of an id needs a fresh producer id.
+        """Return whether the next InitProducerId, EndTxn or abort of an id needs a fresh producer id.
 
         Without one, these raise ConcurrentTransactions.
         """

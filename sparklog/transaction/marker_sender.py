@@ -38,14 +38,19 @@ logger = logging.getLogger(__name__)
 class Leaders(Protocol):
     """How to reach the leaders of partitions."""
 
-    def exists(self, name: TopicPartition) -> bool: ...
+    def exists(self, name: TopicPartition) -> bool:
+        """Return whether the partition exists, as far as this broker has heard."""
+        ...
 
     def leader_of(self, name: TopicPartition) -> int | None:
         """Return the id of the leading broker, if there is one."""
         ...
 
     async def write(self, broker_id: int, request: WriteTxnMarkers, *, timeout_ms: int) -> WriteTxnMarkersResponse:
-        """Raises KafkaError if the broker cannot be reached or does not answer in time."""
+        """Send markers to a broker and return its answer.
+
+        Raises KafkaError if the broker cannot be reached or does not answer in time.
+        """
         ...
 
 

@@ -18,6 +18,7 @@ class PendingChanges:
         self._extending: Counter[str] = Counter()
 
     def begin(self, name: str, *, is_extension: bool = False) -> None:
+        """Note that the record of a change is about to be written; `ended` must follow."""
         (self._extending if is_extension else self._changing)[name] += 1
 
     def ended(self, name: str, *, is_extension: bool = False) -> None:
@@ -33,7 +34,9 @@ class PendingChanges:
             raise ConcurrentTransactions(f"{name!r} has a change that is not committed yet")
 
     def is_extending(self, name: str) -> bool:
+        """Return whether an extension is pending."""
         return name in self._extending
 
     def is_pending(self, name: str) -> bool:
+        """Return whether any change is pending."""
         return name in self._changing or name in self._extending

@@ -35,7 +35,7 @@ from sparklog.transaction_topic.records import TransactionRecord, TransactionVal
 
 
 class TransactionShard:
-    """Passes each request and each record to the machine that it belongs to."""
+    """Passes each request and each record to the machine that it belongs to. Implements Shard."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.transactions = Transactions(config)
@@ -55,10 +55,12 @@ class TransactionShard:
     def init_producer_id(
         self, request: InitProducerId, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, InitProducerIdResponse]:
+        """As `Transactions.init_producer_id`. Raises InvalidRequest for a sink."""
         self._check_no_sink(request.transactional_id)
         return self.transactions.init_producer_id(request, fresh_producer_id, now_ms)
 
     def add_partitions(self, request: AddPartitions, now_ms: int) -> Decision[TransactionRecord, AddPartitionsResponse]:
+        """As `Transactions.add_partitions`, or `Sinks.add_partitions` if the id is a sink."""
         if self.sinks.find(request.transactional_id) is not None:
             return self.sinks.add_partitions(request, now_ms)
         return self.transactions.add_partitions(request, now_ms)
@@ -66,30 +68,33 @@ class TransactionShard:
     def end_txn(
         self, request: EndTxn, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, EndTxnResponse]:
+        """As `Transactions.end_txn`. Raises InvalidRequest for a sink."""
         self._check_no_sink(request.transactional_id)
         return self.transactions.end_txn(request, fresh_producer_id, now_ms)
 
     def join_batch(
         self, request: JoinBatch, fresh_producer_ids: Sequence[int], now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
+        """As `Sinks.join_batch`. Raises InvalidRequest for the transactional id of a producer."""
         if self.transactions.find(request.sink_id) is not None:
             raise InvalidRequest(f"{request.sink_id!r} is the transactional id of a producer")
         return self.sinks.join_batch(request, fresh_producer_ids, now_ms)
 
     def describe(self, request: DescribeTransactions) -> DescribeTransactionsResponse:
+        """Return a description of each id; a sink is shown as the transaction that its batch is."""
         return describe(request, self.find, self._open_partitions)
 
     def list(
         self, request: ListTransactions, now_ms: int, among: Iterable[str] | None = None
     ) -> ListTransactionsResponse:
-        """List the ids, or those of `among`, that pass the filters. Raises InvalidRegularExpression."""
+        """Return the ids, or those of `among`, that pass the filters. Raises InvalidRegularExpression."""
         names = self.transactional_ids if among is None else among
         return list_transactions(request, ((name, value) for name in names if (value := self.find(name))), now_ms)
 
     # The log and the shell
 
     def markers_written(self, effect: SendMarkers | SendSinkMarkers, now_ms: int) -> Decision[TransactionRecord, None]:
-        """End what the effect has written all markers of."""
+        """End the transaction or batch of an effect whose markers are all written."""
         if isinstance(effect, SendSinkMarkers):
             return self.sinks.markers_written(effect.sink_id, effect.markers, now_ms)
         return self.transactions.markers_written(

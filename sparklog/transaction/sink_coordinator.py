@@ -74,6 +74,8 @@ class SinkCoordinator:
         self._slices = slices
 
     async def join_batch(self, request: JoinBatch) -> JoinBatchResponse:
+        """Return the attempt's producer id and epoch, or whether another run has committed the batch."""
+
         async def ask(runtime: Runtime) -> JoinBatchResponse:
             wanted = 0
             if request.producer_id == NO_PRODUCER_ID:
@@ -85,6 +87,8 @@ class SinkCoordinator:
         return answer
 
     async def commit_batch(self, request: CommitBatch) -> CommitBatchResponse:
+        """Answer once the commit is in the log. A repetition that names the same attempts gets the same answer."""
+
         async def ask(runtime: Runtime) -> CommitBatchResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.commit_batch(request, now_ms))
 
@@ -92,6 +96,8 @@ class SinkCoordinator:
         return answer
 
     async def abort_batch(self, request: AbortBatch) -> AbortBatchResponse:
+        """Answer once the abort is in the log, or if there is nothing to abort."""
+
         async def ask(runtime: Runtime) -> AbortBatchResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.abort_batch(request, now_ms))
 
@@ -99,6 +105,8 @@ class SinkCoordinator:
         return answer
 
     async def reset(self, request: ResetSink) -> ResetSinkResponse:
+        """Answer once the deletion is in the log. ConcurrentTransactions while an open batch is being aborted."""
+
         async def ask(runtime: Runtime) -> ResetSinkResponse:
             return await runtime.ask(lambda _, now_ms: runtime.shard.sinks.reset(request, now_ms))
 
@@ -106,6 +114,8 @@ class SinkCoordinator:
         return answer
 
     async def describe(self, request: DescribeSinks) -> DescribeSinksResponse:
+        """Return a description of each sink, in their order; only what is committed to the log is shown."""
+
         async def describe(sink_id: str) -> DescribedSink:
             async def ask(runtime: Runtime) -> DescribeSinksResponse:
                 await runtime.committed()

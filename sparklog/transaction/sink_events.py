@@ -17,6 +17,7 @@ class SendSinkMarkers:
 
     @property
     def transactional_id(self) -> str:
+        """The sink's id, under the name that effects of producers have for theirs."""
         return self.sink_id
 
 

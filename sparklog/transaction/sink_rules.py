@@ -60,6 +60,7 @@ def check_size(value: TransactionValue) -> None:
 
 
 def check_request(request: OfRun) -> None:
+    """Raise InvalidRequest unless the sink's id, the run and the batch can be."""
     if not request.sink_id:
         raise InvalidRequest("the id of the sink is empty")
     if not 0 < len(request.run_id) <= MOST_RUN_ID:
@@ -69,6 +70,7 @@ def check_request(request: OfRun) -> None:
 
 
 def is_open(value: TransactionValue, request: OfRun) -> bool:
+    """Return whether the request is about the batch that is open, of the run that has begun it."""
     sink = sink_of(value)
     return state_of(value) is ONGOING and (request.run_id, request.batch_id) == (sink.run_id, sink.batch_id)
 
@@ -80,7 +82,10 @@ def last_committed(value: TransactionValue) -> int:
 
 
 def already_committed(value: TransactionValue, request: JoinBatch) -> JoinBatchResponse:
-    """Raises InvalidTxnState for the run that has committed the batch."""
+    """Return the answer to a join of a batch that another run has committed.
+
+    Raises InvalidTxnState for the run that has committed the batch.
+    """
     sink = sink_of(value)
     by_run = sink.run_id if state_of(value) is PREPARE_COMMIT else sink.committed_run_id
     if request.run_id == by_run:
@@ -103,7 +108,10 @@ def check_repetition(value: TransactionValue, request: CommitBatch) -> None:
 
 
 def check_producer(value: TransactionValue, producer_id: int, epoch: int) -> SinkProducer:
-    """Return the producer of a task attempt of the present batch."""
+    """Return the producer of a task attempt of the present batch.
+
+    Raises InvalidProducerIdMapping if it has not joined, ProducerFenced if its epoch is another or it is spare.
+    """
     found = next((each for each in sink_of(value).producers if each.producer_id == producer_id), None)
     if found is None:
         raise InvalidProducerIdMapping(f"producer {producer_id} has not joined the batch")
@@ -113,6 +121,11 @@ def check_producer(value: TransactionValue, producer_id: int, epoch: int) -> Sin
 
 
 def checked_winners(value: TransactionValue, winners: Sequence[Winner]) -> Mapping[int, Sequence[TopicPartition]]:
+    """Return the partitions of each chosen producer, by its id.
+
+    Raises ProducerFenced for a producer that is not part of the batch, InvalidRequest for one that is named twice, and
+    InvalidTxnState for a partition that is not part of the batch.
+    """
     known = {each.producer_id: each for each in sink_of(value).producers if each.role is Role.JOINED}
     partitions = set(value.partitions or ())
     chosen: dict[int, Sequence[TopicPartition]] = {}

@@ -109,7 +109,10 @@ Work = Draft[TransactionRecord]
 
 
 class Sinks:
-    """The sinks of one partition of `__transaction_state`: a state machine (runtime/state_machine.py)."""
+    """The sinks of one partition of `__transaction_state`: a state machine (runtime/state_machine.py).
+
+    Implements Machine.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -125,6 +128,7 @@ class Sinks:
 
     @property
     def sink_ids(self) -> Collection[str]:
+        """All sinks that the log has: a view, which changes with them."""
         return self._found.keys()
 
     def find(self, sink_id: str) -> TransactionValue | None:
@@ -132,9 +136,10 @@ class Sinks:
         return self._found.get(sink_id)
 
     def wanted_producer_ids(self, sink_id: str) -> int:
-        """Return how many fresh producer ids the next JoinBatch may need; it raises ConcurrentTransactions if it does.
+        """Return how many fresh producer ids to pass to the next `join_batch`; 0 if it needs none.
 
-        Their number grows with the batch: not every join is to be written.
+        Without one that it needs, it raises ConcurrentTransactions. Their number grows with the batch: not every join
+        is to be written.
         """
         value = self.find(sink_id)
         if value is None:
@@ -154,7 +159,11 @@ class Sinks:
     def join_batch(
         self, request: JoinBatch, fresh_producer_ids: Sequence[int], now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
-        """Give a task attempt its producer id. Fresh ids are used only if no other is free."""
+        """Give a task attempt its producer id. Fresh ids are used only if no other is free.
+
+        The response has the producer id and epoch, or `is_committed`. With the request's own producer id, the batch is
+        only renewed.
+        """
         check_request(request)
         if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
             raise InvalidTransactionTimeout(
@@ -224,6 +233,11 @@ class Sinks:
         return work.decide(CommitBatchResponse())
 
     def abort_batch(self, request: AbortBatch, now_ms: int) -> Decision[TransactionRecord, AbortBatchResponse]:
+        """Abort the batch if it is open, or else keep its run from opening it, unless another batch is open.
+
+        A run that another one has replaced changes nothing. Raises InvalidTxnState if the batch is committed,
+        ProducerFenced if its run is not the present one, and ConcurrentTransactions while a batch ends or is joined.
+        """
         check_request(request)
         name = request.sink_id
         self._pending.check_idle(name)

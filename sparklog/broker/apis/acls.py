@@ -78,7 +78,10 @@ async def describe(
 
 
 async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> CreateAclsResponse:
-    """Create those ACLs that make sense, and answer when all of them are stored. Raises SecurityDisabled."""
+    """Create those ACLs that make sense, and answer when all of them are stored.
+
+    Returns an error, or None, for each ACL, in their order. Raises SecurityDisabled.
+    """
     _check_enabled(authorizer)
     errors = [_error_of(acl) for acl in request.acls]
     valid = [acl for acl, error in zip(request.acls, errors, strict=True) if error is None]
@@ -87,7 +90,11 @@ async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer:
 
 
 async def delete(request: DeleteAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> DeleteAclsResponse:
-    """Delete the ACLs that the filters select. Raises SecurityDisabled."""
+    """Delete the ACLs that the filters select. Raises SecurityDisabled.
+
+    Returns the sorted ACLs that each filter has deleted, in the filters' order; an error for a filter that makes no
+    sense.
+    """
     _check_enabled(authorizer)
     errors = [_error_of(each) for each in request.filters]
     valid = [each for each, error in zip(request.filters, errors, strict=True) if error is None]

@@ -96,7 +96,9 @@ class OfResource(Protocol):
     """A requested change of one resource."""
 
     @property
-    def resource(self) -> ConfigResource: ...
+    def resource(self) -> ConfigResource:
+        """The resource whose configuration changes."""
+        ...
 
 
 Requested = TypeVar("Requested", bound=OfResource)
@@ -133,6 +135,7 @@ class AlterConfigsResponse:
 async def alter_incrementally(
     request: IncrementalAlterConfigsRequest, *, client_metrics_store: ClientMetricsStore, topics: Topics
 ) -> IncrementalAlterConfigsResponse:
+    """Return an error, or None, for each resource once the changes are stored. `validate_only` only checks them."""
     revisions = Revisions(_revision, _broker_revision, _subscription_revision)
     store, is_check = client_metrics_store, request.validate_only
     results = await _alter_each(topics, store, request.resources, revisions, validate_only=is_check)
@@ -142,6 +145,7 @@ async def alter_incrementally(
 async def alter(
     request: AlterConfigsRequest, *, client_metrics_store: ClientMetricsStore, topics: Topics
 ) -> AlterConfigsResponse:
+    """As `alter_incrementally`, for configurations that are replaced as a whole."""
     revisions = Revisions(_replacement, _replaced_keys, _replaced_keys)
     store, is_check = client_metrics_store, request.validate_only
     results = await _alter_each(topics, store, request.resources, revisions, validate_only=is_check)

@@ -55,6 +55,7 @@ class AlterReplicaLogDirsResponse:
 async def handle(
     request: AlterReplicaLogDirsRequest, *, config: BrokerConfig, logs: LogManager, metadata: MetadataCache
 ) -> AlterReplicaLogDirsResponse:
+    """Begin the moves, in a thread; return an error, or None, for each replica."""
     wanted = {TopicPartition(each.topic, each.partition): each.path for each in request.replicas}
     if config.broker_id in metadata.brokers_with(CORDONED):
         cordoned = InvalidReplicaAssignment(

@@ -40,6 +40,7 @@ class ApiVersionsResponse:
 
 
 async def handle(request: ApiVersionsRequest, *, api_versions: tuple[ApiVersion, ...]) -> ApiVersionsResponse:
+    """Return the APIs and features of this broker; the listener fits them to the version of the request."""
     return ApiVersionsResponse(apis=api_versions, features=FEATURES)
 
 

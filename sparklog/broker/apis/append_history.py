@@ -15,7 +15,7 @@ from sparklog.cluster.history import HISTORY, AppendHistory, HistoryAppended
 
 
 async def handle(request: AppendHistory, *, handlers: Handlers) -> HistoryAppended:
-    """Append to the history. Raises the error of its partition."""
+    """Append to the history; return the offset of the first record. Raises the error of its partition."""
     part = produce.PartitionProduce(topic=HISTORY.topic, partition=HISTORY.partition, data=bytearray(request.records))
     appended = await handlers[produce.API](
         produce.ProduceRequest(

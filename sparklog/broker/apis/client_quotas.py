@@ -58,7 +58,7 @@ async def describe(request: DescribeClientQuotasRequest, *, quota_store: QuotaSt
 
 
 async def alter(request: AlterClientQuotasRequest, *, quota_store: QuotaStore) -> AlterClientQuotasResponse:
-    """Make the changes that are valid, and answer when all of them are stored."""
+    """Make the changes that are valid, and return an error, or None, for each when all of them are stored."""
     entities = [change.entity for change in request.changes]
     errors = [_error_of(change, entities.count(change.entity)) for change in request.changes]
     valid = [change for change, error in zip(request.changes, errors, strict=True) if error is None]

@@ -31,6 +31,7 @@ class ControlledShutdownResponse:
 
 
 async def handle(request: ControlledShutdownRequest, *, controller: Controller) -> ControlledShutdownResponse:
+    """Return the partitions that the broker still leads. Raises NotController and the errors above."""
     remaining = await controller.ask(
         lambda active: active.operations.shut_down(request.broker_id, request.broker_epoch)
     )

@@ -61,6 +61,7 @@ class CreatePartitionsResponse:
 async def handle(
     request: CreatePartitionsRequest, *, metadata: MetadataCache, topics: Topics
 ) -> CreatePartitionsResponse:
+    """Return an error, or None, for each topic, in their order. Topics grow one after the other."""
     times = Counter(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         topics=[

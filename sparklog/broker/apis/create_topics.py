@@ -76,6 +76,7 @@ class CreateTopicsResponse:
 async def handle(
     request: CreateTopicsRequest, *, dynamic: DynamicConfig, metadata: MetadataCache, topics: Topics, slices: Slices
 ) -> CreateTopicsResponse:
+    """Return a result for each topic, in their order. Topics are created one after the other."""
     if sum(_count(topic, dynamic.started_with) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
         error = PolicyViolation("Excessively large number of partitions per request.")
         return CreateTopicsResponse(topics=[TopicResult(name=topic.name, error=error) for topic in request.topics])

@@ -68,6 +68,7 @@ async def handle(
     replicas: ReplicaManager,
     waiting: Purgatory[TopicPartition],
 ) -> DeleteRecordsResponse:
+    """Return the low watermark or an error for each partition, in their order."""
     results = [_delete(replicas, part) for part in request.partitions]
     begun = [each for each in results if isinstance(each, _Deleting)]
     if begun:

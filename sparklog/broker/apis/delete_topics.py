@@ -57,6 +57,7 @@ class DeleteTopicsResponse:
 
 
 async def handle(request: DeleteTopicsRequest, *, metadata: MetadataCache, topics: Topics) -> DeleteTopicsResponse:
+    """Return an error, or None, for each topic, in their order. Topics are deleted one after the other."""
     names = [_name(metadata, topic) for topic in request.topics]
     times = Counter(names)
     return DeleteTopicsResponse(

@@ -30,6 +30,7 @@ class DescribeClusterResponse:
 async def handle(
     request: DescribeClusterRequest, *, cluster_id: str, metadata: MetadataCache
 ) -> DescribeClusterResponse:
+    """Return what this broker knows; no other broker is asked."""
     return DescribeClusterResponse(
         cluster_id=cluster_id,
         controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,

@@ -65,6 +65,7 @@ async def handle(
     dynamic: DynamicConfig,
     metadata: MetadataCache,
 ) -> DescribeConfigsResponse:
+    """Return the entries of each resource, in their order; a resource that is refused has an error instead."""
     subscriptions: ClientMetricsConfigs = {}
     if any(query.resource.type == ResourceType.CLIENT_METRICS for query in request.resources):
         subscriptions = await asyncio.to_thread(client_metrics_store.load)

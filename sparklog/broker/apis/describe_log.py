@@ -40,6 +40,7 @@ class DescribeLogResponse:
 async def handle(
     request: DescribeLogRequest, *, cluster_id: str, config: BrokerConfig, replicas: ReplicaManager
 ) -> DescribeLogResponse:
+    """Return a description or an error for each partition; no names: all replicas of this broker."""
     known = {
         name: _begin(cluster_id, config, replicas, name) for name in dict.fromkeys(request.partitions or replicas.names)
     }

@@ -76,6 +76,7 @@ async def handle(
     logs: LogManager,
     replicas: ReplicaManager,
 ) -> DescribeLogDirsResponse:
+    """Return all log directories of this broker, each with those of the requested partitions that it has."""
     return DescribeLogDirsResponse(
         broker_id=config.broker_id,
         cluster_id=cluster_id,

@@ -30,7 +30,7 @@ UNKNOWN = DescribedPosition()
 async def describe(
     asked: Sequence[Position], replicas: ReplicaManager, slices: Slices, *, leads: bool
 ) -> list[DescribedPosition]:
-    """Describe positions, in their order. leads: only of partitions that this broker leads"""
+    """Return descriptions of the positions, in their order. leads: only of partitions that this broker leads"""
 
     async def describe_some(some: Sequence[Position]) -> list[DescribedPosition]:
         found = [_find(replicas, position, leads=leads) for position in some]
@@ -59,6 +59,7 @@ def _describe_one(position: Position, replica: Replica) -> DescribedPosition:
 
 
 async def handle(request: DescribePositions, *, replicas: ReplicaManager, slices: Slices) -> PositionsDescribed:
+    """Return a description of each position, in their order; without an answer if this broker does not lead."""
     return PositionsDescribed(positions=tuple(await describe(request.positions, replicas, slices, leads=True)))
 
 

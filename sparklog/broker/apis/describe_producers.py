@@ -57,7 +57,10 @@ class DescribeProducersResponse:
 async def handle(
     request: DescribeProducersRequest, *, replicas: ReplicaManager, slices: Slices
 ) -> DescribeProducersResponse:
-    """Describe each partition. Others are served meanwhile: a partition may remember a great many producers."""
+    """Return the producers of each partition, in the order of the request and of their ids.
+
+    Others are served meanwhile: a partition may remember a great many producers.
+    """
 
     async def active(states: Sequence[tuple[int, ProducerState]]) -> list[ActiveProducer]:
         return [_active(producer_id, state) for producer_id, state in states]

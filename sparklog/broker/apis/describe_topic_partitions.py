@@ -48,7 +48,7 @@ class DescribeTopicPartitionsResponse:
 async def handle(
     request: DescribeTopicPartitionsRequest, *, info: BrokerInfo, metadata: MetadataCache, replicas: ReplicaManager
 ) -> DescribeTopicPartitionsResponse:
-    """Raises InvalidRequest for a cursor at a partition below 0."""
+    """Return one page. Raises InvalidRequest for a cursor at a partition below 0."""
     describer = TopicDescriber(info=info, metadata=metadata, replicas=replicas)
     cursor = request.cursor or Cursor(topic="", partition=0)
     if cursor.partition < 0:

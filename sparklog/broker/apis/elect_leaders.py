@@ -50,6 +50,10 @@ class ElectLeadersResponse:
 async def handle(
     request: ElectLeadersRequest, *, clock: Clock, controller: Controller, metadata: MetadataCache, peers: Peers
 ) -> ElectLeadersResponse:
+    """Return the error of each partition, or None, and the new leaders. Raises as `ask_controller` does.
+
+    With `is_for_controller`, hold the elections; raises NotController if this broker is not the controller.
+    """
     if request.is_for_controller:
         return await _elect(controller, request)
     deadline_ms = clock.monotonic_ms() + request.timeout_ms

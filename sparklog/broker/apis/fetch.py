@@ -106,10 +106,12 @@ class FetchResponse:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of records in the response, from the log; they are not read yet."""
         return sum(part.slice.size for part in self.partitions if part.slice)
 
     @property
     def has_error(self) -> bool:
+        """Whether any partition has an error."""
         return any(part.error for part in self.partitions)
 
 

@@ -53,6 +53,7 @@ async def handle(
     metadata: MetadataCache,
     transactions: TransactionCoordinator,
 ) -> FindCoordinatorResponse:
+    """Return the coordinator, or an error, of each key, in their order."""
     coordinators: dict[int, Coordinator] = {GROUP: groups, TRANSACTION: transactions}
     coordinator = coordinators.get(request.key_type)
     return FindCoordinatorResponse(

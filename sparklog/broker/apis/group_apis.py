@@ -87,7 +87,10 @@ def _hide(group: DescribedConsumerGroup, access: Access) -> DescribedConsumerGro
 
 
 class TopicsOfMembers:
-    """DESCRIBE on the topics of all partitions that members of a group have; without it, the group is not shown."""
+    """DESCRIBE on the topics of all partitions that members of a group have; without it, the group is not shown.
+
+    Implements Right.
+    """
 
     def admits(self, request: ConsumerGroupDescribe, access: Access) -> bool:
         return False  # the response tells
@@ -186,7 +189,7 @@ DELETE_GROUPS = Api(
 
 
 class MatchingTopics:
-    """DESCRIBE on each topic that a group's regular expressions match: the others do not match.
+    """DESCRIBE on each topic that a group's regular expressions match: the others do not match. Implements Right.
 
     As in Apache Kafka, an expression is matched for the whole group, with the rights of the member whose heartbeat
     comes first after a change of topics.

@@ -44,7 +44,10 @@ class InitProducerIdResponse:
 async def handle(
     request: InitProducerIdRequest, *, producer_ids: ProducerIds, transactions: TransactionCoordinator
 ) -> InitProducerIdResponse:
-    """Allocate an id. Raises InvalidRequest, CoordinatorLoadInProgress, or an error of the transaction coordinator."""
+    """Return a new producer id with epoch 0 or, for a transactional id, what its coordinator answers.
+
+    Raises InvalidRequest, CoordinatorLoadInProgress, or an error of the transaction coordinator.
+    """
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest(
             f"producer id {request.producer_id} with epoch {request.producer_epoch}: both or none are to be given"

@@ -29,10 +29,12 @@ from sparklog.replica.state_changes import StateChanges
 
 
 async def become(request: LeaderAndIsr, *, state_changes: StateChanges) -> LeaderAndIsrResponse:
+    """Return the errors of those partitions that have one. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     return await state_changes.become(request)
 
 
 async def stop(request: StopReplica, *, state_changes: StateChanges) -> StopReplicaResponse:
+    """Return the errors of those partitions that have one. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     return await state_changes.stop(request)
 
 

@@ -37,6 +37,7 @@ async def handle(
     config: BrokerConfig,
     metadata: MetadataCache,
 ) -> ListConfigResourcesResponse:
+    """Return the resources of the requested types: topics, then this broker, then subscriptions."""
     found = []
     if ResourceType.TOPIC in request.types:
         found += [ConfigResource(ResourceType.TOPIC, topic.name) for topic in metadata]

@@ -66,6 +66,7 @@ class ListOffsetsResponse:
 
 
 async def handle(request: ListOffsetsRequest, *, replicas: ReplicaManager) -> ListOffsetsResponse:
+    """Return the offset or an error of each partition, in their order."""
     found = [_replica(replicas, query) for query in request.partitions]
 
     def answer_all() -> list[PartitionOffset]:

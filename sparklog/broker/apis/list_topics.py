@@ -32,6 +32,7 @@ class ListTopicsResponse:
 
 
 async def handle(request: ListTopicsRequest, *, metadata: MetadataCache) -> ListTopicsResponse:
+    """Return the topics that this broker knows of."""
     return ListTopicsResponse(
         topics=[
             TopicListing(name=topic.name, partitions=len(topic.partitions), is_internal=topic.is_internal)

@@ -97,7 +97,7 @@ class TopicDescriber:
     replicas: ReplicaManager
 
     def describe(self, topic: Topic, first: int = 0, count: int | None = None) -> TopicMetadata:
-        """Describe a topic with its partitions from `first` on, at most `count` of them."""
+        """Return the topic with its partitions from `first` on, at most `count` of them; None: all."""
         infos = topic.partitions[first : None if count is None else first + count]
         return TopicMetadata(
             name=topic.name,
@@ -140,6 +140,10 @@ async def handle(
     replicas: ReplicaManager,
     topics: Topics,
 ) -> MetadataResponse:
+    """Return the brokers and the topics; a topic that cannot be described has an error.
+
+    A query with `first` > 0 asks for a later part of a topic: it creates none, and a topic that is gone is left out.
+    """
     describer = TopicDescriber(info=info, metadata=metadata, replicas=replicas)
 
     async def find(query: TopicQuery) -> TopicMetadata | None:

@@ -34,6 +34,7 @@ class NoteJobRunResponse:
 
 
 async def handle(request: NoteJobRunRequest, *, history: ClusterHistory, metrics: Metrics) -> NoteJobRunResponse:
+    """Count and record the run; the answer is empty."""
     metrics.job_ran(request.schedule or "", request.job, JobRun(request.started_ms, request.status, request.findings))
     history.note(
         Kind.JOB_RUN,

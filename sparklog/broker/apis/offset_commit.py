@@ -19,6 +19,7 @@ from sparklog.group.requests import OffsetCommit, OffsetCommitResponse
 
 
 async def handle(request: OffsetCommit, *, groups: GroupCoordinator, metadata: MetadataCache) -> OffsetCommitResponse:
+    """Return an error, or None, for each partition."""
     known = [each for each in request.offsets if metadata.has(each.partition)]
     errors: dict[TopicPartition, KafkaError | None] = {
         each.partition: UnknownTopicOrPartition(f"partition {each.partition} does not exist")

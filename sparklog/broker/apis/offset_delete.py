@@ -18,6 +18,7 @@ from sparklog.group.requests import OffsetDelete, OffsetDeleteResponse
 
 
 async def handle(request: OffsetDelete, *, groups: GroupCoordinator, metadata: MetadataCache) -> OffsetDeleteResponse:
+    """Return the error of the whole group, or else an error, or None, for each partition."""
     known = [partition for partition in request.partitions if partition.topic in metadata]
     response = await groups.delete_offsets(dataclasses.replace(request, partitions=known))
     if response.error:

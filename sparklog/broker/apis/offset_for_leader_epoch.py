@@ -49,6 +49,7 @@ class OffsetForLeaderEpochResponse:
 
 
 async def handle(request: OffsetForLeaderEpochRequest, *, replicas: ReplicaManager) -> OffsetForLeaderEpochResponse:
+    """Return the epoch and its end offset, exclusive, or an error, for each partition in their order."""
     return OffsetForLeaderEpochResponse(partitions=[_answer(replicas, query) for query in request.partitions])
 
 

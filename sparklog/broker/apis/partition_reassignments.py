@@ -74,6 +74,10 @@ async def alter(
     metadata: MetadataCache,
     peers: Peers,
 ) -> AlterPartitionReassignmentsResponse:
+    """Return an error, or None, for each partition. Raises as `ask_controller` does.
+
+    With `is_for_controller`, begin or cancel the moves; raises NotController if this broker is not the controller.
+    """
     if request.is_for_controller:
         errors = await controller.ask(
             lambda active: active.operations.reassign(request.targets, may_resize=request.may_resize)
@@ -105,6 +109,7 @@ def _shows(metadata: MetadataCache, started: Targets) -> bool:
 async def list_moving(
     request: ListPartitionReassignmentsRequest, *, metadata: MetadataCache
 ) -> ListPartitionReassignmentsResponse:
+    """Return the partitions that have replicas to add or to remove; no list of partitions (None): of all topics."""
     wanted = None if request.partitions is None else set(request.partitions)
     moving = {}
     for topic in metadata:

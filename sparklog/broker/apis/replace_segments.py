@@ -103,6 +103,7 @@ class AbortReplaceResponse:
 
 
 async def begin(request: BeginReplaceRequest, *, replacements: Replacements) -> BeginReplaceResponse:
+    """Return the lease and the path of the staged file, for a client that shares the disk. Raises the errors above."""
     lease = await replacements.begin(
         request.partition,
         request.leader_epoch,
@@ -118,16 +119,19 @@ def _staged_path(lease: Lease[Log]) -> str:
 
 
 async def upload(request: UploadSegmentRequest, *, replacements: Replacements) -> UploadSegmentResponse:
+    """Return the bytes that were staged, once the last piece has come. Raises the errors above."""
     return UploadSegmentResponse(size_bytes=await replacements.upload(request.lease_id, request.pieces))
 
 
 async def commit(request: CommitReplaceRequest, *, replacements: Replacements) -> CommitReplaceResponse:
+    """Return the segment that has replaced the sources. Raises the errors above."""
     staged = Staged(size_bytes=request.size_bytes, crc32c=request.crc32c)
     segment = await replacements.commit(request.lease_id, request.leader_epoch, staged)
     return CommitReplaceResponse(segment=segment)
 
 
 async def abort(request: AbortReplaceRequest, *, replacements: Replacements) -> AbortReplaceResponse:
+    """End the lease; the answer is empty and comes once the staged file is removed."""
     await replacements.abort(request.lease_id)
     return AbortReplaceResponse()
 

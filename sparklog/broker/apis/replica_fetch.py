@@ -57,7 +57,10 @@ async def handle(
     metadata: MetadataCache,
     replicas: ReplicaManager,
 ) -> ReplicaFetchResponse:
-    """Raises StaleBrokerEpoch, and as `FetchSessions.begin` and `FetchSessions.end` do."""
+    """Return what the follower has not been sent yet, after a wait of at most the request's `max_wait_ms`.
+
+    Raises StaleBrokerEpoch, and as `FetchSessions.begin` and `FetchSessions.end` do.
+    """
     known = metadata.brokers.get(request.replica_id)
     if known and known.epoch > request.broker_epoch:
         raise StaleBrokerEpoch(

@@ -47,6 +47,7 @@ class SaslAuthenticateRequest:
 
 
 async def choose_mechanism(request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Begin an exchange. Raises UnsupportedSaslMechanism or IllegalSaslState."""
     _check_listener(request.authentication).handshake(request.mechanism)
     return SaslHandshakeResponse()
 

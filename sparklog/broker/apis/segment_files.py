@@ -45,6 +45,7 @@ LONGEST_WAIT_S = 1.0
 
 
 async def describe(request: DescribeFiles, *, replicas: ReplicaManager) -> FilesDescribed:
+    """Return the closed segments from `since` on, and the newest snapshot. Raises as `find_led` does."""
     replica = _find_led(replicas, request)
     is_summed = (
         request.wants_sums
@@ -82,6 +83,7 @@ def _newest_snapshot(log: Log) -> SnapshotFile | None:
 async def read(
     request: ReadReplicaFile, *, config: BrokerConfig, follower_fetches: FollowerFetches, replicas: ReplicaManager
 ) -> FileRead:
+    """Return one piece; empty if the throttle lets none pass yet. Raises as `find_led` does, and the errors above."""
     replica = _find_led(replicas, request)
     listed = replica.config.leader_replication_throttled_replicas
     is_throttled = is_listed(listed, request.name.partition, config.broker_id)

@@ -34,6 +34,10 @@ class SetCleanedOffsetResponse:
 
 
 async def handle(request: SetCleanedOffsetRequest, *, replicas: ReplicaManager) -> SetCleanedOffsetResponse:
+    """Record the offset; the answer is empty.
+
+    Raises as `ReplicaManager.get_leader` and `Partition.check_leader_epoch` do, and InvalidUpdateVersion.
+    """
     replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
     await asyncio.to_thread(replica.log.set_cleaned_offset, request.offset, request.segments)

@@ -31,26 +31,32 @@ from sparklog.transaction.sink_requests import (
 
 
 async def join_batch(request: JoinBatch, *, transactions: TransactionCoordinator) -> JoinBatchResponse:
+    """Return the producer id of a task attempt, or that the batch is committed."""
     return await transactions.sinks.join_batch(request)
 
 
 async def commit_batch(request: CommitBatch, *, transactions: TransactionCoordinator) -> CommitBatchResponse:
+    """Answer once the commit is decided."""
     return await transactions.sinks.commit_batch(request)
 
 
 async def abort_batch(request: AbortBatch, *, transactions: TransactionCoordinator) -> AbortBatchResponse:
+    """Answer once the abort is decided, or if no batch is open."""
     return await transactions.sinks.abort_batch(request)
 
 
 async def describe_sinks(request: DescribeSinks, *, transactions: TransactionCoordinator) -> DescribeSinksResponse:
+    """Return a description or the error of each sink, in their order."""
     return await transactions.sinks.describe(request)
 
 
 async def list_sinks(request: ListSinks, *, transactions: TransactionCoordinator) -> ListSinksResponse:
+    """Return the sinks that this broker coordinates; an error beside them if some are not loaded yet."""
     return await transactions.sinks.list(request)
 
 
 async def reset_sink(request: ResetSink, *, transactions: TransactionCoordinator) -> ResetSinkResponse:
+    """Answer once the sink's deletion is in the log; ConcurrentTransactions while an open batch is aborted first."""
     return await transactions.sinks.reset(request)
 
 

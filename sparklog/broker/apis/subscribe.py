@@ -38,14 +38,17 @@ class SubscribeRequest:
 async def handle(
     request: SubscribeRequest, *, handlers: Handlers, waiting: Purgatory[TopicPartition]
 ) -> AsyncIterator[FetchResponse]:
-    """Return the stream."""
+    """Return the stream of responses, which raises as `stream` does."""
     return stream(request, read=partial(request.read, handlers[fetch.API]), waiting=waiting)
 
 
 async def stream(
     request: SubscribeRequest, *, read: Handler[FetchRequest, FetchResponse], waiting: Purgatory[TopicPartition]
 ) -> AsyncIterator[FetchResponse]:
-    """Yield responses. Raises as `read` does, and InvalidRequest if there are no partitions."""
+    """Yield responses with news, until one has an error or a divergence, or the broker stops.
+
+    Raises as `read` does, and InvalidRequest if there are no partitions.
+    """
     if not request.partitions:
         raise InvalidRequest("a subscription to no partitions")
     partitions = list(request.partitions)

@@ -100,7 +100,7 @@ async def push(
     config: BrokerConfig,
     slices: Slices,
 ) -> PushTelemetryResponse:
-    """Keep the client's metrics. Raises the errors that are listed above."""
+    """Keep the client's metrics; the answer is empty. Raises the errors that are listed above."""
     _check_served(config)
     now_ms, instance_id = clock.monotonic_ms(), request.client_instance_id
 

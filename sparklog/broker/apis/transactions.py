@@ -64,7 +64,10 @@ class AddOffsetsResponse:
 async def add_partitions(
     request: AddPartitions, *, metadata: MetadataCache, transactions: TransactionCoordinator
 ) -> AddPartitionsResponse:
-    """Enrol all partitions or none of them: a partition that does not exist leaves the others unattempted."""
+    """Enrol all partitions or none of them, and return an error, or None, for each.
+
+    A partition that does not exist leaves the others unattempted.
+    """
     if not request.is_verify_only and not all(map(metadata.has, request.partitions)):
         return AddPartitionsResponse(errors={name: _why_not(metadata, name) for name in request.partitions})
     return await transactions.add_partitions(request)
@@ -92,7 +95,10 @@ class AddPartitionsOfManyResponse:
 async def add_partitions_of_many(
     request: AddPartitionsOfMany, *, handlers: Handlers, slices: Slices
 ) -> AddPartitionsOfManyResponse:
-    """Ask for all transactions at once: each waits until what it has added is committed."""
+    """Return the answers for all transactions, in their order, as `add_partitions` gives them.
+
+    All are asked at once: each waits until what it has added is committed.
+    """
 
     async def begin(asked: AddPartitions) -> asyncio.Future[AddPartitionsResponse]:
         return asyncio.ensure_future(handlers[ADD_PARTITIONS](asked))
@@ -104,7 +110,7 @@ async def add_partitions_of_many(
 async def add_offsets(
     request: AddOffsets, *, groups: GroupCoordinator, transactions: TransactionCoordinator
 ) -> AddOffsetsResponse:
-    """Raises InvalidGroupId."""
+    """Enrol the group's partition of `__consumer_offsets`, and return its error or None. Raises InvalidGroupId."""
     name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(request.group_id))
     answer = await transactions.add_partitions(
         AddPartitions(
@@ -118,23 +124,26 @@ async def add_offsets(
 
 
 async def end(request: EndTxn, *, transactions: TransactionCoordinator) -> EndTxnResponse:
+    """Return the next transaction's producer id and epoch, once the end is decided."""
     return await transactions.end(request)
 
 
 async def describe(
     request: DescribeTransactions, *, transactions: TransactionCoordinator
 ) -> DescribeTransactionsResponse:
+    """Return the transaction or the error of each id, in their order."""
     return await transactions.describe(request)
 
 
 async def list_transactions(
     request: ListTransactions, *, transactions: TransactionCoordinator
 ) -> ListTransactionsResponse:
+    """Return the ids that this broker coordinates; an error beside them if some are not loaded yet."""
     return await transactions.list(request)
 
 
 class AllPartitions:
-    """WRITE on the topics of all partitions; without it on one of them, none is enrolled."""
+    """WRITE on the topics of all partitions; without it on one of them, none is enrolled. Implements Right."""
 
     def admits(self, request: AddPartitions, access: Access) -> bool:
         return all(access.may(AclOperation.WRITE, TOPIC, name.topic) for name in request.partitions)
@@ -160,7 +169,7 @@ class AllPartitions:
 
 
 class ShownPartitions:
-    """DESCRIBE on the topics whose partitions are shown."""
+    """DESCRIBE on the topics whose partitions are shown. Implements Right."""
 
     def admits(self, request: DescribeTransactions, access: Access) -> bool:
         return False  # the response tells

@@ -27,6 +27,7 @@ from sparklog.runtime.state_machine import ProducerIdAndEpoch
 async def handle(
     request: TxnOffsetCommit, *, groups: GroupCoordinator, metadata: MetadataCache, verifier: TransactionVerifier
 ) -> OffsetCommitResponse:
+    """Return an error, or None, for each partition."""
     known = [each for each in request.offsets if metadata.has(each.partition)]
     errors: dict[TopicPartition, KafkaError | None] = {
         each.partition: UnknownTopicOrPartition(f"partition {each.partition} does not exist")

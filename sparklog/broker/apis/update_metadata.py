@@ -42,7 +42,7 @@ async def handle(
     state_changes: StateChanges,
     strays: Strays,
 ) -> UpdateMetadataResponse:
-    """Apply the update. Raises StaleControllerEpoch or StaleBrokerEpoch."""
+    """Apply the update; the answer is empty. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     epoch = registration.epoch
     if request.broker_epoch < epoch:
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")

@@ -84,6 +84,7 @@ class AlterUserScramCredentialsResponse:
 async def describe(
     request: DescribeUserScramCredentialsRequest, *, users: UserStore
 ) -> DescribeUserScramCredentialsResponse:
+    """Return the credentials or an error of each user. The store is read in a thread."""
     return DescribeUserScramCredentialsResponse(users=await asyncio.to_thread(_describe, users, request.users))
 
 
@@ -107,6 +108,7 @@ def _describe_user(users: UserStore, name: str, count: int) -> UserCredentials:
 
 
 async def alter(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
+    """Return an error, or None, for each user, once all changes are stored."""
     changes: dict[str, list[Deletion | Upsertion]] = {}
     asked_for: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
     for change in asked_for:

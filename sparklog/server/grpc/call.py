@@ -77,7 +77,10 @@ class GrpcCall:
 
     @asynccontextmanager
     async def while_valid(self) -> AsyncIterator[None]:
-        """Cancel the block once the call's token expires. Raises SaslAuthenticationFailed then."""
+        """Return a context that cancels its block once the call's token expires.
+
+        Raises SaslAuthenticationFailed then.
+        """
         try:
             async with asyncio.timeout_at(self._expires_s) as limit:
                 yield
@@ -124,7 +127,7 @@ class GrpcCall:
         return throttle.mutate if throttle else unlimited
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
-        """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
         return self.broker.clients.serve(api, request, self)
 
     async def authorized(

@@ -33,6 +33,7 @@ def reassignments(message: admin_pb2.AlterPartitionReassignmentsRequest) -> Fiel
 
 
 def reassignments_message(request: AlterPartitionReassignmentsRequest) -> Fields:
+    """Return the message's fields that are not named as in the value. A target without replicas cancels the move."""
     targets = request.targets.items()
     return {
         "partitions": [to_message(name, admin_pb2.PartitionTarget, replicas=target or ()) for name, target in targets],
@@ -49,6 +50,7 @@ def elections(message: admin_pb2.ElectLeadersRequest) -> Fields:
 
 
 def elections_message(request: ElectLeadersRequest) -> Fields:
+    """Return the message's fields that are not named as in the value."""
     return {
         "type": admin_pb2.UNCLEAN if request.is_unclean else admin_pb2.PREFERRED,
         "partitions": [to_message(name, admin_pb2.PartitionId) for name in request.partitions or ()],
@@ -72,6 +74,10 @@ def elected(response: ElectLeadersResponse) -> Fields:
 
 
 def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
+    """Return the value's fields.
+
+    A partition without a new leader, for which the message has NOBODY, is not in `leaders`.
+    """
     parts = list(zip(read_partitions(message.partitions), message.partitions, strict=True))
     return {
         "errors": {name: read_error(part) for name, part in parts},
@@ -80,6 +86,7 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
 
 
 def metadata_message(request: UpdateMetadata) -> Fields:
+    """Return the message's fields that hold messages of their own. What is None in the value stays unset."""
     acls = None if request.acls is None else [to_message(each, admin_pb2.AclBinding) for each in sorted(request.acls)]
     quotas = None if request.quotas is None else [to_message(each, admin_pb2.ClientQuota) for each in request.quotas]
     client_metrics = None

@@ -37,7 +37,7 @@ def error_message(error: KafkaError | None) -> records_pb2.Error | None:
 
 
 async def refuse(context: Any, error: KafkaError) -> NoReturn:
-    """End the call with a status. The trailing metadata `error-code` holds Kafka's error code.
+    """End the call with a status; never return. The trailing metadata `error-code` holds Kafka's error code.
 
     UNAVAILABLE           the broker is stopping; clients retry
     INTERNAL              a fault of the broker itself

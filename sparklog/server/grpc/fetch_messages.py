@@ -34,6 +34,7 @@ RECORDS_TAG = bytes_tag(RECORDS)
 
 
 def encode_fetch(request: ReplicaFetch) -> bytes:
+    """Return the bytes of a ReplicaFetchRequest."""
     message = pb.ReplicaFetchRequest(
         replica_id=request.replica_id,
         broker_epoch=request.broker_epoch,
@@ -63,6 +64,7 @@ def _fetch_message(part: FetchPartition) -> pb.ReplicaFetchPartition:
 
 
 def decode_fetch(data: bytes) -> ReplicaFetch:
+    """Return the request of these bytes. Raises as `service.parse` does."""
     message = service.parse(pb.ReplicaFetchRequest, data)
     return ReplicaFetch(
         replica_id=message.replica_id,
@@ -90,6 +92,7 @@ def _fetch_partition(message: Any) -> FetchPartition:
 
 
 def encode_fetch_response(response: ReplicaFetchResponse) -> bytes:
+    """Return the bytes of a ReplicaFetchResponse; the records are copied into them once."""
     pieces = [pb.ReplicaFetchResponse(session_id=response.session_id).SerializeToString()]
     for part in response.partitions:
         fields = _fetched_message(part).SerializeToString()
@@ -116,6 +119,7 @@ def _fetched_message(part: FetchedPartition) -> pb.ReplicaFetchedPartition:
 
 
 def decode_fetch_response(data: bytes) -> ReplicaFetchResponse:
+    """Return the response of these bytes; its records are views of `data`, not copies."""
     rest, partitions = bytearray(), []
     for number, field, content in fields_of(memoryview(data)):
         if number == PARTITIONS:

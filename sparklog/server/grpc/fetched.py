@@ -49,6 +49,7 @@ class Converting:
         self._threads = ThreadPoolExecutor(CONVERTED_AT_ONCE, "sparklog payloads")
 
     async def run(self, do: Callable[..., Outcome], *of: Any, **how: Any) -> Outcome:
+        """Return what `do` returns in a thread of the pool. Calls beyond the pool's size wait for a free thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *of, **how))
 
 

@@ -68,7 +68,7 @@ class _Link(NamedTuple):
 
 
 class GrpcPeers:
-    """Implementation of Peers. Create and use it on one event loop."""
+    """Implements Peers. Create and use it on one event loop."""
 
     def __init__(self, security: ListenerSecurity) -> None:
         self._security = security

@@ -51,10 +51,12 @@ class ResponseMemory:
             raise ThrottlingQuotaExceeded("clients have not taken too many bytes of answers: try again later")
 
     def release(self, size: int) -> None:
+        """Give back bytes of a response that its client has taken, or that was not sent."""
         self.bytes -= size
 
     @property
     def left(self) -> int:
+        """Bytes that may still be reserved, the reserve apart; 0 if more are taken already."""
         return max(0, self._most - self.bytes)
 
 
@@ -83,6 +85,7 @@ class Reservation:
         self._reserve(size)
 
     def release(self) -> None:
+        """Give back all bytes of the reservation, which may be used again."""
         self._memory.bytes -= self._bytes
         self._bytes = 0
 

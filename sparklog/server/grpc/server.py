@@ -114,6 +114,7 @@ class GrpcServer:
         return int(self._server.add_insecure_port(address))
 
     async def start(self) -> None:
+        """Accept calls from now on, and keep the health service up to date."""
         self._is_started = True
         await self._server.start()
         await self._tell_health()

@@ -169,7 +169,7 @@ def is_large(response: Any) -> bool:
 
 
 async def read_message(message_class: Any, data: bytes) -> Any:
-    """Parse as `parse` does, in a thread if it may take long."""
+    """Return the message that `parse` returns; parse it in a thread if that may take long."""
     if has_large_fields(message_class, data):
         return await asyncio.to_thread(parse, message_class, data)
     return parse(message_class, data)
@@ -181,7 +181,10 @@ def has_large_fields(message_class: Any, data: bytes) -> bool:
 
 
 def parse(message_class: Any, data: bytes) -> Any:
-    """Parse a message. Raises InvalidRequest if it is invalid, RecordListTooLarge if it exceeds a limit."""
+    """Return the message of these bytes.
+
+    Raises InvalidRequest if it is invalid, RecordListTooLarge if it exceeds a limit.
+    """
     if len(data) > SMALL_BYTES:
         size = check_bytes(message_class, data)
         most = _limits(message_class).fields

@@ -41,7 +41,9 @@ logger = logging.getLogger(__name__)
 class ChannelOwner(Protocol):
     """Callbacks of a channel."""
 
-    def buffer(self) -> memoryview: ...
+    def buffer(self) -> memoryview:
+        """Return where to read next; it must not be empty. The channel fills its beginning, then calls `received`."""
+        ...
 
     def received(self, size: int) -> None:
         """Called when `size` bytes have been read into the last buffer."""
@@ -71,7 +73,9 @@ class Channel(Protocol):
         """Stop reading until `resume`."""
         ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Read from now on. Without effect if the channel is closed."""
+        ...
 
     def send(self, frame: Frame) -> bool:
         """Send a response. If it returns False, the rest is sent later; call `send` again only after `sent`."""
@@ -143,7 +147,7 @@ def _join_small(left: deque[Part]) -> None:
 
 
 class PlainChannel:
-    """A channel over a socket without TLS. It reads from the first `resume` on."""
+    """A channel over a socket without TLS. It reads from the first `resume` on. Implements Channel."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: ChannelOwner) -> None:
         self._loop = loop
@@ -269,7 +273,10 @@ class PlainChannel:
 
 
 class TlsChannel(asyncio.BufferedProtocol):
-    """A channel over asyncio's TLS. `open_connection` is called after the handshake and returns the owner."""
+    """A channel over asyncio's TLS. Implements Channel.
+
+    `open_connection` is called after the handshake and returns the owner.
+    """
 
     def __init__(self, open_connection: Callable[[Channel, ssl.SSLObject], ChannelOwner]) -> None:
         self._open = open_connection

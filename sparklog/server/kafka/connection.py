@@ -84,7 +84,7 @@ class Host(Protocol):
 
 
 class KafkaConnection:
-    """The state of one connection. Used on one event loop only."""
+    """The state of one connection. Used on one event loop only. Implements ChannelOwner and WaitObserver."""
 
     def __init__(
         self,

@@ -68,7 +68,10 @@ class _Form(NamedTuple):
 
 
 def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
-    """Decode the request in a frame. Raises KafkaError if the connection must be closed."""
+    """Return the request in a frame; a large body is not decoded yet.
+
+    Raises KafkaError if the connection must be closed.
+    """
     if session.opaque:
         return _opaque(broker, session, bytes(frame))
     try:

@@ -69,6 +69,7 @@ class KafkaListener:
         return wanted._replace(port=self._socket.getsockname()[1])
 
     def start(self) -> None:
+        """Accept connections from now on, on the running event loop. Without effect unless `bind` has run."""
         if self._socket:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 

@@ -48,7 +48,7 @@ def versions_of(key: int) -> tuple[int, int]:
 
 
 def read_request(key: int, version: int, data: bytes | memoryview, most: int = MAX_ELEMENTS) -> Message:
-    """Decode a request.
+    """Decode a request and return it.
 
     Raises InvalidRequest if `data` does not begin with a complete request of this version, or if its arrays have more
     than `most` elements in all. Bytes after the request are ignored, as in Apache Kafka: librdkafka sends a few extra
@@ -67,6 +67,7 @@ def read_request(key: int, version: int, data: bytes | memoryview, most: int = M
 
 
 def response_type(key: int, version: int) -> MessageClass:
+    """Return kio's class of the responses of an API in this version."""
     return load_response_schema(key, version)
 
 

@@ -61,7 +61,7 @@ class WireProduceRequest(NamedTuple):
 
 
 def read_produce_request(version: int, data: memoryview) -> WireProduceRequest:
-    """Decode a Produce request. Raises InvalidRequest if `data` is not a complete request of this version."""
+    """Return the request in `data`. Raises InvalidRequest if it is not a complete request of this version."""
     try:
         request, end = _read_flexible(version, data) if version >= FIRST_FLEXIBLE else _read(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:

@@ -65,6 +65,7 @@ class ConnectionQuotas:
         return ""
 
     def give_back(self, host: str) -> None:
+        """Note that a connection from this address, which was counted, is closed."""
         self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -72,7 +73,7 @@ class ConnectionQuotas:
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, int]:
-    """Parse max.connections.per.ip.overrides. Raises ConfigError if an entry is invalid."""
+    """Return the limits of max.connections.per.ip.overrides by address. Raises ConfigError if an entry is invalid."""
     found = {}
     for entry in entries:
         host, _, count = entry.rpartition(":")
@@ -125,10 +126,12 @@ class RequestQueue:
 
     @property
     def is_full(self) -> bool:
+        """Whether no further request may begin: their number or their bytes have reached a limit."""
         return self.requests >= self._max_requests or self.bytes >= self._max_bytes != NO_LIMIT
 
     @property
     def waiting(self) -> int:
+        """How many connections wait for room."""
         return len(self._waiting)
 
     def arrive(self, sender: Sender, size: int) -> None:
@@ -193,6 +196,7 @@ class TimeSlice:
 
     @property
     def waiting(self) -> int:
+        """How many connections wait for the next iteration."""
         return len(self._waiting)
 
     def late(self, now: float) -> None:

@@ -23,6 +23,7 @@ Part = TypeVar("Part")
 
 
 def message_of(error: KafkaError | None) -> str | None:
+    """Return the text for a response's field `error_message`; None without an error."""
     return None if error is None else str(error)
 
 

@@ -44,7 +44,7 @@ _SECRET = secrets.token_bytes(32)
 
 
 class PlainExchange:
-    """The PLAIN exchange of one message: [authorization id] NUL user NUL password."""
+    """The PLAIN exchange of one message: [authorization id] NUL user NUL password. Implements Exchange."""
 
     def __init__(self, users: PlainUsers) -> None:
         self.user: str | None = None
@@ -65,7 +65,10 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """The SCRAM exchange of two client messages: user and nonce, then the proof of the password."""
+    """The SCRAM exchange of two client messages: user and nonce, then the proof of the password.
+
+    Implements Exchange.
+    """
 
     def __init__(self, mechanism: ScramMechanism) -> None:
         self.user: str | None = None
@@ -125,7 +128,10 @@ def begin(broker: Broker, session: Session, security: ListenerSecurity) -> None:
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
-    """Process the next message of the exchange. Raises KafkaError if it fails; the connection must then be closed."""
+    """Return the answer to the next message of the exchange.
+
+    Raises KafkaError if it fails; the connection must then be closed.
+    """
     request = SaslAuthenticateRequest(authentication=session.authentication, token=token)
     try:
         done = await broker.serve(SASL_AUTHENTICATE, request)

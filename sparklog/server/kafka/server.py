@@ -81,6 +81,10 @@ class KafkaServer:
         self.broker.dynamic.subscribe(self._config_changed)
 
     async def stop(self, grace_ms: int) -> None:
+        """Stop accepting connections, and end those that are open.
+
+        Requests in progress may finish within `grace_ms`; then they are cancelled, and have CUT_OFF_S to end.
+        """
         self.is_stopping = True
         if self._limiting:
             self._limiting.cancel()

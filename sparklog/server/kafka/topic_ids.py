@@ -37,6 +37,7 @@ class TopicIds:
         return self._metadata.get_by_id(topic_id).name
 
     def id_of(self, name: str) -> UUID | None:
+        """Return the topic's id; None if this broker knows no such topic."""
         found = self._metadata.find(name)
         return found.topic_id if found else None
 

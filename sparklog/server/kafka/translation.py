@@ -78,7 +78,7 @@ class Session:
         self.subject = Subject(self.principal, self.host)
 
     def count_with(self, throttle: Throttle | None) -> None:
-        """Count the costs of the next request so; None: not at all."""
+        """Set what counts the costs of the next request; None: nothing does."""
         self.throttle = throttle
 
     def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
@@ -106,11 +106,11 @@ class KafkaCall:
     client_id: str | None
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
-        """Have the broker serve what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
         return self.broker.clients.serve(api, request, self.session)
 
     def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
-        """Do the same with a step of a request."""
+        """Return the response to a step of a request, as `serve` does."""
         return self.broker.clients.authorized(step, self.broker.handlers[step], request, self.session)
 
     def mutation_quota(self, *, strict_from: int) -> Mutate:

@@ -70,7 +70,9 @@ class Auditor:
     say: Say = lambda _: None
 
     def run(self) -> Audited:
-        """Run the audit. Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
+        """Run the audit and return what it found.
+
+        Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
 
         It runs in a Spark session of its own, without adaptive execution: the tables are small and their sizes known,
         so adaptive plans would only be made, and explained, again after each of many short stages.

@@ -99,15 +99,25 @@ class SegmentWork:
 class SegmentFiles(Protocol):
     """The files of one segment. The methods raise OSError, and FileNotFoundError if the file is missing."""
 
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Return the size of the log file in bytes."""
+        ...
 
-    def read(self, position: int, size: int) -> bytes: ...
+    def read(self, position: int, size: int) -> bytes:
+        """Return `size` bytes of the log file from a position on; fewer at its end."""
+        ...
 
-    def index(self) -> bytes: ...
+    def index(self) -> bytes:
+        """Return all bytes of the offset index."""
+        ...
 
-    def time_index(self) -> bytes: ...
+    def time_index(self) -> bytes:
+        """Return all bytes of the time index."""
+        ...
 
-    def transaction_index(self) -> bytes: ...
+    def transaction_index(self) -> bytes:
+        """Return all bytes of the transaction index."""
+        ...
 
 
 @dataclass(slots=True)
@@ -126,6 +136,7 @@ class SegmentBytes:
     """Whether the segment's log is missing."""
 
     def add(self, kind: str, offset: int, found: str) -> None:
+        """Add a problem at an offset; beyond `MAX_PROBLEMS` of its kind, only count it."""
         if sum(problem.kind == kind for problem in self.problems) < MAX_PROBLEMS:
             self.problems.append(Problem(kind, offset, found))
         else:

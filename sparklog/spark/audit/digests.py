@@ -41,6 +41,7 @@ class Digests:
         self._slices: dict[tuple[int, int], DigestSlice] = {}
 
     def add(self, table: Ints) -> None:
+        """Add a table of batches, in log order; those outside of the range of comparison do not count."""
         base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
         inside = (base >= self._from) & (last < self._to)
         table, base, last = table[inside], base[inside], last[inside]
@@ -58,6 +59,7 @@ class Digests:
             )
 
     def slices(self) -> list[DigestSlice]:
+        """Return the slices of all batches that were added."""
         return list(self._slices.values())
 
     def _merge(self, part: DigestSlice) -> None:

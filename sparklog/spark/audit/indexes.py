@@ -22,6 +22,7 @@ class OffsetEntries:
         self._ends = np.zeros(len(entries), np.bool_)
 
     def add(self, table: Ints) -> None:
+        """Compare the entries with a table of the segment's next batches."""
         if not len(table) or not len(self.absolute):
             return
         offsets, positions = self.absolute[:, 0], self.absolute[:, 1]
@@ -51,6 +52,7 @@ class TimeEntries:
         self._largest = -1
 
     def add(self, table: Ints) -> None:
+        """Compare the entries with a table of the segment's next batches; call it in log order."""
         if not len(table):
             return
         largest = np.maximum(np.maximum.accumulate(table[:, h.MAX_TIMESTAMP]), self._largest)
@@ -88,6 +90,10 @@ class AbortedEntries:
         self._wrong: list[tuple[int, str]] = []
 
     def add(self, table: Ints, markers: Ints) -> None:
+        """Compare the entries with a table of the segment's next batches; call it in log order.
+
+        markers: of each batch, NO_MARKER or what the marker in it says
+        """
         rows = (table[:, h.ATTRIBUTES] & TRANSACTIONAL_BIT != 0) & (table[:, h.BASE_OFFSET] >= self._from)
         rows &= table[:, h.BASE_OFFSET] < self._to
         columns = (table[rows, h.BASE_OFFSET], table[rows, h.PRODUCER_ID], markers[rows])

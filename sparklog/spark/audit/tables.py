@@ -99,6 +99,7 @@ class AuditedReplica:
 
     @property
     def compare_from(self) -> int:
+        """The offset from which on all replicas must have the same batches."""
         return max(self.log_start_offset, self.compared_from)
 
     @property
@@ -108,6 +109,7 @@ class AuditedReplica:
 
     @property
     def row(self) -> tuple[Any, ...]:
+        """The row of REPLICAS."""
         return (
             self.broker, *self.partition, self.is_leader, self.leader_epoch, self.log_start_offset,
             self.high_watermark, self.log_end_offset, self.gaps_to, self.compare_from, self.topic_id,
@@ -128,6 +130,7 @@ class View:
     """Rows of PROBLEMS: files that could not be read."""
 
     def tables(self, spark: SparkSession) -> AuditTables:
+        """Return the view as Spark's tables."""
         return AuditTables(
             store=to_table(spark, list(self.store), STORE),
             brokers=to_table(spark, [(broker,) for broker in self.brokers], BROKERS),
@@ -154,6 +157,7 @@ def to_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) 
 
 
 def to_arrow(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Return rows, each with a value for each column of the schema, as a table of Arrow."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

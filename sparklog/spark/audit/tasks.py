@@ -124,7 +124,10 @@ def _open(row: Row, client: Mapping[str, Any], opened: ExitStack) -> SegmentFile
 
 
 class FolderFiles:
-    """Files of a segment in a folder. The log is opened once: renamed or replaced meanwhile, it is read to its end."""
+    """Files of a segment in a folder. Implements SegmentFiles.
+
+    The log is opened once: renamed or replaced meanwhile, it is read to its end.
+    """
 
     def __init__(self, fs: ReadFs, folder: str, base_offset: int, opened: ExitStack) -> None:
         self._fs = fs
@@ -168,7 +171,7 @@ class FolderFiles:
 class BrokerFiles:
     """Files of a segment, read through the Maintenance service of its broker, at the size that the broker described.
 
-    Newer index entries of the segment that is still written are therefore left out.
+    Newer index entries of the segment that is still written are therefore left out. Implements SegmentFiles.
     """
 
     def __init__(self, maintenance: Any, row: Row) -> None:

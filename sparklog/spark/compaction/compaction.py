@@ -44,7 +44,10 @@ def compact(
 
 
 def balanced(works: Iterable[Work], bins: int) -> list[list[Work]]:
-    """Distribute the works over at most `bins` bins of about as many bytes: the largest first, each to the emptiest."""
+    """Distribute the works over at most `bins` bins of about as many bytes; return the bins that are not empty.
+
+    The largest work comes first, and each goes to the bin that is emptiest by then.
+    """
     loads = [(0, number) for number in range(bins)]
     filled: list[list[Work]] = [[] for _ in range(bins)]
     for work in sorted(works, key=lambda each: each.size_bytes, reverse=True):

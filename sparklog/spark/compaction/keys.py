@@ -52,10 +52,12 @@ class Strategy:
 
     @classmethod
     def of(cls, config: TopicConfig) -> Strategy:
+        """Return the strategy that a topic's configuration names."""
         return cls(config.compaction_strategy, config.compaction_strategy_header)
 
     @property
     def is_versioned(self) -> bool:
+        """Whether records have versions; otherwise the greater offset alone is newer."""
         return self.name != "offset"
 
     @property

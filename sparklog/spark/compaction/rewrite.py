@@ -117,9 +117,10 @@ class PartitionRewriter:
         return new, done
 
     def finish(self, keys: int) -> Outcome:
-        """End the work once all groups are in place: drop expired tombstones that had to stay, set the cleaned offset.
+        """End the work once all groups are in place, and return its outcome.
 
-        `keys` is the number of distinct keys, for the outcome.
+        Expired tombstones that had to stay are dropped, and the cleaned offset is set. `keys` is the number of distinct
+        keys, for the outcome.
         """
         plan = self._work.plan
         if self._is_versioned:

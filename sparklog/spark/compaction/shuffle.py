@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Settings) -> list[Outcome]:
-    """Compact the partitions, all in one Spark job."""
+    """Compact the partitions, all in one Spark job, and return an outcome for each."""
     keys = read_keys(spark, works, settings).repartition(partitions_for(works), "work", "high", "low")
     survivors = newest_offsets(keys)
     ordered = survivors.repartition(len(works), "work").sortWithinPartitions("work", "offset")
@@ -137,7 +137,10 @@ def _rewriting(works: Sequence[Work], settings: Settings) -> Callable[[Batches],
 
 
 def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, offsets: Iterable[Longs]) -> Outcome:
-    """Rewrite a partition; `offsets` are the notes of its segments, then its survivors, in order."""
+    """Rewrite a partition and return the outcome, which has any error.
+
+    offsets: the notes of its segments, which are below 0, then its survivors, in order
+    """
     survivors = SortedOffsets(offsets)
     rewriter = PartitionRewriter(work, settings, maintenance, how=BY_SHUFFLE)
     try:

@@ -107,13 +107,16 @@ class Outcome:
 
     @property
     def place(self) -> TopicPartition:
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def is_too_large(self) -> bool:
+        """Whether the keys do not fit into a task's memory: the partition must be compacted by a shuffle."""
         return self.outcome == TOO_LARGE
 
     def row(self) -> tuple[Any, ...]:
+        """Return the values in the order of REPORT_SCHEMA."""
         return dataclasses.astuple(self)
 
 

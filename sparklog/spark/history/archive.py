@@ -90,10 +90,10 @@ def archive(
     task_bytes: int = TASK_BYTES,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[TopicPartition, Copied]:
-    """Copy each partition to the table at `place`, up to the wanted offset; create the table if there is none.
+    """Copy each partition to the table at `place`, up to the wanted offset; return what was copied of each.
 
-    client: keyword arguments of the clients of `sparklog.client`. Raises ConfigError if something else is at `place`,
-    or the table cannot be written.
+    The table is created if there is none. client: keyword arguments of the clients of `sparklog.client`. Raises
+    ConfigError if something else is at `place`, or the table cannot be written.
     """
     table = ArchiveTable.create(place)
     run = _Run(table, {each.log.partition: each for each in wanted})
@@ -230,7 +230,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
 
 
 def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int) -> list[Task]:
-    """Plan about `count` tasks that read these ranges, at least one for each partition."""
+    """Return about `count` tasks that read these ranges, at least one for each partition."""
     lookup = open_lookup(options)
     try:
         return settled(lambda: plan_tasks(replace(options, min_partitions=count), lookup, ranges, EVERYTHING))
@@ -239,7 +239,10 @@ def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int)
 
 
 def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Part:
-    """Write the records of a task as files of the archive, in a Spark task; remove the files if that fails."""
+    """Write the records of a task as files of the archive, in a Spark task; return the files.
+
+    If that fails, the files are removed, and the error is returned instead.
+    """
     partition = partition_of(task)
     writing = DatedFiles(place, partition)
     try:

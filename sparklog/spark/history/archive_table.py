@@ -90,7 +90,7 @@ class ArchiveTable:
 
     @classmethod
     def create(cls, place: TableLocation) -> ArchiveTable:
-        """Open the table; create it if there is none. Raises as `open`, and ConfigError if it cannot be created."""
+        """Return the table; create it if there is none. Raises as `open`, and ConfigError if it cannot be created."""
         if found := cls.open(place):
             return found
         try:

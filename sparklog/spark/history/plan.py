@@ -50,7 +50,10 @@ class Past:
 
 
 def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[InputPartition]:
-    """Plan the tasks of a batch read of archive and log. Raises as any plan does, and ConfigError over the archive."""
+    """Return the tasks of a batch read of archive and log.
+
+    Raises as any plan does, and ConfigError over the archive.
+    """
     logs = lookup.bounds(options.selection)
     names = _archive_names(options, lookup, logs)
     pasts = find_pasts(names, must_exist=options.archive is not None)
@@ -128,7 +131,7 @@ def plan_archive(
 
 
 class Union:
-    """Lookup that answers for archive and log together. The bounds were looked up before."""
+    """Lookup that answers for archive and log together. The bounds were looked up before. Implements Lookup."""
 
     def __init__(
         self, log: Lookup, logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]

@@ -92,7 +92,7 @@ class Survey(NamedTuple):
 
 
 def survey(slice_: Slice) -> Survey:
-    """Read the headers of a slice, and the control batches in it."""
+    """Return what the headers of a slice, and the control batches in it, tell."""
     markers: dict[int, list[TransactionMarker]] = {}
     begun: dict[int, int] = {}
     seen = OffsetGapCheck(slice_.offset_from)

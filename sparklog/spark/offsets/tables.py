@@ -65,7 +65,10 @@ class Table:
 
     @classmethod
     def open(cls, spark: SparkSession, path: str) -> Table:
-        """Read version and progress from the commits of the table, the recent ones first."""
+        """Return the table with version and progress, read from its commits, the recent ones first.
+
+        A table that does not exist has version -1 and no progress.
+        """
         for limit in (_RECENT, None):
             commits = _commits(spark, path, limit)
             if not commits:

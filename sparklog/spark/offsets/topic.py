@@ -84,16 +84,18 @@ class ReplayTask:
 
 
 def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
-    """Survey the headers of each slice."""
+    """Return a survey of each slice, in their order; made in tasks."""
     found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(survey).collect() if slices else []
     return found
 
 
 def commits(spark: SparkSession, works: Sequence[ReplayTask]) -> DataFrame:
+    """Return rows of COMMITS, one for each commit and tombstone in the slices from `history_from` on."""
     return _in_tasks(spark, works, read_commits, COMMITS)
 
 
 def changes(spark: SparkSession, works: Sequence[ReplayTask]) -> DataFrame:
+    """Return rows of NEWEST: the newest record of each key in the slices, tombstones included."""
     return _newest_of(_in_tasks(spark, works, read_changes, NEWEST))
 
 
@@ -104,6 +106,7 @@ def newest(before: DataFrame, changed: DataFrame, rebuilt: Sequence[int]) -> Dat
 
 
 def current_offsets(of: DataFrame) -> DataFrame:
+    """Return rows of OFFSETS from rows of NEWEST."""
     return of.filter(is_commit()).mapInArrow(_offsets_of, _spark_schema(OFFSETS))
 
 

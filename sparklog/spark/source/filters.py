@@ -46,6 +46,7 @@ class Interval:
         return self.low <= value <= self.high
 
     def meet(self, other: Interval) -> Interval:
+        """Return the numbers that are in both intervals; empty if there is none."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 

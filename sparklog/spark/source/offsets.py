@@ -64,6 +64,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
+        """How many offsets it has; not all need have a record."""
         return self.offset_to - self.offset_from
 
 
@@ -113,7 +114,9 @@ class Lookup(Protocol):
         """Return the location of each partition's archive."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close connections to brokers; no other method may be called after that."""
+        ...
 
 
 def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[OffsetRange], list[str]]:
@@ -233,7 +236,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Parse offsets that `to_json` made."""
+    """Return the offsets that `to_json` made this of."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in topics.items()

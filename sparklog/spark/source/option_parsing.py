@@ -68,7 +68,7 @@ TRANSACTION_TIMEOUT_MS = 300_000
 
 
 def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
-    """Parse the options of a batch or streaming read. Raises ConfigError with the mistake and the allowed values."""
+    """Return the options of a batch or streaming read. Raises ConfigError with the mistake and the allowed values."""
     given = _checked(options, use)
     path = given.get("path")
     if path is not None:
@@ -94,7 +94,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Parse the options of a batch or streaming write. Raises ConfigError with the mistake and the allowed values."""
+    """Return the options of a batch or streaming write. Raises ConfigError with the mistake and the allowed values."""
     given = _checked(options, Use.WRITE)
     producer = {
         option.producer_argument: given[name]

@@ -104,6 +104,7 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
+        """Return whether the pattern matches the whole name; whether the topic is internal does not matter here."""
         return re.fullmatch(self.pattern, topic) is not None
 
 

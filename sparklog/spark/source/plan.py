@@ -24,7 +24,9 @@ class Sized(Protocol):
     """Anything with a size to read, in bytes."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The size in bytes."""
+        ...
 
 
 Piece = TypeVar("Piece", bound=Sized)
@@ -44,14 +46,14 @@ def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRa
 
 
 def split(ranges: Iterable[OffsetRange], max_records: int) -> list[OffsetRange]:
-    """Cut each range of more than `max_records` offsets into equal parts; 0: leave the ranges whole."""
+    """Return the ranges, each with more than `max_records` offsets cut into equal parts; 0: leave them whole."""
     if not max_records:
         return list(ranges)
     return [part for each in ranges for part in divide(each, -(-each.size // max_records))]
 
 
 def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """Cut `whole` into `count` parts of nearly equal size, or into single offsets if it has fewer than `count`."""
+    """Return `count` parts of `whole` of nearly equal size, or single offsets if it has fewer than `count`."""
     count = max(1, min(count, whole.size))
     edges = [whole.offset_from + whole.size * i // count for i in range(count + 1)]
     return [OffsetRange(whole.partition, low, high) for low, high in pairwise(edges)]
@@ -87,7 +89,7 @@ def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
-    """Group neighbouring pieces into at most `count` groups of about the same size in bytes."""
+    """Return neighbouring pieces in at most `count` groups of about the same size in bytes; no group is empty."""
     total = sum(piece.size for piece in pieces)
     groups: list[list[Piece]] = [[] for _ in range(max(1, count))]
     before = 0

@@ -81,7 +81,7 @@ class InFiles:
     def within(
         cls, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval, aborted: AbortedRanges
     ) -> InFiles:
-        """Leave out segments without records with these timestamps. Raises OSError."""
+        """Return the range without segments that have no records with these timestamps. Raises OSError."""
         kept = [whole]
         if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
             kept = prune(whole, reader.segments(), timestamp_ms)
@@ -89,6 +89,7 @@ class InFiles:
 
     @cached_property
     def size_bytes(self) -> int:
+        """Bytes to read. The range is cut into pieces of segments at the first use."""
         return sum(piece.size for piece in self._pieces)
 
     @cached_property
@@ -96,7 +97,7 @@ class InFiles:
         return self._cut(1)
 
     def tasks(self, count: int) -> Iterator[Task]:
-        """Cut the range into at most `count` tasks."""
+        """Yield at most `count` tasks that read the range, in order."""
         pieces = self._pieces if count == 1 else self._cut(count)
         for group in pack(pieces, count):
             aborted = self._aborted.within(group[0].offset_from, group[-1].offset_to)
@@ -113,7 +114,7 @@ class AtBroker:
         self.whole = whole
 
     def tasks(self, count: int) -> Iterator[Task]:
-        """Cut the range into `count` tasks, or one per offset if it has fewer."""
+        """Return `count` tasks that read the range, in order, or one per offset if it has fewer."""
         return map(FetchTask, divide(self.whole, count))
 
 
@@ -139,7 +140,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
 
 
 def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRange], predicate: Predicate) -> list[Task]:
-    """Plan the tasks that read what `predicate` wants of `ranges`. Raises OSError and the errors of `lookup`."""
+    """Return the tasks that read what `predicate` wants of `ranges`. Raises OSError and the errors of `lookup`."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     parts = locate(lookup, wanted, predicate.timestamp_ms)
     counts = count_tasks(_sizes(parts), options.min_partitions)

@@ -110,7 +110,7 @@ def _suffix(of_write: str | None) -> str:
 
 @contextmanager
 def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None]:
-    """Let the running task attempt write in a batch; None if the batch is committed already.
+    """Let the running task attempt write in a batch: yield the attempt, or None if the batch is committed already.
 
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
     or was written by this run already.

@@ -58,6 +58,7 @@ class BatchSpans:
             self._span = None
 
     def close(self) -> None:
+        """End the span in progress and send what is not sent yet."""
         self.end()
         self._tracing.close()
 

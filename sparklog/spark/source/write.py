@@ -114,7 +114,10 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
 def write_task(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, job: SinkBatch | None = None
 ) -> TaskCommitMessage:
-    """Write the rows of a task. job: the batch that they belong to in a job that is no batch of a stream."""
+    """Write the rows of a task; return their number and, with exactly_once, the task's part of the batch.
+
+    job: the batch that the rows belong to in a job that is no batch of a stream
+    """
     if options.guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
         with Producer(**options.producer) as producer:
             return TaskCommitMessage(send(batches, options, producer).records)

@@ -6,7 +6,7 @@ import asyncio
 
 
 class SimClock:
-    """A Clock for tests. Both of its readings start at given times, in ms, and move only by `advance`."""
+    """A clock for tests. Implements Clock. Both readings start at given times, in ms, and move only by `advance`."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
         self._time_ms = time_ms
@@ -27,8 +27,10 @@ class SimClock:
 
 
 class LoopClock:
-    """A Clock that follows the time of an event loop. `jump` shifts its wall time only; `drift` makes both readings run
-    too fast or too slowly."""
+    """A clock that follows the time of an event loop. Implements Clock.
+
+    `jump` shifts its wall time only; `drift` makes both readings run too fast or too slowly.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, time_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop

@@ -544,7 +544,7 @@ class _LogToTrace(logging.Handler):
 
 @contextmanager
 def logs_in_trace(cluster: SimCluster) -> Iterator[None]:
-    """Send the log messages of `sparklog` to the cluster's trace, and nowhere else, until the end of the block."""
+    """Return a context in which the log messages of `sparklog` go to the cluster's trace, and nowhere else."""
     logger = logging.getLogger("sparklog")
     handler = _LogToTrace(cluster)
     propagate, level = logger.propagate, logger.level

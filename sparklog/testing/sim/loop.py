@@ -121,6 +121,7 @@ class SimHandle:
         return self._at
 
     def run(self) -> None:
+        """Run the callback in its context. Raises what it raises."""
         self._context.run(self._callback, *self._args)
 
 

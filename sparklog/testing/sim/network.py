@@ -51,9 +51,11 @@ class SentSlice:
 
     @property
     def size(self) -> int:
+        """Size in bytes."""
         return len(self.data)
 
     def read(self) -> bytes:
+        """Return all bytes."""
         return self.data
 
 
@@ -307,7 +309,7 @@ def _must_be_single(request: Any) -> bool:
 
 
 class SimPeers:
-    """An implementation of Peers for the process `name`. It knows brokers by their gRPC addresses."""
+    """The network for the process `name`. Implements Peers. It knows brokers by their gRPC addresses."""
 
     def __init__(self, network: SimNetwork, name: str) -> None:
         self._network = network

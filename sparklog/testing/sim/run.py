@@ -102,7 +102,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
 
 @contextmanager
 def as_the_seed_says(seed: int) -> Iterator[None]:
-    """Let only the seed decide what happens in the block.
+    """Return a context in which only the seed decides what happens.
 
     New UUIDs and the global `random` depend on the seed. The garbage collector is off, as it would run finalizers at
     unpredictable moments.

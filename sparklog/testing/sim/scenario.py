@@ -76,7 +76,10 @@ def play_on_cluster(text: str, *, seed: int = 0) -> str:
 
 
 class ClusterScenario:
-    """The vocabulary of these scenarios, with a method `do_VERB` for each command."""
+    """The vocabulary of these scenarios, with a method `do_VERB` for each command of the list above.
+
+    Each returns its outcome as lines; without any, it has done what it says.
+    """
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self._loop = loop

@@ -76,6 +76,7 @@ class Scenario:
 
     @property
     def replication_factor(self) -> int:
+        """Replicas of each partition: 3, or as many as there are brokers."""
         return min(3, self.brokers)
 
     @property

@@ -70,6 +70,7 @@ class ObservedTree(MemoryTree):
         self._log_end = log_end
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:
+        """Make the changes as MemoryTree does, and note unclean elections and outsiders."""
         operations = list(operations)
         states = [(each.path, self._state(each.path)) for each in operations if isinstance(each, Set)]
         super().change(operations, session_id)
@@ -103,7 +104,7 @@ class ObservedTree(MemoryTree):
 
 
 class SqliteNodes(SqliteTree):
-    """An implementation of Nodes: the embedded store's SQL on a database in memory."""
+    """The embedded store's SQL on a database in memory. Implements Nodes."""
 
     @classmethod
     def create(cls) -> Self:

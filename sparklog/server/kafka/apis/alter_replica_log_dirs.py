@@ -14,6 +14,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none, once the moves have begun."""
     response = await call.serve(
         alter_replica_log_dirs.API, AlterReplicaLogDirsRequest(replicas=list(_replicas(request)))
     )
@@ -21,6 +22,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     names = (TopicPartition(each.topic, each.partition) for each in _replicas(request))
     return _answer(call, dict.fromkeys(names, error))
 

@@ -24,6 +24,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
+    """Note the client's software and return the table. Raises InvalidRequest for a name or version that cannot be."""
     if call.version >= 3:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
@@ -65,6 +66,7 @@ def _min_level(version: int, feature: Feature) -> int:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without the table."""
     return call.answer(error_code=error, api_keys=[])
 
 

@@ -20,6 +20,7 @@ WIDE = Wide(("group_ids",), ("groups", "members"), once=True)
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the groups; those with many members are translated in parts."""
     response = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids))
     ask = request.include_authorized_operations
     operations = {
@@ -36,6 +37,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each group."""
     groups = [DescribedConsumerGroup(group_id=group_id, error=error) for group_id in request.group_ids]
     return call.answer(groups=[_group(call, group, (), operations=OPERATIONS_NOT_ASKED) for group in groups])
 

@@ -14,6 +14,7 @@ FIRST_WITH_OWN_ID = 1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the coordinator's answer. Raises InvalidRequest if a member that chooses its id names none."""
     if call.version >= FIRST_WITH_OWN_ID and not request.member_id:
         raise InvalidRequest("MemberId can't be empty.")
     ids = TopicIds(call.broker)
@@ -36,6 +37,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without an assignment."""
     return _answer(call, ConsumerGroupHeartbeatResponse(error=error))
 
 

@@ -15,6 +15,7 @@ FIRST_WITH_QUOTA_ERROR = 3
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each topic, or none."""
     wanted = CreatePartitionsRequest(
         topics=[_count(topic) for topic in request.topics],
         validate_only=request.validate_only,
@@ -26,6 +27,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each topic."""
     return call.answer(results=[_result(TopicGrown(name=topic.name, error=error)) for topic in request.topics])
 
 

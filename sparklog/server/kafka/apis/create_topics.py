@@ -18,6 +18,7 @@ FIRST_WITH_QUOTA_ERROR = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return each topic's id, numbers and configuration, or its error."""
     wanted = CreateTopicsRequest(
         topics=[_new_topic(topic) for topic in request.topics],
         validate_only=request.validate_only,
@@ -29,6 +30,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each topic."""
     return call.answer(topics=[_result(TopicResult(name=topic.name, error=error)) for topic in request.topics])
 
 

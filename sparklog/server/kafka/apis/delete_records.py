@@ -13,12 +13,14 @@ from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the low watermark or the error of each partition."""
     wanted = DeleteRecordsRequest(partitions=_parts(request), timeout_ms=whole_ms(request.timeout))
     response = await call.serve(delete_records.API, wanted)
     return _answer(call, response.partitions)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     return _answer(
         call, [RecordsDeleted(topic=part.topic, partition=part.partition, error=error) for part in _parts(request)]
     )

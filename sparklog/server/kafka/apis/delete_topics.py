@@ -20,6 +20,7 @@ FIRST_WITH_IDS = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each topic, or none."""
     wanted = DeleteTopicsRequest(
         topics=_topics(call, request),
         timeout_ms=whole_ms(request.timeout),
@@ -30,6 +31,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each topic."""
     topics = _topics(call, request)
     return call.answer(
         responses=[

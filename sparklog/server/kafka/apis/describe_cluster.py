@@ -18,6 +18,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the brokers that have the client's listener. Raises MismatchedEndpointType or UnsupportedEndpointType."""
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type == CONTROLLERS:
         raise MismatchedEndpointType("this is a broker's listener, not a controller's")
@@ -45,6 +46,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without brokers."""
     return call.answer(throttle_time=0, error_code=error, error_message=str(error), cluster_id="", brokers=())
 
 

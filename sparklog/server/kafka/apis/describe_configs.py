@@ -18,6 +18,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the entries or the error of each resource."""
     wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
     response = await call.serve(describe_configs.API, wanted)
     results = [
@@ -28,6 +29,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each resource."""
     return call.answer(results=[_result(asked, error, []) for asked in request.resources])
 
 

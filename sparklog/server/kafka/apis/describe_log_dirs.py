@@ -14,6 +14,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
+    """Return the answer's bytes, which are made in a thread: there may be many partitions."""
     topics = None
     if request.topics is not None:
         topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
@@ -24,6 +25,7 @@ async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without directories."""
     return call.answer(error_code=error, results=[])
 
 

@@ -17,6 +17,7 @@ WIDE = READ_PARTITIONS._replace(response_arrays=(*READ_PARTITIONS.response_array
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the producers of each partition; if they are many, in parts that are joined."""
     names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
 
@@ -32,6 +33,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     topics = []
     for topic in request.topics:
         parts = [

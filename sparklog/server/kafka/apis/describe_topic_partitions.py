@@ -22,7 +22,10 @@ PART = 100
 
 
 async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
-    """Build the page from smaller ones, and serve other requests between them."""
+    """Return the page's bytes. Pages of more than PART partitions are put together from smaller ones.
+
+    Other requests are served between these.
+    """
     cursor = request.cursor
     after = Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None
     names = [topic.name for topic in request.topics]
@@ -51,6 +54,7 @@ def _page(call: KafkaCall, topics: Sequence[TopicMetadata], after: Cursor | None
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each topic, of at most PART topics."""
     return call.answer(
         throttle_time=0,
         topics=[_topic(call, TopicMetadata(name=topic.name, error=error)) for topic in request.topics[:PART]],

@@ -14,6 +14,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none. Raises InvalidRequest for an unknown type of election."""
     partitions = None
     if request.topic_partitions is not None:
         partitions = [
@@ -39,6 +40,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without partitions."""
     return call.answer(error_code=error, replica_election_results=[])
 
 

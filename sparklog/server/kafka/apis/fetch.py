@@ -51,6 +51,7 @@ _DIVERGING_EPOCH = struct.Struct(">iq")
 
 
 async def serve(call: KafkaCall, request: Message) -> Pieces:
+    """Return the pieces of the response. Many partitions are read and packed in slices of time."""
     is_large = sum(len(topic.partitions) for topic in request.topics) > fetch.TOGETHER
     asked = _asked(call, request)
     throttle = call.session.throttle

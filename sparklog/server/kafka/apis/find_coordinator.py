@@ -19,12 +19,14 @@ FIRST_WITH_SEVERAL = 4
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the coordinator's address or the error of each key."""
     wanted = FindCoordinatorRequest(keys=_keys(call, request), key_type=getattr(request, "key_type", GROUP))
     response = await call.serve(find_coordinator.API, wanted)
     return _answer(call, response.coordinators)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each key."""
     return _answer(call, [FoundCoordinator(key=key, error=error) for key in _keys(call, request)])
 
 

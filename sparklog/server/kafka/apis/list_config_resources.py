@@ -20,6 +20,7 @@ WITHOUT_CONFIGURATION = {BROKER_LOGGER, GROUP}
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the resources of the types that are asked for."""
     response = await call.serve(
         list_config_resources.API, ListConfigResourcesRequest(types=_types(call.version, request))
     )
@@ -32,6 +33,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without resources."""
     return call.answer(error_code=error, config_resources=[])
 
 

@@ -31,6 +31,7 @@ FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the offset or an error of each partition; one that is named twice is answered once."""
     named = _queries(request)
     times = Counter((query.topic, query.partition) for query in named)
     queries = list({(query.topic, query.partition): query for query in named}.values())
@@ -48,6 +49,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     failed = PartitionOffset(topic="", partition=-1, error=error)
     return _answer(call, [replace(failed, topic=each.topic, partition=each.partition) for each in _queries(request)])
 

@@ -25,7 +25,10 @@ FIRST_WITH_TOPIC_IDS = 12
 
 
 async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
-    """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
+    """Return the brokers and topics: of several parts, the bytes of the parts joined.
+
+    Topics are described a part at a time, so that topics with many partitions do not block other requests.
+    """
     is_all = request.topics is None or (call.version < FIRST_WITH_NONE_FOR_ALL and not request.topics)
     create = not is_all and getattr(request, "allow_auto_topic_creation", True)
     if is_all:

@@ -20,6 +20,7 @@ NO_RETENTION = -1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none."""
     ids = TopicIds(call.broker)
     retention_time = getattr(request, "retention_time", None)  # of versions 2 to 4
     retention_ms = NO_RETENTION if retention_time is None else whole_ms(retention_time)
@@ -37,6 +38,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     ids = TopicIds(call.broker)
     return _answer(call, request, ids, {each.partition: error for each in _offsets(request, ids)})
 

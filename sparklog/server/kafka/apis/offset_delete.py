@@ -12,6 +12,7 @@ from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none. Raises the group's error."""
     wanted = OffsetDelete(
         group_id=request.group_id,
         partitions=[
@@ -29,6 +30,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without partitions."""
     return call.answer(error_code=error, topics=[])
 
 

@@ -42,6 +42,7 @@ _Row = tuple[str | UUID, dict[str, Any] | None]
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the offsets of each group; if they are many, in parts that are joined."""
     ids = TopicIds(call.broker)
 
     async def fetch(asked: Message) -> _Fetched:
@@ -52,6 +53,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each group or, in version 1, in each partition."""
     ids = TopicIds(call.broker)
     groups = [(asked, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
     return _make(call, [(group, list(_rows(call, ids, group))) for group in groups])

@@ -12,6 +12,7 @@ from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Transl
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the epoch and its end offset, or the error, of each partition."""
     queries = [
         EpochQuery(
             topic=topic.topic,
@@ -27,6 +28,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     return _answer(
         call,
         [

@@ -34,6 +34,7 @@ def known_error(error: KafkaError | None, *, knows_fenced: bool) -> KafkaError |
 
 
 async def add_partitions(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none: of one transaction, or of several from version 4 on."""
     if call.version < FIRST_WITH_SEVERAL:
         response = await call.serve(transactions.ADD_PARTITIONS, _of_a_client(request))
         return call.answer(results_by_topic_v3_and_below=_by_topic(call, response.errors))
@@ -43,6 +44,7 @@ async def add_partitions(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse_add_partitions(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error: up to version 3 in each partition, then at its top."""
     if call.version < FIRST_WITH_SEVERAL:
         errors: dict[TopicPartition, KafkaError | None] = dict.fromkeys(_of_a_client(request).partitions, error)
         return call.answer(results_by_topic_v3_and_below=_by_topic(call, errors))
@@ -102,6 +104,7 @@ def _by_topic(call: KafkaCall, errors: Mapping[TopicPartition, KafkaError | None
 
 
 async def add_offsets(call: KafkaCall, request: Message) -> Message:
+    """Return the error of the group's partition, or none."""
     wanted = transactions.AddOffsets(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,
@@ -113,6 +116,7 @@ async def add_offsets(call: KafkaCall, request: Message) -> Message:
 
 
 async def end(call: KafkaCall, request: Message) -> Message:
+    """Return the error, or none, and from version 5 on the producer id and epoch of the next transaction."""
     wanted = EndTxn(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,
@@ -126,10 +130,12 @@ async def end(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse_end(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without a producer."""
     return call.answer(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
 async def describe(call: KafkaCall, request: Message) -> Message:
+    """Return the transaction or the error of each id."""
     wanted = DescribeTransactions(transactional_ids=request.transactional_ids)
     response = await call.serve(transactions.DESCRIBE, wanted)
     return call.answer(
@@ -153,6 +159,7 @@ async def describe(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse_describe(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each id."""
     return call.answer(
         transaction_states=[
             {
@@ -165,6 +172,7 @@ def refuse_describe(call: KafkaCall, request: Message, error: KafkaError) -> Mes
 
 
 async def list_transactions(call: KafkaCall, request: Message) -> Message:
+    """Return the ids that pass the filters. An error beside them: some are not known yet."""
     duration_ms = getattr(request, "duration_filter", NO_DURATION)
     wanted = ListTransactions(
         states=request.state_filters,
@@ -188,6 +196,7 @@ async def list_transactions(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse_list(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error and without ids."""
     return call.answer(error_code=error, unknown_state_filters=[], transaction_states=[])
 
 

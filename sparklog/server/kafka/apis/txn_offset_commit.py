@@ -18,11 +18,13 @@ FIRST_OF_PROTOCOL_2 = 5
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none."""
     response = await call.serve(txn_offset_commit.API, _commit(call, request))
     return _answer(call, response.errors)
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each partition."""
     return _answer(call, _commit(call, request).refused(error).errors)
 
 

@@ -14,12 +14,14 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
+    """Return the error of each partition, or none, by the marker's producer."""
     markers = [_marker(marker) for marker in request.markers]
     response = await call.serve(write_txn_markers.API, WriteTxnMarkers(markers=markers))
     return call.answer(markers=[_written(written) for written in response.markers])
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
+    """Return the answer with the error in each marker's partitions."""
     markers = map(_marker, request.markers)
     return call.answer(
         markers=[

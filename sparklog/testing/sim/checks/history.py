@@ -151,6 +151,7 @@ class Operation:
 
     @property
     def is_ok(self) -> bool:
+        """Whether it was done, and has a result."""
         return self.outcome is OperationOutcome.OK
 
 

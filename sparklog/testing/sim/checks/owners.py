@@ -48,10 +48,12 @@ class Membership:
 
     @property
     def joins(self) -> bool:
+        """Whether the member joins anew."""
         return self.epoch == JOINS
 
     @property
     def leaves(self) -> bool:
+        """Whether the member leaves, for good or, if it is static, for a while."""
         return self.epoch < JOINS
 
 

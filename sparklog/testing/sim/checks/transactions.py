@@ -67,6 +67,7 @@ class Transaction:
 
     @property
     def producer(self) -> str:
+        """The part of the name before the slash."""
         return self.name.partition("/")[0]
 
     def send(self, value: str, partition: TopicPartition) -> None:
@@ -74,9 +75,11 @@ class Transaction:
         self.values[value] = partition
 
     def be_committed(self) -> None:
+        """Record that the commit was acknowledged."""
         self.end = End.COMMITTED
 
     def be_refused(self) -> None:
+        """Record that the commit was refused: nothing may be committed."""
         self.end = End.ABORTED
 
 
@@ -102,12 +105,13 @@ class Ledger:
     shown: list[Shown] = field(default_factory=list)
 
     def begin(self, name: str) -> Transaction:
+        """Add a transaction and return it. It counts as aborted until `ask_for_commit`."""
         transaction = Transaction(name=name)
         self.transactions.append(transaction)
         return transaction
 
     def join(self, name: str, transactions: Sequence[Transaction]) -> Transaction:
-        """Make several transactions, each of a producer of its own, one that ends as a whole."""
+        """Replace several transactions, each of a producer of its own, by one that ends as a whole; return it."""
         joined = self.begin(name)
         joined.has_one_producer = False
         for each in transactions:
@@ -130,6 +134,7 @@ class AskedBatch:
     """Whether the sink has said that the batch is committed."""
 
     def be_over(self) -> None:
+        """Record that the sink has said that the batch is committed."""
         self.is_over = True
 
 

@@ -138,7 +138,7 @@ class Administrator:
 
 
 class Trimmer:
-    """A client that deletes records below a high watermark that a consumer has seen, every second or two."""
+    """Deletes records below a high watermark that a consumer has seen, every second or two. Implements Worker."""
 
     def __init__(self, client: SimClient, history: History, consumers: Sequence[SimConsumer]) -> None:
         self._client = client

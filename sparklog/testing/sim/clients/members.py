@@ -369,7 +369,7 @@ class SimConsumerMember(SimMember):
 
 
 class Guest(SimConsumerMember):
-    """A member that joins, stays for a while, and then leaves, or just stops its heartbeats."""
+    """Joins, stays for a while, and then leaves, or just stops its heartbeats. Implements Worker."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():

@@ -61,7 +61,7 @@ MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_merge, rights=())
 
 
 class Merger:
-    """A client that has leaders merge segments of the checked partitions, several times a second."""
+    """Has leaders merge segments of the checked partitions, several times a second. Implements Worker."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client

@@ -36,7 +36,7 @@ class _Attempt:
 
 
 class SinkQuery:
-    """One run of the query after the other."""
+    """One run of the query after the other. Implements Worker."""
 
     def __init__(self, user: SimUser, ledger: Ledger, partitions: Sequence[TopicPartition]) -> None:
         self._user = user

@@ -71,7 +71,7 @@ def _newest(log: Log, end_offset: int) -> tuple[int, bytes]:
 
 
 class Snapshotter:
-    """A client that has the leader of an offsets partition take a snapshot, about once a second."""
+    """Has the leader of an offsets partition take a snapshot, about once a second. Implements Worker."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client

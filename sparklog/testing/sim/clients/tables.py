@@ -59,7 +59,7 @@ MAP_BYTES = 64 << 10
 
 
 class TableProducer:
-    """Real producers, one after the other, that put values, and now and then delete a key.
+    """Real producers, one after the other, that put values, and now and then delete a key. Implements Worker.
 
     The next producer has another producer id. Brokers still know the former one, and their logs must have its state.
     """
@@ -192,7 +192,7 @@ def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Sur
 
 
 class Compactor:
-    """A client that has leaders compact tables and the offsets topic, several times a second."""
+    """Has leaders compact tables and the offsets topic, several times a second. Implements Worker."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client

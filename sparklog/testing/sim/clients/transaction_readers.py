@@ -85,7 +85,7 @@ class IsolatedReader:
 
 
 class TransactionReader:
-    """Reads all partitions from offset 0 until it is told to stop, and at times begins again."""
+    """Reads all partitions from offset 0 until it is told to stop, and at times begins again. Implements Worker."""
 
     def __init__(self, reader: IsolatedReader, partitions: Sequence[TopicPartition]) -> None:
         self._reader = reader

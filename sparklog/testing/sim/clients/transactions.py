@@ -103,6 +103,7 @@ class Application:
         return True
 
     def begin(self) -> Transaction:
+        """Add the next transaction of this id to the ledger and return it; no request is sent."""
         return self.ledger.begin(f"{self.producer.transactional_id}/{next(self._numbers)}")
 
     def be_killed(self) -> None:
@@ -150,7 +151,7 @@ class Application:
 
 
 class TransactionWriter:
-    """Writes transactions one after the other."""
+    """Writes transactions one after the other. Implements Worker."""
 
     def __init__(self, application: Application, *, leaves_open: bool) -> None:
         self._application = application
@@ -223,7 +224,7 @@ class TransactionWriter:
 
 
 class Copier(SimClassicMember):
-    """A member that copies the records of its partitions instead of committing numbers."""
+    """A member that copies the records of its partitions instead of committing numbers. Implements Worker."""
 
     def __init__(
         self, client: KafkaGroupClient, group: MemberGroup, application: Application, reader: IsolatedReader
@@ -317,7 +318,9 @@ async def stable_offset(client: SimKafka, partition: TopicPartition) -> int:
 
 
 class Worker(Protocol):
-    async def run(self, is_over: asyncio.Event) -> None: ...
+    async def run(self, is_over: asyncio.Event) -> None:
+        """Work until `is_over` is set, then return."""
+        ...
 
 
 class TransactionWorkers:

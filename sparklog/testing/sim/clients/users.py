@@ -91,7 +91,7 @@ class SimUser:
 
 
 class UserProducer:
-    """A real producer that sends a few records at a time, each with a value of its own."""
+    """A real producer that sends a few records at a time, each with a value of its own. Implements Worker."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class UserProducer:
 
 
 class UserConsumer:
-    """A real consumer that reads one partition from offset 0."""
+    """A real consumer that reads one partition from offset 0. Implements Worker."""
 
     def __init__(self, user: SimUser, history: History, partition: TopicPartition, report: Report) -> None:
         self.partition = partition
@@ -173,6 +173,7 @@ class UserConsumer:
 
     @property
     def name(self) -> str:
+        """The name of the client in the history, and of its process."""
         return self._user.name
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -279,7 +280,7 @@ class UserGroup:
 
 
 class UserMember:
-    """A member of a group: one real consumer after the other, each in a process of its own."""
+    """A member of a group: one real consumer after the other, each in a process of its own. Implements Worker."""
 
     def __init__(self, user: SimUser, group: UserGroup, *, is_static: bool, strategy: str) -> None:
         self.owned: set[TopicPartition] = set()
@@ -299,6 +300,7 @@ class UserMember:
 
     @property
     def name(self) -> str:
+        """The name of the member in the history, and of its processes."""
         return self._user.name
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -357,7 +359,9 @@ class UserMember:
             await asyncio.sleep(0.1)
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note partitions that the consumer has got (RebalanceListener)."""
         self.owned |= set(partitions)
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note partitions that the consumer has given up, or lost (RebalanceListener)."""
         self.owned -= set(partitions)

@@ -67,7 +67,10 @@ class _Queue:
 
 
 class WireProducer:
-    """An idempotent producer that sends until it is told to stop, and then until its queues are empty."""
+    """An idempotent producer that sends until it is told to stop, and then until its queues are empty.
+
+    Implements Worker.
+    """
 
     def __init__(self, client: SimKafka, history: History, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -242,7 +245,7 @@ MOST_RESTARTS = 5
 
 
 class WireConsumer:
-    """A consumer that reads all partitions from offset 0 until it is told to stop."""
+    """A consumer that reads all partitions from offset 0 until it is told to stop. Implements Worker."""
 
     def __init__(
         self, client: SimKafka, history: History, partitions: Sequence[TopicPartition], report: Report
@@ -262,6 +265,7 @@ class WireConsumer:
 
     @property
     def name(self) -> str:
+        """The name of the client in the history."""
         return self._client.name
 
     async def run(self, is_over: asyncio.Event) -> None:

@@ -39,7 +39,9 @@ OFFSETS_PARTITIONS = 2
 class Worker(Protocol):
     """A client that works until `is_over` is set."""
 
-    async def run(self, is_over: asyncio.Event) -> None: ...
+    async def run(self, is_over: asyncio.Event) -> None:
+        """Work until `is_over` is set, then return."""
+        ...
 
 
 class Workers:

@@ -56,7 +56,7 @@ Report = Callable[[str, str], None]
 
 
 class SimProducer:
-    """A producer that sends one batch at a time until it is told to stop."""
+    """A producer that sends one batch at a time until it is told to stop. Implements Worker."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class SimProducer:
 
 
 class SimConsumer:
-    """A consumer that reads one partition from offset 0."""
+    """A consumer that reads one partition from offset 0. Implements Worker."""
 
     def __init__(
         self, client: SimClient, history: History, partition: TopicPartition, *, from_followers: float = 0.0
@@ -168,6 +168,7 @@ class SimConsumer:
 
     @property
     def name(self) -> str:
+        """The name of the client in the history."""
         return self._client.name
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -247,7 +248,7 @@ class SimConsumer:
 
 
 class SimGroup:
-    """A client that commits a consumer's position for a group, or only fetches the committed offset."""
+    """Commits a consumer's position for a group, or only fetches the committed offset. Implements Worker."""
 
     def __init__(self, client: SimClient, history: History, group: str, consumer: SimConsumer) -> None:
         self._client = client
