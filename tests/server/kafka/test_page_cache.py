@@ -38,7 +38,8 @@ async def test_files_in_memory_are_left_alone() -> None:
     file = MemoryFs().open("log", create=True)
     file.append(bytes(SIZE))
     assert is_cached(slice_of(file))
-    assert await bring_in([slice_of(file)]) == [slice_of(file)]
+    found = slice_of(file)
+    assert await bring_in([found]) == [found]
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -62,7 +63,8 @@ async def test_a_response_holds_no_more_of_the_log_than_it_may() -> None:
 async def test_a_small_slice_of_a_file_that_is_too_short_stays() -> None:
     file = MemoryFs().open("log", create=True)
     file.append(bytes(10))
-    assert await bring_in([b"head", slice_of(file, 11)]) == [b"head", slice_of(file, 11)]
+    found = slice_of(file, 11)
+    assert await bring_in([b"head", found]) == [b"head", found]
 
 
 def test_a_disk_that_cannot_be_read_is_told_where_it_is_read(tmp_path: Path) -> None:
