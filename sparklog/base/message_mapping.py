@@ -23,7 +23,6 @@ not passed.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import cache
@@ -32,6 +31,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
@@ -148,13 +148,13 @@ def _kinds(value_type: type) -> Mapping[str, _Kind]:
 
 @cache
 def _defaults(value_type: type) -> Values:
-    if not dataclasses.is_dataclass(value_type):
+    if not issubclass(value_type, msgspec.Struct):
         return {}
     defaults = {}
-    for field in dataclasses.fields(value_type):
-        if field.default is not dataclasses.MISSING:
+    for field in msgspec.structs.fields(value_type):
+        if field.default is not msgspec.NODEFAULT:
             defaults[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
+        elif field.default_factory is not msgspec.NODEFAULT:
             defaults[field.name] = field.default_factory()
     return defaults
 

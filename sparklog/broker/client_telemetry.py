@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.client_metrics import (
     DEFAULT_INTERVAL_MS,
@@ -42,8 +43,7 @@ Series = tuple[str, str]
 """A metric's name, and its attributes as text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class Pushed(Struct, frozen=True, kw_only=True):
     """The newest values of one client."""
 
     instance_id: UUID

@@ -25,8 +25,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import (
@@ -66,8 +67,7 @@ class _Note(NamedTuple):
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
+class _Batch(Struct, frozen=True, kw_only=True):
     """A batch being sent; each retry sends the same bytes."""
 
     notes: tuple[_Note, ...]

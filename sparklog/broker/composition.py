@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random as randomness
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
@@ -69,8 +70,7 @@ from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC, TransactionCoor
 from sparklog.transaction.marker_sender import MarkerSender
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True, kw_only=True):
     """What the parts of a broker are made from."""
 
     config: BrokerConfig

@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 from sparklog.base.client_metrics import CLIENT_METRICS_KEYS
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
@@ -43,8 +44,7 @@ Value = tuple[str, object, ConfigSource]
 """A key's name, its value and where that is from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigSynonym:
+class ConfigSynonym(Struct, frozen=True, kw_only=True):
     """One value that a key has in some source; the first one is in force."""
 
     name: str
@@ -52,8 +52,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
+class ConfigEntry(Struct, frozen=True, kw_only=True):
     name: str
     type: str
     """As in `Bound.type`."""

@@ -17,9 +17,10 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError
@@ -53,8 +54,7 @@ class ConsumerLag(NamedTuple):
     """Age of the oldest of them; 0 if there is none. None: unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFigures:
+class GroupFigures(Struct, frozen=True, kw_only=True):
     """The groups that this broker coordinates."""
 
     members: Sequence[tuple[str, int]]

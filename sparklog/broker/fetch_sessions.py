@@ -30,10 +30,11 @@ Pure: the caller provides the time with each call, and a function for new ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from math import inf
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import (
     FencedLeaderEpoch,
@@ -58,8 +59,7 @@ Key = tuple[UUID | str | None, int]
 """A partition in a session: the topic's id, or its name in a session that uses names, and the partition number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetch:
+class PartitionFetch(Struct, frozen=True, kw_only=True):
     """A read of one partition. `topic` is None if only the topic's id is given."""
 
     topic: str | None
@@ -78,16 +78,14 @@ class PartitionFetch:
         return self.topic_id or self.topic, self.partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DivergingEpoch:
+class DivergingEpoch(Struct, frozen=True, kw_only=True):
     """Last epoch and offset that both logs share; the reader truncates there."""
 
     epoch: int
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetched:
+class PartitionFetched(Struct, frozen=True, kw_only=True):
     """The result of one partition. Offsets are -1 if there is an error.
 
     `slice` refers to the bytes, which are not read yet; None if there are none.
@@ -130,8 +128,7 @@ class PartitionFetched:
         return self.topic_id or self.topic, self.partition
 
 
-@dataclass(slots=True)
-class Cached:
+class Cached(Struct):
     """One partition of a session: the read, and what the client was sent last."""
 
     asked: PartitionFetch
@@ -159,8 +156,7 @@ class Cached:
         return is_news
 
 
-@dataclass(slots=True, kw_only=True)
-class FetchSession:
+class FetchSession(Struct, kw_only=True):
     """The fetch session of one client."""
 
     session_id: int
@@ -196,8 +192,7 @@ class FetchSession:
         return told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchContext:
+class FetchContext(Struct, frozen=True, kw_only=True):
     """One request: `session` is set for an incremental fetch, `opens_session` for a full fetch that wants a session."""
 
     asked: Sequence[PartitionFetch] = ()

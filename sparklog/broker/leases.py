@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.errors import DuplicateResource, ResourceNotFound
 from sparklog.log.description import SegmentDescription
@@ -26,8 +28,7 @@ ANSWER_KEPT_MS = 600_000
 Log = TypeVar("Log", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease(Generic[Log]):
+class Lease(Struct, Generic[Log], frozen=True, kw_only=True):
     """The right of `holder` to put one segment in place of `sources`."""
 
     id: str

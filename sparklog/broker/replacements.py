@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion, KafkaError, RecordListTooLarge, ResourceNotFound
@@ -41,8 +42,7 @@ COMMITS_AT_ONCE = 2
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class Staged(Struct, frozen=True, kw_only=True):
     """The staged file's size and checksum, as its writer states them."""
 
     size_bytes: int

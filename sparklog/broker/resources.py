@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation
 from sparklog.base.config import CHANGEABLE, find_broker_key
@@ -23,8 +24,7 @@ class ResourceType(IntEnum):
     CLIENT_METRICS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigResource:
+class ConfigResource(Struct, frozen=True):
     """A topic or a subscription by name, or a broker by id.
 
     An empty broker name: this broker to describe, all brokers to change.

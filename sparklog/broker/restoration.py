@@ -31,13 +31,14 @@ epoch that a topic leaps to is kept beside its configuration, for the store may 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import BadVersion, NoNode
@@ -308,7 +309,7 @@ def _raise_epoch(store: Store, name: TopicPartition, epoch: int) -> None:
         if state.leader_epoch >= epoch:
             return
         with suppress(BadVersion):
-            raised = dataclasses.replace(state, leader_epoch=epoch)
+            raised = structs.replace(state, leader_epoch=epoch)
             store.set(state_path(*name), encode_state(raised), state.version)
             return
 

@@ -15,11 +15,11 @@ Where a request names what does not exist, the client gets the same error as whe
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
+
+from msgspec import Struct, field, structs
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.base.errors import (
@@ -62,8 +62,7 @@ class Topics(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class Access(Struct, frozen=True, eq=False):
     """What one client may do, as long as the ACLs are the same."""
 
     authorizer: Authorizer
@@ -158,8 +157,7 @@ class Right(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class On:
+class On(Struct, frozen=True, eq=False):
     """A right to the resource that the whole request is about. Implements Right."""
 
     operation: AclOperation
@@ -185,8 +183,7 @@ class On:
         return f"{self.operation.name} on {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnElements:
+class OnElements(Struct, frozen=True, eq=False):
     """A right to the resource of each element of `field`, which the request or the response has."""
 
     operation: AclOperation
@@ -216,8 +213,7 @@ class OnElements:
         return f"{self.operation.name} on each {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OfRequested(OnElements):
+class _OfRequested(OnElements, frozen=True, eq=False):
     """A right to elements that the request names: those without it are not served."""
 
     def admits(self, request: Any, access: Access) -> bool:
@@ -231,7 +227,7 @@ class _OfRequested(OnElements):
         served = [element for number, element in enumerate(elements) if number not in errors]
         if not served:
             access.nothing_is_left()
-        response = await self.serve_rest(dataclasses.replace(request, **{self.field: served}), served, serve)
+        response = await self.serve_rest(structs.replace(request, **{self.field: served}), served, serve)
         return self.merged(response, elements, errors)
 
     async def serve_rest(self, request: Any, served: Sequence[Any], serve: Serve) -> Any:
@@ -243,8 +239,7 @@ class _OfRequested(OnElements):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnEach(_OfRequested):
+class OnEach(_OfRequested, frozen=True, eq=False):
     """A right to the resource of each element of the request's sequence `field`.
 
     The response's sequence `answers` has a result for each element, in the same order.
@@ -263,11 +258,10 @@ class OnEach(_OfRequested):
         answers = list(getattr(response, self.answers))
         for number, error in errors.items():  # ascending, so that each is put in its place
             answers.insert(number, self.refused(elements[number], error))
-        return dataclasses.replace(response, **{self.answers: answers})
+        return structs.replace(response, **{self.answers: answers})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnEachKey(_OfRequested):
+class OnEachKey(_OfRequested, frozen=True, eq=False):
     """A right to the resource of each element of the request's collection `field`.
 
     The response's mapping `answers` has an entry for each element, by `key`; for an element that is refused, the error.
@@ -278,11 +272,10 @@ class OnEachKey(_OfRequested):
 
     def merged(self, response: Any, elements: Sequence[Any], errors: Mapping[int, KafkaError]) -> Any:
         refused = {self.key(elements[number]): error for number, error in errors.items()}
-        return dataclasses.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
+        return structs.replace(response, **{self.answers: {**getattr(response, self.answers), **refused}})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnAnswers(OnElements):
+class OnAnswers(OnElements, frozen=True, eq=False):
     """A right to the resource of each element of the response's sequence or mapping `field`. Implements Right."""
 
     refused: Callable[[Any, KafkaError], Any]
@@ -301,15 +294,14 @@ class OnAnswers(OnElements):
             access.nothing_is_left()
         if isinstance(found, Mapping):
             refused = {key: self.refused(key, errors[number]) for number, key in enumerate(found) if number in errors}
-            return dataclasses.replace(response, **{self.field: {**found, **refused}})
+            return structs.replace(response, **{self.field: {**found, **refused}})
         checked = [
             self.refused(each, errors[number]) if number in errors else each for number, each in enumerate(found)
         ]
-        return dataclasses.replace(response, **{self.field: checked})
+        return structs.replace(response, **{self.field: checked})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shown(OnElements):
+class Shown(OnElements, frozen=True, eq=False):
     """A right to see the elements of the response's sequence or mapping `field`; others are left out.
 
     Implements Right.
@@ -326,14 +318,13 @@ class Shown(OnElements):
             return response
         kept = [each for number, each in enumerate(found) if number not in hidden]
         shown = {key: found[key] for key in kept} if isinstance(found, Mapping) else kept
-        return dataclasses.replace(response, **{self.field: shown})
+        return structs.replace(response, **{self.field: shown})
 
     def __str__(self) -> str:
         return f"{self.operation.name} on each {self.type.name} that is shown"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OnAll:
+class OnAll(Struct, frozen=True, eq=False):
     """A right to several resources that the request names. Implements Right."""
 
     operation: AclOperation
@@ -352,8 +343,7 @@ class OnAll:
         return f"{self.operation.name} on every {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Somewhere:
+class Somewhere(Struct, frozen=True, eq=False):
     """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType). Implements Right."""
 
     operation: AclOperation
@@ -373,8 +363,7 @@ class Somewhere:
         return f"{self.refused} or {self.operation.name} on any {self.type.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OneOf:
+class OneOf(Struct, frozen=True, eq=False):
     """One of several rights: the first that the client has to the whole request, else the last one.
 
     Implements Right.
@@ -395,8 +384,7 @@ class OneOf:
         return " or ".join(map(str, (*self.alternatives, self.otherwise)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Either:
+class Either(Struct, frozen=True, eq=False):
     """One right or another, by what the request is. Implements Right."""
 
     is_first: Callable[[Any], bool]
@@ -415,8 +403,7 @@ class Either:
         return " or ".join(dict.fromkeys((str(self.first), str(self.second))))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class If:
+class If(Struct, frozen=True, eq=False):
     """A right that only some requests need. Implements Right."""
 
     is_needed: Callable[[Any, Access], bool]

@@ -16,13 +16,14 @@ A write runs to its end even if the request is cancelled meanwhile (the client h
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.base.errors import (
@@ -269,7 +270,7 @@ class Topics:
 
         def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
             config = config_of(name, overrides, self._config.current.topic_defaults)
-            revised = dict(revise(dataclasses.replace(topic, overrides=overrides, config=config)))
+            revised = dict(revise(structs.replace(topic, overrides=overrides, config=config)))
             changed = {key: value for key, value in revised.items() if overrides.get(key) != value}
             TopicConfig.parse(changed, self._config.current.topic_defaults)
             return revised
@@ -377,7 +378,7 @@ class Topics:
                 return
             grown = (*assignment.partitions, *(ReplicaAssignment(replicas=tuple(each)) for each in added))
             try:
-                self._store.set_assignment(name, dataclasses.replace(assignment, partitions=grown))
+                self._store.set_assignment(name, structs.replace(assignment, partitions=grown))
                 return
             except BadVersion:
                 if is_last:

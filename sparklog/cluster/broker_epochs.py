@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import NoNode
 from sparklog.cluster.store import Check, Create, Operation, Set, Store
@@ -25,8 +26,7 @@ BROKER_EPOCHS = "/brokers/epochs"
 NOT_WRITTEN = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerEpochs:
+class BrokerEpochs(Struct, frozen=True, kw_only=True):
     """The content of the node."""
 
     epochs: Mapping[int, int] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch
@@ -27,8 +28,7 @@ ATTEMPTS = 20
 """Attempts at an election; each fails if another broker is first or a session ends meanwhile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elected:
+class Elected(Struct, frozen=True, kw_only=True):
     """The election of this broker as the controller."""
 
     epoch: int

@@ -34,9 +34,10 @@ Fields may be added; none changes its meaning.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from sparklog.base.ids import TopicPartition
 
@@ -76,16 +77,14 @@ class Note(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendHistory:
+class AppendHistory(Struct, frozen=True, kw_only=True):
     """Notes of a broker, for the leader of the topic's partition: one batch, numbered by its producer."""
 
     records: bytes
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryAppended:
+class HistoryAppended(Struct, frozen=True, kw_only=True):
     """All in-sync replicas have the batch."""
 
     base_offset: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.client_metrics import ClientMetricsConfigs
@@ -12,8 +13,7 @@ from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
+class TopicState(Struct, frozen=True, kw_only=True):
     """The whole state of a topic, as in the cluster store."""
 
     name: str
@@ -22,8 +22,7 @@ class TopicState:
     overrides: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMetadata:
+class UpdateMetadata(Struct, frozen=True, kw_only=True):
     """All live brokers; the topics that have changed, or all topics; the topics that were deleted."""
 
     controller_id: int
@@ -46,6 +45,5 @@ class UpdateMetadata:
     """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMetadataResponse:
+class UpdateMetadataResponse(Struct, frozen=True, kw_only=True):
     pass

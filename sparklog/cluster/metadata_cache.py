@@ -10,9 +10,11 @@ Read and changed on the event loop only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.dynamic_config import DynamicConfig
@@ -29,8 +31,7 @@ NO_CONTROLLER = -1
 NO_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataChange:
+class MetadataChange(Struct, frozen=True, kw_only=True):
     """The changes of an update, for components that derive state from the cache."""
 
     put: tuple[Topic, ...]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.addresses import Address
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.base.topic_config import TopicConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInfo:
+class PartitionInfo(Struct, frozen=True, kw_only=True):
     """Leader, replicas and ISR of one partition; `leader` is -1 if the partition has none."""
 
     leader: int
@@ -33,8 +33,7 @@ class PartitionInfo:
         return not self.in_sync_replicas and self.leader_epoch >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaAssignment:
+class ReplicaAssignment(Struct, frozen=True, kw_only=True):
     """The replicas of one partition, in their order of preference, and its reassignment.
 
     During a reassignment, `replicas` has the target first and then the replicas to remove (KIP-455).
@@ -70,8 +69,7 @@ class ReplicaAssignment:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(Struct, frozen=True, kw_only=True):
     """One topic: its partitions in order, its own configuration, and the effective configuration with the defaults."""
 
     name: str
@@ -91,8 +89,7 @@ class Topic:
         return ((TopicPartition(self.name, number), info) for number, info in enumerate(self.partitions))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerInfo:
+class BrokerInfo(Struct, frozen=True, kw_only=True):
     """One broker as other brokers and clients see it."""
 
     broker_id: int

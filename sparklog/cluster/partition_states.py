@@ -14,10 +14,10 @@ the node when it changes the ISR. Both writers compare the node's version with t
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct, structs
 
 from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition
@@ -35,8 +35,7 @@ STATES_AT_ONCE = 200
 """Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(Struct, frozen=True, kw_only=True):
     """Leader, leader epoch and ISR of a partition (Kafka: LeaderAndIsr)."""
 
     leader: int
@@ -118,7 +117,7 @@ def write_states(
             written |= part
         elif len(part) > 1:  # one of them has changed: write the others alone
             written |= {name: state for name, state in part.items() if _write(store, {name: state}, epoch_version)}
-    return {name: dataclasses.replace(state, version=state.version + 1) for name, state in written.items()}
+    return {name: structs.replace(state, version=state.version + 1) for name, state in written.items()}
 
 
 def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int) -> bool:

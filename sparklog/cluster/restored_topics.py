@@ -15,12 +15,13 @@ the broker itself is led at once. An elected partition is not changed any more.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition
@@ -125,16 +126,14 @@ def _merge(
             partitions[number] = ReplicaAssignment(replicas=kept.replicas, adding=kept.adding, removing=kept.removing)
             epoch = max(epoch, state.leader_epoch + 1 if state else 0)  # a controller that decides now begins again
         if state is not None and epoch > state.leader_epoch:
-            raised = dataclasses.replace(state, leader_epoch=epoch)
+            raised = structs.replace(state, leader_epoch=epoch)
             writes.append(Set(path_of(name, number), encode_state(raised), state.version))
     overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
     if not writes and overrides is None:
         return Restored.NOTHING
-    known = dataclasses.replace(
-        before, partitions=merged, overrides=before.overrides if overrides is None else overrides
-    )
+    known = structs.replace(before, partitions=merged, overrides=before.overrides if overrides is None else overrides)
     if overrides is not None:
-        known = dataclasses.replace(known, seen_change=copy.seen_change)
+        known = structs.replace(known, seen_change=copy.seen_change)
     store.multi(
         (
             Set(f"{TOPICS}/{name}", encode_assignment(assignment.topic_id, partitions), node.version),

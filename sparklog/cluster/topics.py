@@ -20,13 +20,13 @@ watches these paths, has elected its leader.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, structs
 
 from sparklog.base.errors import NodeExists, NoNode
 from sparklog.base.ids import decode_id, encode_id
@@ -57,8 +57,7 @@ NO_EPOCH = -1
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicAssignment:
+class TopicAssignment(Struct, frozen=True, kw_only=True):
     """Content of `/brokers/topics/T`: the replicas of the partitions, in order."""
 
     topic_id: UUID
@@ -134,7 +133,7 @@ class TopicStore:
         except NoNode:
             return unled
         state = _decode(node.data)
-        return dataclasses.replace(
+        return structs.replace(
             unled,
             leader=state["leader"],
             leader_epoch=state["leader_epoch"],

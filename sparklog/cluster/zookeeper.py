@@ -28,7 +28,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,6 +49,7 @@ from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE
+from msgspec import Struct
 
 from sparklog.base.errors import (
     BadVersion,
@@ -304,8 +304,7 @@ class ZookeeperStore:
             _carry_out(partial(watch, path))
 
 
-@dataclass(frozen=True, slots=True)
-class _Watcher:
+class _Watcher(Struct, frozen=True):
     """A watch as kazoo gets it: equal to another watch of the same function on the same path."""
 
     store: ZookeeperStore

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.client_metrics import ClientMetricsConfigs
@@ -46,8 +47,7 @@ _PATHS = (
 ACL_NOTICES = (ACL_CHANGES, EXTENDED_ACL_CHANGES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicChanges:
+class TopicChanges(Struct, frozen=True, kw_only=True):
     """The names of all topics, and those that are new or have changed since they were last read."""
 
     names: frozenset[str]
@@ -55,16 +55,14 @@ class TopicChanges:
     overrides: Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notices:
+class Notices(Struct, frozen=True, kw_only=True):
     """Nodes that say what has changed, and are deleted once it has been handled."""
 
     paths: tuple[str, ...]
     values: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True, kw_only=True):
     """The state with which a controller begins, except the brokers."""
 
     topics: TopicChanges

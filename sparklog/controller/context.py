@@ -10,9 +10,10 @@ All orders here are sorted, so that the same events lead to the same requests.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.client_metrics import ClientMetricsConfigs
@@ -38,8 +39,7 @@ class PartitionAndReplica(NamedTuple):
         return f"{self.name} on {self.broker_id}"
 
 
-@dataclass(slots=True, kw_only=True)
-class ControllerContext:
+class ControllerContext(Struct, kw_only=True):
     """The state of the cluster in its controller."""
 
     epoch: int

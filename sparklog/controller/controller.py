@@ -15,9 +15,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
@@ -38,33 +39,28 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _Asked(Struct, frozen=True, eq=False):
     """A request to the active controller."""
 
     function: Callable[[ActiveController], Awaitable[Any]]
     done: asyncio.Future[Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
+class _Answer(Struct, frozen=True, eq=False):
     broker: BrokerInfo
     request: Request
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class _LeftBehind:
+class _LeftBehind(Struct, frozen=True):
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tick:
+class _Tick(Struct, frozen=True, eq=False):
     operation: ControllerOperation
 
 
-@dataclass(frozen=True, slots=True)
-class _Expired:
+class _Expired(Struct, frozen=True):
     """The store's session has expired, and `/controller` is gone with it."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.dynamic_config import DynamicConfig
@@ -24,8 +25,7 @@ TOGETHER = 500
 """Number of a request's partitions that are decided on in one go: a few milliseconds of work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerDependencies:
+class ControllerDependencies(Struct, frozen=True, kw_only=True):
     config: BrokerConfig
     dynamic: DynamicConfig
     """The configuration of the controller's broker as it is in the store."""

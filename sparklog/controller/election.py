@@ -18,10 +18,11 @@ request compares those that are online.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import structs
 
 from sparklog.base.errors import EligibleLeadersNotAvailable, KafkaError, PreferredLeaderNotAvailable
 from sparklog.base.ids import TopicPartition
@@ -102,7 +103,7 @@ def elect(context: ControllerContext, name: TopicPartition, election: Election, 
     choice = _choose(context, name, known, election, unclean=unclean)
     if choice is None:
         raise _nobody(name, known, election)
-    return dataclasses.replace(
+    return structs.replace(
         known,
         leader=choice.leader,
         isr=choice.isr,
@@ -133,7 +134,7 @@ def _compared(context: ControllerContext, name: TopicPartition, known: Leadershi
         )
     last = max(ends.values())
     in_sync = tuple(broker for broker in replicas if ends.get(broker) == last)
-    return dataclasses.replace(
+    return structs.replace(
         known,
         leader=in_sync[0],
         isr=in_sync,

@@ -15,7 +15,8 @@ broker could lead them. The broker may ask again as often as it wants; no step i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.errors import BrokerNotAvailable, KafkaError, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
@@ -29,8 +30,7 @@ from sparklog.controller.reassignment import Reassignments, Targets
 from sparklog.controller.states import PartitionState, ReplicaState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class Operations(Struct, frozen=True, kw_only=True):
     """The operations of one controller, from its election to its end."""
 
     dependencies: ControllerDependencies

@@ -28,12 +28,13 @@ tools wrote until 2.x:
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+
+from msgspec import structs
 
 from sparklog.base.errors import (
     BadVersion,
@@ -278,9 +279,7 @@ class Reassignments(ControllerOperation):
             known = self._context.leadership.get(name)
             if known is None:
                 return
-            bumped = dataclasses.replace(
-                known, leader_epoch=known.leader_epoch + 1, controller_epoch=self._context.epoch
-            )
+            bumped = structs.replace(known, leader_epoch=known.leader_epoch + 1, controller_epoch=self._context.epoch)
             written = await self._store.write_states({name: bumped})
             if name in written:
                 self._context.leadership[name] = written[name]
@@ -315,7 +314,7 @@ class Reassignments(ControllerOperation):
             node: Node = await self._store.read(_get, path)
             topic = decode_assignment(node.data, node.version)
             partitions = list(topic.partitions)
-            partitions[name.partition] = dataclasses.replace(
+            partitions[name.partition] = structs.replace(
                 partitions[name.partition],
                 replicas=assignment.replicas,
                 adding=assignment.adding,

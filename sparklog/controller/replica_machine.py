@@ -6,9 +6,10 @@ the partition can resume only with it. If several go offline at once, the leader
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
+
+from msgspec import structs
 
 from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
@@ -105,7 +106,7 @@ class ReplicaMachine:
         leader = NO_LEADER if known.leader in gone else known.leader
         if (leader, tuple(isr)) == (known.leader, known.isr):
             return None
-        return dataclasses.replace(
+        return structs.replace(
             known,
             leader=leader,
             isr=tuple(isr),
@@ -122,7 +123,7 @@ class ReplicaMachine:
             old = self._context.assignment(name)
             kept = (tuple(each for each in part if each != broker) for part in (old.replicas, old.adding, old.removing))
             replicas_, adding, removing = kept
-            new = dataclasses.replace(old, replicas=replicas_, adding=adding, removing=removing)
+            new = structs.replace(old, replicas=replicas_, adding=adding, removing=removing)
             self._context.set_assignment(name, new)
 
     def _put(self, replica: PartitionAndReplica, state: ReplicaState) -> None:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence, Sized
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
@@ -48,8 +49,7 @@ class TopicsView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Serving(Generic[AnyShard]):
+class Serving(Struct, Generic[AnyShard], frozen=True, kw_only=True, eq=False):
     """What a coordinator makes of a partition of its topic."""
 
     new_shard: Callable[[], AnyShard]
@@ -64,8 +64,7 @@ class Serving(Generic[AnyShard]):
     """Called once a loaded shard is served."""
 
 
-@dataclass(slots=True, eq=False)
-class _LedPartition(Generic[AnyShard]):
+class _LedPartition(Struct, Generic[AnyShard], eq=False):
     """A partition that this broker leads; `runtime` is None while the partition is being loaded."""
 
     leader_epoch: int

@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import (

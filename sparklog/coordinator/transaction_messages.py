@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -26,8 +27,7 @@ PROTOCOL_1 = TransactionProtocol()
 PROTOCOL_2 = TransactionProtocol(enrols=True, knows_abortable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionMarker:
+class TransactionMarker(Struct, frozen=True, kw_only=True):
     """The end of one producer's transaction in partitions."""
 
     producer_id: int
@@ -44,22 +44,19 @@ class TransactionMarker:
         return self.transaction_version >= FIRST_WITH_STRICT_EPOCHS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteTxnMarkers:
+class WriteTxnMarkers(Struct, frozen=True, kw_only=True):
     """Coordinator → leaders of partitions."""
 
     markers: Sequence[TransactionMarker]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerWritten:
+class MarkerWritten(Struct, frozen=True, kw_only=True):
     """The outcome of a marker in each of its partitions: None once all in-sync replicas have it."""
 
     producer_id: int
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(Struct, frozen=True, kw_only=True):
     markers: Sequence[MarkerWritten]
     """In the order of the request."""

@@ -140,7 +140,7 @@ def _default(value: Any) -> str:
 
 
 def _value(cls: type) -> str:
-    fields: Iterable[str] = getattr(cls, "_fields", ())
+    fields: Iterable[str] = getattr(cls, "_fields", ()) or getattr(cls, "__struct_fields__", ())
     if dataclasses.is_dataclass(cls):
         fields = [item.name for item in dataclasses.fields(cls)]
     if not fields:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import (
     CoordinatorNotAvailable,
@@ -48,8 +49,7 @@ CONSUMER_PROTOCOL = "consumer"
 Protocols = Sequence[tuple[str, bytes]]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class ClassicMember:
+class ClassicMember(Struct, kw_only=True, eq=False):
     """One member. The tickets are those of its waiting requests; the tickets and `is_new` are not in the log."""
 
     member_id: str
@@ -115,8 +115,7 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class ClassicGroup:
+class ClassicGroup(Struct, kw_only=True, eq=False):
     """A classic group. Members are in the order in which they joined; the first becomes the leader.
 
     Implements Group.

@@ -15,8 +15,9 @@ join. Otherwise it is removed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, read_subscription, write_assignment

@@ -31,8 +31,10 @@ first answer was lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -74,32 +76,28 @@ from sparklog.offsets_topic.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTimer:
+class SessionTimer(Struct, frozen=True):
     """Key of the timer that ends a member's session."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationTimer:
+class RevocationTimer(Struct, frozen=True):
     """Key of the timer within which a member must give up partitions."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RejoinTimer:
+class RejoinTimer(Struct, frozen=True):
     """Key of the timer within which a member of the classic protocol must join again."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncTimer:
+class SyncTimer(Struct, frozen=True):
     """Key of the timer within which a member of the classic protocol must sync after its join."""
 
     group_id: str
@@ -109,8 +107,7 @@ class SyncTimer:
 MemberTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
 
 
-@dataclass(frozen=True, slots=True)
-class AssignTimer:
+class AssignTimer(Struct, frozen=True):
     """Key of the timer of a group whose next assignment is delayed."""
 
     group_id: str

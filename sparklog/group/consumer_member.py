@@ -6,11 +6,12 @@ independent, so each is replayed into the member separately.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from uuid import UUID
+
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from sparklog.base.errors import FencedMemberEpoch
 from sparklog.group.assignors import Partitions
@@ -45,8 +46,7 @@ class MemberState(IntEnum):
     """A number that a later version of Kafka has written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMember:
+class ConsumerMember(Struct, frozen=True, kw_only=True):
     """The state of a member at one moment."""
 
     member_id: str
@@ -98,7 +98,7 @@ class ConsumerMember:
 
     def with_member_value(self, value: ConsumerMemberValue) -> ConsumerMember:
         """Return the member with what a ConsumerMember record says."""
-        return dataclasses.replace(
+        return structs.replace(
             self,
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -114,7 +114,7 @@ class ConsumerMember:
     def with_current_value(self, value: CurrentValue) -> ConsumerMember:
         """Return the member with what a Current record says; a state that is not known is UNKNOWN."""
         known = value.state in MemberState.__members__.values()
-        return dataclasses.replace(
+        return structs.replace(
             self,
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
@@ -125,7 +125,7 @@ class ConsumerMember:
 
     def without_current_value(self) -> ConsumerMember:
         """Return the member after a tombstone of its Current record."""
-        return dataclasses.replace(
+        return structs.replace(
             self,
             member_epoch=LEAVE_EPOCH,
             previous_member_epoch=LEAVE_EPOCH,
@@ -185,8 +185,7 @@ def _read_assigned(written: Sequence[AssignedPartitions], member_epoch: int) -> 
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciliation:
+class Reconciliation(Struct, frozen=True, kw_only=True):
     """One step of a member towards its target: the partitions that it keeps, must give up, and gets now.
 
         STABLE                 if the target has a newer epoch, the member takes the next step

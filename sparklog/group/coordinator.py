@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig

@@ -8,15 +8,15 @@ protocol has an epoch instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.group import Group
 from sparklog.offsets_topic.records import ConsumerGroupKey, ConsumerGroupValue, CoordinatorRecord, GroupKey, GroupValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class Generation(Struct, frozen=True, kw_only=True):
     """A generation that has begun."""
 
     group_id: str

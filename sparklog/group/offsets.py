@@ -31,10 +31,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import MINUTE_MS
@@ -83,8 +84,7 @@ class _Change(NamedTuple):
     before: OffsetValue | None
 
 
-@dataclass(slots=True, eq=False)
-class Offsets:
+class Offsets(Struct, eq=False):
     """The committed offsets of the groups of one shard."""
 
     config: BrokerConfig

@@ -9,8 +9,9 @@ milliseconds; an absent offset, epoch or generation is -1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -20,8 +21,7 @@ NO_GENERATION = -1
 NO_MEMBER = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup:
+class JoinGroup(Struct, frozen=True, kw_only=True):
     """Key 11. Answered when all members have joined."""
 
     group_id: str
@@ -45,15 +45,13 @@ class JoinGroup:
         return JoinGroupResponse(error=error, member_id=self.member_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroupResponse:
+class JoinGroupResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     generation: int = NO_GENERATION
     protocol_type: str | None = None
@@ -65,8 +63,7 @@ class JoinGroupResponse:
     """All members in the leader's response, empty in the others'."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup:
+class SyncGroup(Struct, frozen=True, kw_only=True):
     """Key 14. Answered when the leader has sent the assignment."""
 
     group_id: str
@@ -82,16 +79,14 @@ class SyncGroup:
         return SyncGroupResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroupResponse:
+class SyncGroupResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """Key 12."""
 
     group_id: str
@@ -103,13 +98,11 @@ class Heartbeat:
         return HeartbeatResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResponse:
+class HeartbeatResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeavingMember:
+class LeavingMember(Struct, frozen=True, kw_only=True):
     """A member to remove, named by its member id, or by its instance id with an empty member id."""
 
     member_id: str
@@ -117,8 +110,7 @@ class LeavingMember:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup:
+class LeaveGroup(Struct, frozen=True, kw_only=True):
     """Key 13."""
 
     group_id: str
@@ -128,21 +120,18 @@ class LeaveGroup:
         return LeaveGroupResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftMember:
+class LeftMember(Struct, frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroupResponse:
+class LeaveGroupResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     members: Sequence[LeftMember] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetToCommit:
+class OffsetToCommit(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     offset: int
     leader_epoch: int = -1
@@ -153,8 +142,7 @@ class OffsetToCommit:
     """Id of the topic that was read; None: the topic that has the name now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommit:
+class OffsetCommit(Struct, frozen=True, kw_only=True):
     """Key 8. A generation of -1 with an empty member id is a simple consumer, whose membership is not checked."""
 
     group_id: str
@@ -177,15 +165,13 @@ class OffsetCommit:
         return OffsetCommitResponse(errors={asked.partition: error for asked in self.offsets})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitResponse:
+class OffsetCommitResponse(Struct, frozen=True, kw_only=True):
     """Error of each partition of the request; None: committed."""
 
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TxnOffsetCommit(OffsetCommit):
+class TxnOffsetCommit(OffsetCommit, frozen=True, kw_only=True):
     """Key 28: a commit in a transaction, which takes effect once the transaction is committed (KIP-98, KIP-447).
 
     Clients before version 3 send neither generation nor member id, also in a group with members.
@@ -197,8 +183,7 @@ class TxnOffsetCommit(OffsetCommit):
     protocol: TransactionProtocol = PROTOCOL_1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetFetch:
+class OffsetFetch(Struct, frozen=True, kw_only=True):
     """Key 9, for one group."""
 
     group_id: str
@@ -215,8 +200,7 @@ class OffsetFetch:
         return OffsetFetchResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
+class CommittedOffset(Struct, frozen=True, kw_only=True):
     """Committed offset of one partition; `offset` is -1 if nothing is committed."""
 
     partition: TopicPartition
@@ -228,14 +212,12 @@ class CommittedOffset:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     offsets: Sequence[CommittedOffset] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDelete:
+class OffsetDelete(Struct, frozen=True, kw_only=True):
     """Key 47. Offsets of topics that a member is subscribed to are not deleted (GROUP_SUBSCRIBED_TO_TOPIC)."""
 
     group_id: str
@@ -245,22 +227,19 @@ class OffsetDelete:
         return OffsetDeleteResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     errors: Mapping[TopicPartition, KafkaError | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListGroups:
+class ListGroups(Struct, frozen=True, kw_only=True):
     """Key 16. States and types to list, compared without regard to case; empty: all."""
 
     states: Sequence[str] = ()
     types: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGroup:
+class ListedGroup(Struct, frozen=True, kw_only=True):
     group_id: str
     protocol_type: str
     state: str
@@ -269,16 +248,14 @@ class ListedGroup:
     """classic or consumer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListGroupsResponse:
+class ListGroupsResponse(Struct, frozen=True, kw_only=True):
     """The groups that are loaded; `error` is set if others are still being loaded."""
 
     error: KafkaError | None = None
     groups: Sequence[ListedGroup] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeGroups:
+class DescribeGroups(Struct, frozen=True, kw_only=True):
     """Key 15: groups of the classic protocol."""
 
     group_ids: Sequence[str]
@@ -289,8 +266,7 @@ class DescribeGroups:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedMember:
+class DescribedMember(Struct, frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -299,8 +275,7 @@ class DescribedMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(Struct, frozen=True, kw_only=True):
     """One group. A group that does not exist has the error GROUP_ID_NOT_FOUND and the state Dead."""
 
     group_id: str
@@ -311,13 +286,11 @@ class DescribedGroup:
     members: Sequence[DescribedMember] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(Struct, frozen=True, kw_only=True):
     groups: Sequence[DescribedGroup]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroups:
+class DeleteGroups(Struct, frozen=True, kw_only=True):
     """Key 42. A group with members is not deleted (NON_EMPTY_GROUP)."""
 
     group_ids: Sequence[str]
@@ -326,13 +299,11 @@ class DeleteGroups:
         return DeleteGroupsResponse(errors=dict.fromkeys(self.group_ids, error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[str, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeat:
+class ConsumerGroupHeartbeat(Struct, frozen=True, kw_only=True):
     """Key 68 (KIP-848). A field that is None is unchanged since the member's last heartbeat."""
 
     group_id: str
@@ -355,8 +326,7 @@ class ConsumerGroupHeartbeat:
         return ConsumerGroupHeartbeatResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     member_id: str | None = None
     member_epoch: int = 0
@@ -365,8 +335,7 @@ class ConsumerGroupHeartbeatResponse:
     """The member's partitions; None: unchanged since the last response."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupDescribe:
+class ConsumerGroupDescribe(Struct, frozen=True, kw_only=True):
     """Key 69: groups of the new protocol."""
 
     group_ids: Sequence[str]
@@ -377,8 +346,7 @@ class ConsumerGroupDescribe:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumer:
+class DescribedConsumer(Struct, frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None
     rack_id: str | None
@@ -393,8 +361,7 @@ class DescribedConsumer:
     """Whether the member uses the classic protocol, in a group that is being migrated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerGroup:
+class DescribedConsumerGroup(Struct, frozen=True, kw_only=True):
     group_id: str
     error: KafkaError | None = None
     state: str = "Dead"
@@ -404,6 +371,5 @@ class DescribedConsumerGroup:
     members: Sequence[DescribedConsumer] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupDescribeResponse:
+class ConsumerGroupDescribeResponse(Struct, frozen=True, kw_only=True):
     groups: Sequence[DescribedConsumerGroup]

@@ -6,7 +6,8 @@ Expressions are matched in slices (`match`), before a group decides what follows
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import InvalidRegularExpression
 from sparklog.base.pattern import compile_pattern
@@ -14,8 +15,7 @@ from sparklog.group.group import TopicsView
 from sparklog.runtime.slices import Slices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class Matches(Struct, frozen=True, kw_only=True):
     """The topics that match regular expressions, as of one version of the topics."""
 
     version: int

@@ -28,8 +28,9 @@ from the log start, not from the first dirty offset.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.ids import TopicPartition
@@ -57,8 +58,7 @@ class Cause(StrEnum):
     CLEAN_ENOUGH = "clean enough"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionFigures:
+class CompactionFigures(Struct, frozen=True, kw_only=True):
     """The figures on which the decision is based."""
 
     log_start_offset: int
@@ -84,8 +84,7 @@ class CompactionFigures:
         return self.dirty_bytes / total if total else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Struct, frozen=True, kw_only=True):
     """The plan of a compaction that is due."""
 
     partition: TopicPartition
@@ -114,8 +113,7 @@ class CompactionPlan:
         return tuple(segment for group in self.groups for segment in group)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDue:
+class NotDue(Struct, frozen=True, kw_only=True):
     """The decision that compaction is not due."""
 
     partition: TopicPartition

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.epochs import EpochStart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDescription:
+class SegmentDescription(Struct, frozen=True, kw_only=True):
     """A segment. Timestamps are in ms; -1 if there is none."""
 
     base_offset: int
@@ -28,8 +27,7 @@ class SegmentDescription:
 NO_SUM = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSum:
+class SegmentSum(Struct, frozen=True, kw_only=True):
     """A closed segment's values that replicas compare."""
 
     base_offset: int
@@ -49,8 +47,7 @@ class SegmentSum:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDescription:
+class LogDescription(Struct, frozen=True, kw_only=True):
     """One replica's log."""
 
     partition: TopicPartition

@@ -17,7 +17,8 @@ import json
 import posixpath
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
@@ -36,8 +37,7 @@ _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_A
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DumpOptions:
+class DumpOptions(Struct, frozen=True, kw_only=True):
     """Options, named as in DumpLogSegments."""
 
     deep_iteration: bool = False
@@ -51,8 +51,7 @@ class DumpOptions:
     """Do only the check that a broker does before it trusts an index."""
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """The inconsistencies found, under Kafka's headings."""
 
     _by_title: dict[str, list[str]] = field(default_factory=dict)

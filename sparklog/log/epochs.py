@@ -10,8 +10,9 @@ recovery point, the epochs are read from the batches again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 NO_EPOCH = -1
 
@@ -33,8 +34,7 @@ class EpochEnd(NamedTuple):
 UNDEFINED = EpochEnd(NO_EPOCH, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderEpochs:
+class LeaderEpochs(Struct, frozen=True):
     """Leader epochs with their first offsets, both increasing."""
 
     entries: tuple[EpochStart, ...] = ()

@@ -7,9 +7,10 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange
 from sparklog.base.fs import ReadFile, ReadFs

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
@@ -65,8 +66,7 @@ from sparklog.log.segment.transaction_index import TransactionIndex
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True)
-class Loading:
+class Loading(Struct, kw_only=True):
     """The state of opening a folder; `segments`, `end_offset`, `epochs` and `producers` are the result."""
 
     fs: Fs

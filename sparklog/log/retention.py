@@ -21,14 +21,14 @@ selects segments below the log start offset.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from sparklog.base.topic_config import TopicConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
+class SegmentFacts(Struct, frozen=True, kw_only=True):
     """The properties of a segment that retention needs."""
 
     next_offset: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sparklog.base.fs import ReadFile
 from sparklog.log.disk import DiskGuard
@@ -36,8 +37,7 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
+class LogSlice(Struct, frozen=True):
     """Whole batches in a segment's file, not yet read. Stays readable after the segment is deleted."""
 
     file: ReadFile

@@ -15,7 +15,8 @@ segment, so that is the active segment at most, if nobody has removed the snapsh
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import ReadFs
@@ -32,8 +33,7 @@ from sparklog.records.records import read_records
 MAX_MARKER_BYTES = 4096  # a control batch takes 78
 
 
-@dataclass(slots=True, kw_only=True)
-class TransactionWalk:
+class TransactionWalk(Struct, kw_only=True):
     """The transactions of a partition, followed from one offset to another."""
 
     offset_from: int = 0

@@ -16,13 +16,13 @@ would fail far away from here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord, RecordListTooLarge
@@ -63,8 +63,7 @@ _USUAL_MARKER = np.array([0, 0, 0, 8], np.uint8)
 """After its length: no attributes, no timestamp and offset deltas, a key of 4 bytes; then version 0 and 0 for abort."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(Struct, frozen=True, kw_only=True):
     """The parsed arguments of decode or decode_batches."""
 
     schema: pa.Schema
@@ -84,8 +83,7 @@ class _Request:
         return 2 * self.limit_bytes // _HEADER_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class _Group(Struct, frozen=True, kw_only=True):
     """Batches that are decoded together: the table of their headers, and the bytes with their records."""
 
     data: Bytes

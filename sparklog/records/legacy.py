@@ -26,7 +26,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
@@ -53,8 +55,7 @@ _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegacyMessage:
+class LegacyMessage(Struct, frozen=True, kw_only=True):
     """One message as stored in a set; a wrapper's value is the compressed set."""
 
     position: int

@@ -6,8 +6,9 @@ Independent of the compiled kernels, so that each can be tested against the othe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import Buffer
@@ -33,8 +34,7 @@ _MASK_64 = 2**64 - 1
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """One record of a batch. Timestamps are in ms, -1: none; sequence -1: none."""
 
     offset: int

@@ -32,10 +32,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord
@@ -79,8 +80,7 @@ _BITS_OF_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 Longs = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True, kw_only=True):
     """Counts and checksum of the batches rewritten so far."""
 
     batches_read: int = 0

@@ -15,10 +15,10 @@ each aborted transaction, 8 for each bare marker, and an entry for each open tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 from crc32c import crc32c
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord
@@ -32,8 +32,7 @@ _DATA = -2
 """The kind of a batch of records, where markers have their types."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndedTransactions:
+class EndedTransactions(Struct, frozen=True):
     """What a cleaner needs to know of the transactions of a range."""
 
     aborted: AbortedRanges = NONE_ABORTED

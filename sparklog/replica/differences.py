@@ -14,21 +14,20 @@ not compared: retention deletes the former, and the latter are compared once the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.log.description import SegmentSum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """Segments of the follower, and those of the leader that replace them; both cover the same offsets."""
 
     own: tuple[SegmentSum, ...]
     leaders: tuple[SegmentSum, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
     end: int
     """Offset up to which the logs were compared; -1: they have nothing to compare."""

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -89,8 +89,7 @@ class Step(NamedTuple):
     then: FetchedPartition | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetcherContext:
+class FetcherContext(Struct, frozen=True, kw_only=True):
     """Dependencies shared by all fetchers of a broker."""
 
     replicas: ReplicaManager
@@ -307,7 +306,7 @@ class LeaderFetcher:
             try:
                 must_flush = log.append_as_follower(got.records, rolls=False, takes_gaps=False).must_flush
             except UnexpectedGap:
-                return Step(partial(log.append_with_gaps, got.records), dataclasses.replace(got, records=b""))
+                return Step(partial(log.append_with_gaps, got.records), structs.replace(got, records=b""))
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)

@@ -18,7 +18,8 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConnectionLoss, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -39,8 +40,7 @@ OnLeadership = Callable[[TopicPartition, bool, int], None]
 """Arguments: the partition, whether this broker leads it now, the leader epoch."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Replica:
+class Replica(Struct, kw_only=True):
     """One partition, its log and its topic's configuration."""
 
     partition: Partition

@@ -18,8 +18,9 @@ carries its leader epoch: one older than the receiver's gets FENCED_LEADER_EPOCH
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -31,8 +32,7 @@ NO_BROKER_EPOCH = -1
 NO_GENERATION = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsrPartitionState:
+class LeaderAndIsrPartitionState(Struct, frozen=True, kw_only=True):
     """One partition's state in the cluster store (LeaderAndIsrPartitionState)."""
 
     name: TopicPartition
@@ -55,8 +55,7 @@ class LeaderAndIsrPartitionState:
         return self.leader == NO_LEADER and not self.isr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsr:
+class LeaderAndIsr(Struct, frozen=True, kw_only=True):
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -67,8 +66,7 @@ class LeaderAndIsr:
     """Increases with each request of a controller to a broker, so that a late copy is recognized."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnd:
+class LogEnd(Struct, frozen=True, kw_only=True):
     """Where a replica's log ends. Of the replicas of a partition, the greatest has all acknowledged records."""
 
     name: TopicPartition
@@ -77,15 +75,13 @@ class LogEnd:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsrResponse:
+class LeaderAndIsrResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
     ends: tuple[LogEnd, ...] = ()
     """For the partitions of which nobody knows who is in sync."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopPartition:
+class StopPartition(Struct, frozen=True, kw_only=True):
     name: TopicPartition
     leader_epoch: int
     """LEADER_EPOCH_DURING_DELETE: the topic is being deleted; the epoch is not checked."""
@@ -95,8 +91,7 @@ class StopPartition:
 LEADER_EPOCH_DURING_DELETE = -2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplica:
+class StopReplica(Struct, frozen=True, kw_only=True):
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -104,13 +99,11 @@ class StopReplica:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicaResponse:
+class StopReplicaResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterIsr:
+class AlterIsr(Struct, frozen=True, kw_only=True):
     """An ISR change that a leader writes to its partition's node, if the node has not changed since it was read."""
 
     name: TopicPartition
@@ -126,8 +119,7 @@ class AlterIsr:
     epoch, so that a restarted broker does not join."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrAltered:
+class IsrAltered(Struct, frozen=True, kw_only=True):
     """The node's content after an AlterIsr: the requested ISR, or what a controller wrote meanwhile, if it kept the
     leader and its epoch."""
 
@@ -135,8 +127,7 @@ class IsrAltered:
     partition_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPartition:
+class FetchPartition(Struct, frozen=True, kw_only=True):
     """A follower's fetch of one partition. `fetch_offset` is its log end offset."""
 
     name: TopicPartition
@@ -149,8 +140,7 @@ class FetchPartition:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaFetch:
+class ReplicaFetch(Struct, frozen=True, kw_only=True):
     """A follower's fetch. `partitions` and `forgotten` change the fetch session (broker/fetch_sessions.py)."""
 
     replica_id: int
@@ -165,8 +155,7 @@ class ReplicaFetch:
     forgotten: tuple[FetchPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedPartition:
+class FetchedPartition(Struct, frozen=True, kw_only=True):
     """Response for one partition: whole batches from one of the leader's segments."""
 
     name: TopicPartition
@@ -183,14 +172,12 @@ class FetchedPartition:
     """Changes when closed segments of the leader were replaced; the follower then compares its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaFetchResponse:
+class ReplicaFetchResponse(Struct, frozen=True, kw_only=True):
     session_id: int
     partitions: tuple[FetchedPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeFiles:
+class DescribeFiles(Struct, frozen=True, kw_only=True):
     """Request for the leader's closed segments from the offset `since` on."""
 
     name: TopicPartition
@@ -202,8 +189,7 @@ class DescribeFiles:
     """Ask for checksums even if the leader would leave them out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFile:
+class SnapshotFile(Struct, frozen=True, kw_only=True):
     """A snapshot beside the segments (log/offset_snapshots/snapshot.py)."""
 
     end_offset: int
@@ -212,8 +198,7 @@ class SnapshotFile:
     """Size of its record batches."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesDescribed:
+class FilesDescribed(Struct, frozen=True, kw_only=True):
     generation: int
     segments: tuple[SegmentSum, ...]
     """Closed segments below the high watermark, oldest first; possibly not all of them."""
@@ -227,8 +212,7 @@ class FilesDescribed:
     """The newest snapshot, if any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadReplicaFile:
+class ReadReplicaFile(Struct, frozen=True, kw_only=True):
     """Request for a piece of a leader's file.
 
     The file is the segment with base offset `offset`, if it still has `identity`; or, with `snapshot_epoch`, the record
@@ -246,29 +230,25 @@ class ReadReplicaFile:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRead:
+class FileRead(Struct, frozen=True, kw_only=True):
     data: bytes
     """Empty if nothing may be sent now (throttle)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """An offset in a partition that a group has committed."""
 
     name: TopicPartition
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribePositions:
+class DescribePositions(Struct, frozen=True, kw_only=True):
     """Group coordinator → leader."""
 
     positions: tuple[Position, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedPosition:
+class DescribedPosition(Struct, frozen=True, kw_only=True):
     """How far a partition has come since a position."""
 
     high_watermark: int | None = None
@@ -277,8 +257,7 @@ class DescribedPosition:
     """Timestamp of the batch with the first committed record from the position on; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionsDescribed:
+class PositionsDescribed(Struct, frozen=True, kw_only=True):
     """The answer to DescribePositions, in its order."""
 
     positions: tuple[DescribedPosition, ...]

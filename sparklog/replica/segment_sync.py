@@ -27,9 +27,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidUpdateVersion, KafkaError
@@ -61,8 +63,7 @@ Ask = Callable[[int, Any], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Compared:
+class Compared(Struct):
     """Result of the last comparison with the leader of this epoch."""
 
     generation: int = NO_GENERATION

@@ -16,10 +16,11 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import (
@@ -53,8 +54,7 @@ from sparklog.replica.partition import NO_EPOCH
 from sparklog.runtime.serial_executor import SerialExecutor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchState:
+class FetchState(Struct, frozen=True, kw_only=True):
     """The leader that a partition is copied from."""
 
     leader: int
@@ -77,8 +77,7 @@ class Fetchers(Protocol):
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(Struct):
     """A partition's opened log and the high watermark to start from."""
 
     log: Log

@@ -24,8 +24,9 @@ reports that they are committed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 from sparklog.base.errors import KafkaError
 
@@ -33,24 +34,21 @@ Response = TypeVar("Response")
 Record = TypeVar("Record")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """The answer to a waiting request, identified by its ticket."""
 
     ticket: Hashable
     response: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True, kw_only=True):
     """Call `timer_fired(key)` after `delay_ms`; replaces a running timer with that key."""
 
     key: Hashable
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTimer:
+class CancelTimer(Struct, frozen=True, kw_only=True):
     """Cancel the timer with that key, if it runs."""
 
     key: Hashable
@@ -66,8 +64,7 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[Record, Response]):
+class Decision(Struct, Generic[Record, Response], frozen=True, kw_only=True):
     """What the shell must do for one request or event."""
 
     response: Response | None = None

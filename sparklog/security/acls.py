@@ -13,11 +13,12 @@ than themselves. ALL is every operation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address, ip_network
 from itertools import groupby
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sparklog.base.acls import (
     ANY_NAME,
@@ -87,12 +88,14 @@ class Decision(NamedTuple):
     """The ACL that decides, if one does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclRules:
+class AclRules(Struct, frozen=True, kw_only=True):
     """The rules beside the ACLs themselves: configuration of a broker."""
 
     super_users: frozenset[str] = frozenset()
     allow_everyone_if_no_acl_found: bool = False
+
+
+DEFAULT_RULES = AclRules()
 
 
 class Acls:
@@ -101,7 +104,7 @@ class Acls:
     A decision looks at the ACLs of the resource's own name, of ``*``, and of those prefixes of the name that have ACLs.
     """
 
-    def __init__(self, bindings: Iterable[AclBinding] = (), rules: AclRules = AclRules()) -> None:
+    def __init__(self, bindings: Iterable[AclBinding] = (), rules: AclRules = DEFAULT_RULES) -> None:
         self.bindings = frozenset(bindings)
         self.rules = rules
         self._found: dict[tuple[AclResourceType, PatternType, str], tuple[AclBinding, ...]] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.ids import TopicPartition
 from sparklog.transaction.changes import state_of
@@ -11,8 +12,7 @@ from sparklog.transaction.states import PREPARE_COMMIT
 from sparklog.transaction_topic.records import TransactionValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendMarkers:
+class SendMarkers(Struct, frozen=True, kw_only=True):
     """Effect: write a marker to each partition, until all have it, and report them to `markers_written`."""
 
     transactional_id: str
@@ -23,8 +23,7 @@ class SendMarkers:
     transaction_version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class Changed(Struct, frozen=True, kw_only=True):
     """Event: the record of a change is committed, or has failed."""
 
     transactional_ids: Sequence[str]
@@ -32,8 +31,7 @@ class Changed:
     """Partitions joined a transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedTimer:
+class PreparedTimer(Struct, frozen=True, kw_only=True):
     """Timer: look whether a prepared transaction has to be written again."""
 
     transactional_id: str

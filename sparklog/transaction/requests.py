@@ -9,7 +9,8 @@ is -1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -20,8 +21,7 @@ TV1, TV2 = 0, 2
 epoch, so that a late request cannot join or end a later transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerId:
+class InitProducerId(Struct, frozen=True, kw_only=True):
     """Key 22, with a transactional id."""
 
     transactional_id: str
@@ -34,15 +34,13 @@ class InitProducerId:
         return InitProducerIdResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions:
+class AddPartitions(Struct, frozen=True, kw_only=True):
     """Key 24, one transaction of it; also sent for a Produce, or a TxnOffsetCommit, of a client of TV2."""
 
     transactional_id: str
@@ -57,13 +55,11 @@ class AddPartitions:
         return AddPartitionsResponse(errors=dict.fromkeys(self.partitions, error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitionsResponse:
+class AddPartitionsResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTxn:
+class EndTxn(Struct, frozen=True, kw_only=True):
     """Key 26. Answered when the decision is in the log; markers are written after that."""
 
     transactional_id: str
@@ -76,16 +72,14 @@ class EndTxn:
         return EndTxnResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTxnResponse:
+class EndTxnResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     producer_id: int = NO_PRODUCER_ID
     """The id and the epoch of the next transaction; absent in TV1, where they stay."""
     producer_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTransactions:
+class DescribeTransactions(Struct, frozen=True, kw_only=True):
     """Key 65."""
 
     transactional_ids: Sequence[str]
@@ -96,8 +90,7 @@ class DescribeTransactions:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedTransaction:
+class DescribedTransaction(Struct, frozen=True, kw_only=True):
     """A transactional id as its coordinator knows it. With an error, numbers are 0, as in Kafka's answer.
 
     start_ms: -1 without an open transaction.
@@ -114,13 +107,11 @@ class DescribedTransaction:
     """Partitions of the open transaction; while it ends, those whose marker is not written yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(Struct, frozen=True, kw_only=True):
     transactions: Sequence[DescribedTransaction]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListTransactions:
+class ListTransactions(Struct, frozen=True, kw_only=True):
     """Key 66. Empty filters let everything pass."""
 
     states: Sequence[str] = ()
@@ -134,15 +125,13 @@ class ListTransactions:
         return ListTransactionsResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedTransaction:
+class ListedTransaction(Struct, frozen=True, kw_only=True):
     transactional_id: str
     producer_id: int
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     unknown_states: Sequence[str] = ()
     """Names in the request's `states` that no state has."""

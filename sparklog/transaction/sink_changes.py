@@ -12,8 +12,10 @@ taken is known to the coordinator alone. After a failover all count as taken.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from sparklog.base.ids import TopicPartition
 from sparklog.transaction.changes import is_exhausted, state_of, together
@@ -35,8 +37,7 @@ from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer, SinkVal
 MOST_FORMER_RUNS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkMarkers:
+class SinkMarkers(Struct, frozen=True, kw_only=True):
     """The markers of one producer."""
 
     producer_id: int

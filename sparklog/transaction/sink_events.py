@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.transaction.sink_changes import SinkMarkers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendSinkMarkers:
+class SendSinkMarkers(Struct, frozen=True, kw_only=True):
     """Effect: write all markers, and report them to `markers_written`."""
 
     sink_id: str
@@ -21,8 +21,7 @@ class SendSinkMarkers:
         return self.sink_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkChanged:
+class SinkChanged(Struct, frozen=True, kw_only=True):
     """Event: the record of a change is committed, or has failed."""
 
     sink_ids: Sequence[str]
@@ -30,8 +29,7 @@ class SinkChanged:
     """A task attempt or a partition joined the batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkTimer:
+class SinkTimer(Struct, frozen=True, kw_only=True):
     """Timer: look whether a prepared batch has to be written again."""
 
     sink_id: str

@@ -7,7 +7,8 @@ milliseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -15,8 +16,7 @@ from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIME
 from sparklog.transaction_topic.sinks import NO_BATCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinBatch:
+class JoinBatch(Struct, frozen=True, kw_only=True):
     """A task attempt, before its first record; or, with its producer id, while it writes: the batch is not over."""
 
     sink_id: str
@@ -32,8 +32,7 @@ class JoinBatch:
         return JoinBatchResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinBatchResponse:
+class JoinBatchResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     is_committed: bool = False
     """An earlier run has committed the batch: there is nothing to write, and no producer id."""
@@ -41,8 +40,7 @@ class JoinBatchResponse:
     producer_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
+class Winner(Struct, frozen=True, kw_only=True):
     """A task attempt whose records belong to the batch."""
 
     producer_id: int
@@ -51,8 +49,7 @@ class Winner:
     """All partitions that it wrote to, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitBatch:
+class CommitBatch(Struct, frozen=True, kw_only=True):
     """Answered when the decision is in the log; markers are written after that."""
 
     sink_id: str
@@ -64,13 +61,11 @@ class CommitBatch:
         return CommitBatchResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitBatchResponse:
+class CommitBatchResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortBatch:
+class AbortBatch(Struct, frozen=True, kw_only=True):
     """Refused once the batch is committed. A batch that is not open stays as it is."""
 
     sink_id: str
@@ -81,21 +76,18 @@ class AbortBatch:
         return AbortBatchResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortBatchResponse:
+class AbortBatchResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeSinks:
+class DescribeSinks(Struct, frozen=True, kw_only=True):
     sink_ids: Sequence[str]
 
     def refused(self, error: KafkaError) -> DescribeSinksResponse:
         return DescribeSinksResponse(sinks=[DescribedSink(sink_id=name, error=error) for name in self.sink_ids])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedSink:
+class DescribedSink(Struct, frozen=True, kw_only=True):
     sink_id: str
     error: KafkaError | None = None
     state: str = ""
@@ -112,34 +104,29 @@ class DescribedSink:
     """The partitions of that batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeSinksResponse:
+class DescribeSinksResponse(Struct, frozen=True, kw_only=True):
     sinks: Sequence[DescribedSink]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListSinks:
+class ListSinks(Struct, frozen=True, kw_only=True):
     def refused(self, error: KafkaError) -> ListSinksResponse:
         return ListSinksResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSink:
+class ListedSink(Struct, frozen=True, kw_only=True):
     sink_id: str
     state: str
     committed_batch_id: int
     last_update_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListSinksResponse:
+class ListSinksResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
     """Set if not all sinks are known yet; those that are known are listed."""
     sinks: Sequence[ListedSink] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetSink:
+class ResetSink(Struct, frozen=True, kw_only=True):
     """Forget a sink: a query that uses its id begins anew, and writes batches again that were committed before."""
 
     sink_id: str
@@ -148,6 +135,5 @@ class ResetSink:
         return ResetSinkResponse(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetSinkResponse:
+class ResetSinkResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None

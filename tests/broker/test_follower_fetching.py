@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from sparklog.base.ids import TopicPartition

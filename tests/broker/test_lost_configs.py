@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import InvalidConfig
 from sparklog.base.ids import TopicPartition
@@ -448,7 +448,7 @@ async def test_no_broker_deletes_its_replica_because_the_store_is_an_older_one(t
         await three.stop(broker_id)
     moved = stored(three)
     assignment = moved.load_assignment("t")
-    moved.set_assignment("t", dataclasses.replace(assignment, partitions=(ReplicaAssignment(replicas=(2,)),)))
+    moved.set_assignment("t", structs.replace(assignment, partitions=(ReplicaAssignment(replicas=(2,)),)))
     info = json.loads(MemoryStore(three.tree).get(state_path("t", 0)).data) | {"leader": 2, "isr": [2]}
     MemoryStore(three.tree).set(state_path("t", 0), json.dumps(info).encode())
     await three.start(2, 1)

@@ -6,9 +6,9 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.errors import (
     DuplicateResource,

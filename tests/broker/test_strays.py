@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
@@ -23,7 +23,7 @@ async def test_a_stray_is_deleted_also_by_a_broker_that_the_controller_has_told_
     await cluster.until_led(T0, 1, isr={1, 2})
     assert await services.metadata.wait_until(lambda: services.replicas.find(T0) is not None, PATIENCE_MS)
     topic = services.metadata.get("t")
-    moved = dataclasses.replace(topic.partitions[0], replicas=(1,), in_sync_replicas=(1,))
+    moved = structs.replace(topic.partitions[0], replicas=(1,), in_sync_replicas=(1,))
     everything = UpdateMetadata(
         controller_id=1,
         controller_epoch=1,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.addresses import Address
 from sparklog.base.errors import BadVersion, ConfigError, ConnectionLoss, NodeExists

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
@@ -66,7 +66,7 @@ def test_a_broker_joins_many_isrs_in_one_transaction_and_leaves_one_notice(store
 
 def test_one_that_cannot_be_written_holds_up_no_other(store: CountingStore) -> None:
     moved, late, plain = NAMES[:3]
-    write_states(store, {moved: dataclasses.replace(FIRST, leader=2, leader_epoch=1, version=0)}, 0)
+    write_states(store, {moved: structs.replace(FIRST, leader=2, leader_epoch=1, version=0)}, 0)
     found = write(store, [joins(moved), joins(late, epoch=4), joins(plain)])
     assert [type(each) for each in found] == [BadVersion, InvalidUpdateVersion, IsrAltered]
     assert [state.isr for state in read_states(store, NAMES[:3]).values()] == [(1,), (1,), (1, 2)]

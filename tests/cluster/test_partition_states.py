@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import BadVersion, ConnectionLoss, ControllerMoved, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
@@ -59,15 +59,15 @@ def change(isr: tuple[int, ...], *, version: int = 0, leader_epoch: int = 0, **j
 def test_states_are_created_and_then_set_where_they_are_as_they_were_read(store: MemoryStore) -> None:
     created = write_states(store, {T0: FIRST, T1: FIRST}, 0)
     assert {name: state.version for name, state in created.items()} == {T0: 0, T1: 0}
-    moved = {name: dataclasses.replace(state, leader=2) for name, state in created.items()}
+    moved = {name: structs.replace(state, leader=2) for name, state in created.items()}
     alter_isr(store, change((1, 2)))
 
     written = write_states(store, moved, 0)
 
     assert {name: state.version for name, state in written.items()} == {T1: 1}
     assert read_states(store, [T0, T1, TopicPartition("u", 0)]) == {
-        T0: dataclasses.replace(FIRST, isr=(1, 2), version=1),
-        T1: dataclasses.replace(FIRST, leader=2, version=1),
+        T0: structs.replace(FIRST, isr=(1, 2), version=1),
+        T1: structs.replace(FIRST, leader=2, version=1),
     }
 
 
@@ -75,10 +75,10 @@ def test_a_controller_that_was_deposed_writes_nothing(store: MemoryStore) -> Non
     write_states(store, {T0: FIRST}, 0)
     store.set("/controller_epoch", b"2")
     with pytest.raises(ControllerMoved):
-        write_states(store, {T0: dataclasses.replace(FIRST, leader=2, version=0), T1: FIRST}, 0)
+        write_states(store, {T0: structs.replace(FIRST, leader=2, version=0), T1: FIRST}, 0)
     with pytest.raises(ControllerMoved):
         fenced_multi(store, 0, ())
-    assert read_states(store, [T0, T1]) == {T0: dataclasses.replace(FIRST, version=0)}
+    assert read_states(store, [T0, T1]) == {T0: structs.replace(FIRST, version=0)}
 
 
 def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
@@ -96,7 +96,7 @@ def test_a_leader_changes_the_isr_and_leaves_a_notice(store: MemoryStore) -> Non
 
 
 def test_a_life_that_does_not_count_any_more_does_not_get_into_the_isr(store: MemoryStore) -> None:
-    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     for lives in ({}, {"b2": 6}, {"b3": 7}):
         let_count(store, **lives)
         with pytest.raises(InvalidUpdateVersion):
@@ -105,7 +105,7 @@ def test_a_life_that_does_not_count_any_more_does_not_get_into_the_isr(store: Me
 
 
 def test_a_life_that_ends_between_the_look_and_the_write_does_not_get_in_either(store: MemoryStore) -> None:
-    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     let_count(store, b2=7)
     write, store.multi = store.multi, None
 
@@ -121,7 +121,7 @@ def test_a_life_that_ends_between_the_look_and_the_write_does_not_get_in_either(
 
 
 def test_a_life_that_others_join_beside_gets_in(store: MemoryStore) -> None:
-    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    write_states(store, {T0: structs.replace(FIRST, isr=(1,))}, 0)
     let_count(store, b2=7)
     write, store.multi = store.multi, None
 
@@ -144,7 +144,7 @@ def test_a_lost_answer_is_found_out_by_asking_again(store: MemoryStore) -> None:
 
 def test_a_leader_that_is_none_any_more_changes_nothing(store: MemoryStore) -> None:
     state = write_states(store, {T0: FIRST}, 0)[T0]
-    write_states(store, {T0: dataclasses.replace(state, leader=2, leader_epoch=1)}, 0)
+    write_states(store, {T0: structs.replace(state, leader=2, leader_epoch=1)}, 0)
     with pytest.raises(BadVersion):
         alter_isr(store, change((1,)))
     assert read_states(store, [T0])[T0].leader == 2

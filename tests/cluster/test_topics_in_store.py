@@ -1,8 +1,8 @@
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import BadVersion, NodeExists
 from sparklog.base.ids import decode_id
@@ -88,9 +88,9 @@ def test_an_assignment_is_changed_only_as_it_was_read(topics: TopicStore) -> Non
     topics.add("orders", ORDERS_ID, [(1, 2)], {})
     read = topics.load_assignment("orders")
     partitions = (ReplicaAssignment(replicas=(1, 2)).reassign_to((3, 1)), ReplicaAssignment(replicas=(1,)))
-    moving = dataclasses.replace(read, partitions=partitions)
+    moving = structs.replace(read, partitions=partitions)
     version = topics.set_assignment("orders", moving)
-    assert topics.load_assignment("orders") == dataclasses.replace(moving, version=version)
+    assert topics.load_assignment("orders") == structs.replace(moving, version=version)
     with pytest.raises(BadVersion):
         topics.set_assignment("orders", read)
 

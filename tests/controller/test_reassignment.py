@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import KafkaError, NoReassignmentInProgress, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
@@ -181,7 +181,7 @@ def test_who_alone_is_in_sync_keeps_its_log_and_can_be_moved_back_to(monkeypatch
 
         def shrink_before_the_first_write() -> None:
             monkeypatch.undo()
-            shrunk = dataclasses.replace(state, isr=(4,))
+            shrunk = structs.replace(state, isr=(4,))
             cluster.store.set(state_path(*T0), encode_state(shrunk), state.version)
 
         monkeypatch.setattr(cluster, "count_write", shrink_before_the_first_write)

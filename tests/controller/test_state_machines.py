@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from sparklog.base.errors import ControllerMoved, EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
 from sparklog.base.ids import TopicPartition
@@ -36,7 +35,7 @@ def in_store(world: MachinesWorld, name: TopicPartition = T0) -> Leadership:
 
 def leader_writes(world: MachinesWorld, isr: tuple[int, ...], name: TopicPartition = T0) -> None:
     """The leader changes the ISR, and the controller has not heard of it."""
-    write_states(world.store, {name: dataclasses.replace(in_store(world, name), isr=isr)}, world.context.epoch_version)
+    write_states(world.store, {name: structs.replace(in_store(world, name), isr=isr)}, world.context.epoch_version)
 
 
 @simulated

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from sparklog.base.consumer_protocol import (
     Assignment,
@@ -153,7 +153,7 @@ class New:
             subscribed_topic_names=[TOPIC],
             owned_partitions=sorted(self.owned),
         )
-        request = replace(request, **fields)
+        request = structs.replace(request, **fields)
         response = await self.group.ask(lambda shard, _, now: shard.consumer_heartbeat(request, now))
         self.epoch = response.member_epoch
         if response.assignment is not None:
@@ -419,7 +419,7 @@ async def test_nothing_is_kept_of_who_was_told_to_join_again_and_left(group):
 
 async def test_a_classic_member_has_a_session_timeout_that_the_broker_allows(group):
     await New(group, "n").beat()
-    request = replace(Classic(group, "a").join_request(), session_timeout_ms=1)
+    request = structs.replace(Classic(group, "a").join_request(), session_timeout_ms=1)
 
     with pytest.raises(InvalidSessionTimeout):
         await group.ask(lambda shard, ticket, now: shard.join(request, ticket, now))

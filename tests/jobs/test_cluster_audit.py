@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pyspark.sql import Row
 
 from sparklog.base.cluster_config import CLUSTER_STORE
@@ -147,7 +147,7 @@ def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: in
     store = SqliteStore.open(str(cluster.data_dir / CLUSTER_STORE))
     state = read_states(store, [name])[name]
     assert broker not in state.isr
-    store.set(state_path(*name), encode_state(dataclasses.replace(state, isr=(*state.isr, broker))), state.version)
+    store.set(state_path(*name), encode_state(structs.replace(state, isr=(*state.isr, broker))), state.version)
     notice = b'{"version":1,"partitions":[{"topic":"%s","partition":0}]}' % topic.encode()
     store.create(f"{ISR_CHANGES}/isr_change_", notice, sequential=True)
     store.close()

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
+from msgspec import structs
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from sparklog.base.ids import TopicPartition
@@ -244,7 +245,7 @@ def described(
 def test_what_is_archived_and_deleted_is_committed_and_closed_or_given_up(
     log: LogDescription, end: int, before: int, tmp_path: Path
 ) -> None:
-    log = replace(log, config=replace(log.config, retention_archive=str(tmp_path / "none")))
+    log = structs.replace(log, config=replace(log.config, retention_archive=str(tmp_path / "none")))
     planned = plan_partition(log, {}, now_ms=1_000_000)
     assert (planned.archive_to, planned.delete_before) == (end, before)
 
@@ -260,10 +261,10 @@ def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> N
     place = TableLocation(str(tmp_path / "archive"))
     ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25))})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
-    log = replace(log, topic_id="id", log_end_offset=30)
+    log = structs.replace(log, topic_id="id", log_end_offset=30)
     assert plan_partition(log, {}, now_ms=1_000_000).archived_to == 25
 
-    shorter = plan_partition(replace(log, log_end_offset=20), {}, now_ms=1_000_000)
+    shorter = plan_partition(structs.replace(log, log_end_offset=20), {}, now_ms=1_000_000)
 
     assert "it has lost records" in shorter.error
 
@@ -292,9 +293,9 @@ def test_what_is_deleted_was_planned_and_is_due_still(retention_ms: int, before:
 
 def test_a_topic_that_was_made_again_is_not_what_was_planned() -> None:
     planned = Row(topic="t", partition=0, archive=None, error=None)
-    log = replace(described(50, 40), topic_id="old")
+    log = structs.replace(described(50, 40), topic_id="old")
 
     assert retention._still_there(planned, log, log) is log
-    assert retention._still_there(planned, log, replace(log, topic_id="new")) == (
+    assert retention._still_there(planned, log, structs.replace(log, topic_id="new")) == (
         "the topic was made again after the plan was made"
     )

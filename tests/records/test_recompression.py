@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
-from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord, MessageTooLarge
 from sparklog.base.topic_config import TopicConfig

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.fetch_requests import FetchRequests, SessionChanges

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.replica.messages import ReplicaFetchResponse

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import grpc
 import pytest
+from msgspec import structs
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -131,12 +131,12 @@ async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_part
     count = 10_000
     part = PartitionInfo(leader=1, leader_epoch=1, in_sync_replicas=(1,), replicas=(1,), partition_epoch=1)
     topic = TopicState(name="t", topic_id=UUID(int=2), partitions=(part,) * count, overrides={})
-    order = dataclasses.replace(ORDER, topics=(topic,))
+    order = structs.replace(ORDER, topics=(topic,))
     wanted = FetchPartition(
         name=TopicPartition("t", 0), topic_id=UUID(int=2), fetch_offset=0, max_bytes=1, current_leader_epoch=1,
         last_fetched_epoch=None, log_start_offset=0,
     )  # fmt: skip
-    fetch = dataclasses.replace(FETCH, partitions=(wanted,) * count)
+    fetch = structs.replace(FETCH, partitions=(wanted,) * count)
     seen: list[Any] = []
 
     async def carry_out(request: Any) -> Any:

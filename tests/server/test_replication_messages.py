@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 from unittest.mock import Mock
@@ -11,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from sparklog.base import message_mapping
 from sparklog.base.addresses import Address
@@ -198,8 +198,8 @@ def plain(value: Any) -> Any:
             return {key: plain(item) for key, item in value.items()}
         case tuple() if type(value) is tuple:
             return tuple(plain(item) for item in value)
-        case _ if is_dataclass(value):
-            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case Struct():
+            return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     return value
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklog.base.errors import CorruptRecord, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
@@ -54,7 +55,7 @@ def test_who_is_in_sync_and_no_replica_is_seen_whichever_of_both_was_written() -
     tree, store = tree_with((1, 2, 3), state)
     assert not tree.outsiders
 
-    store.set(state_path(*name), encode_state(dataclasses.replace(state, isr=(1, 4))))
+    store.set(state_path(*name), encode_state(structs.replace(state, isr=(1, 4))))
     assert tree.outsiders == {(name, 4)}
     store.set("/brokers/topics/t", encode_assignment(UUID(int=1), [ReplicaAssignment(replicas=(4, 2))]))
     assert tree.outsiders == {(name, 4), (name, 1)}

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node, restoration
@@ -383,7 +384,7 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     restore_topic = restoration.restore_topic
 
     def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> Restored:
-        return restore_topic(store, topics, name, dataclasses.replace(copy, overrides={}), **keys)
+        return restore_topic(store, topics, name, structs.replace(copy, overrides={}), **keys)
 
     monkeypatch.setattr(restoration, "restore_topic", restore)
     monkeypatch.setattr(restoration, "_overrides_of", lambda *_: ({}, "default"))
@@ -431,7 +432,7 @@ def a_segment_is_as_old_as_its_first_record(monkeypatch: pytest.MonkeyPatch) -> 
 
     def tell_first(self: Segments, end_offset: int) -> list[SegmentFacts]:
         facts = zip(tell(self, end_offset), self.items, strict=True)
-        return [dataclasses.replace(each, largest_timestamp_ms=segment.first_timestamp_ms) for each, segment in facts]
+        return [structs.replace(each, largest_timestamp_ms=segment.first_timestamp_ms) for each, segment in facts]
 
     monkeypatch.setattr(Segments, "facts", tell_first)
 
@@ -480,7 +481,7 @@ def a_pattern_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
         topics = {text: names for text, names in matches.topics.items() if text not in edit.group.regexes}
         for text in edit.group.regex_counts().keys() & matches.topics.keys() - topics.keys():
             edit.base.matched_with[text] = edit.group.matched_with[text] = matches.version
-        return resolve(edit, dataclasses.replace(matches, topics=topics), now_ms)
+        return resolve(edit, structs.replace(matches, topics=topics), now_ms)
 
     monkeypatch.setattr(ConsumerHeartbeats, "_resolve", staticmethod(resolve_new))
 
@@ -496,7 +497,7 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def led(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
         return [
-            dataclasses.replace(info, leader=broker_id, in_sync_replicas=(broker_id,))
+            structs.replace(info, leader=broker_id, in_sync_replicas=(broker_id,))
             for info in first_states(copy, epochs, broker_id)
         ]
 
@@ -589,7 +590,7 @@ def zombies_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     end = machine.end
 
     def end_of_any_epoch(value: TransactionValue, request: EndTxn) -> Ending:
-        return end(value, dataclasses.replace(request, producer_epoch=value.producer_epoch))
+        return end(value, structs.replace(request, producer_epoch=value.producer_epoch))
 
     monkeypatch.setattr(machine, "end", end_of_any_epoch)
 
@@ -651,7 +652,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def commit_all(value: TransactionValue) -> tuple[SinkMarkers, ...]:
         is_commit = value.status == PREPARE_COMMIT
-        return tuple(dataclasses.replace(each, is_commit=is_commit) for each in markers_of_batch(value))
+        return tuple(structs.replace(each, is_commit=is_commit) for each in markers_of_batch(value))
 
     monkeypatch.setattr(sinks, "markers_of_batch", commit_all)
 

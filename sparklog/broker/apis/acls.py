@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclBinding, AclBindingFilter, AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError, SecurityDisabled
@@ -22,47 +23,39 @@ from sparklog.cluster.acls import AclStore
 from sparklog.security.authorizer import Authorizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeAclsRequest:
+class DescribeAclsRequest(Struct, frozen=True, kw_only=True):
     filter: AclBindingFilter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeAclsResponse:
+class DescribeAclsResponse(Struct, frozen=True, kw_only=True):
     acls: Sequence[AclBinding]
     """Sorted by resource."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAclsRequest:
+class CreateAclsRequest(Struct, frozen=True, kw_only=True):
     acls: Sequence[AclBinding]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclCreated:
+class AclCreated(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAclsResponse:
+class CreateAclsResponse(Struct, frozen=True, kw_only=True):
     acls: Sequence[AclCreated]
     """One for each ACL of the request, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAclsRequest:
+class DeleteAclsRequest(Struct, frozen=True, kw_only=True):
     filters: Sequence[AclBindingFilter]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclsDeleted:
+class AclsDeleted(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
     acls: Sequence[AclBinding]
     """The ACLs that this request has deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAclsResponse:
+class DeleteAclsResponse(Struct, frozen=True, kw_only=True):
     filters: Sequence[AclsDeleted]
     """One for each filter of the request, in order."""
 

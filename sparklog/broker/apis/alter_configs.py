@@ -31,10 +31,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.client_metrics import CLIENT_METRICS_KEYS, ClientMetricsConfig
@@ -61,33 +62,28 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyChange:
+class KeyChange(Struct, frozen=True, kw_only=True):
     name: str
     operation: int
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     changes: Sequence[KeyChange]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalAlterConfigsRequest:
+class IncrementalAlterConfigsRequest(Struct, frozen=True, kw_only=True):
     resources: Sequence[ConfigChange]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewConfigs:
+class NewConfigs(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     configs: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsRequest:
+class AlterConfigsRequest(Struct, frozen=True, kw_only=True):
     resources: Sequence[NewConfigs]
     validate_only: bool = False
 
@@ -116,19 +112,16 @@ class Revisions(NamedTuple, Generic[Requested]):
     of_subscription: Callable[[Requested], ReviseKeys]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceResult:
+class ResourceResult(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalAlterConfigsResponse:
+class IncrementalAlterConfigsResponse(Struct, frozen=True, kw_only=True):
     resources: Sequence[ResourceResult]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsResponse:
+class AlterConfigsResponse(Struct, frozen=True, kw_only=True):
     resources: Sequence[ResourceResult]
 
 

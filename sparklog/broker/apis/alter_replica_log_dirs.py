@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -31,8 +32,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.directory.manager import LogManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaLogDir:
+class ReplicaLogDir(Struct, frozen=True, kw_only=True):
     """Where a replica of this broker is to lie."""
 
     topic: str
@@ -41,13 +41,11 @@ class ReplicaLogDir:
     """The absolute path of a log directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(Struct, frozen=True, kw_only=True):
     replicas: Sequence[ReplicaLogDir]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReplicaLogDirsResponse:
+class AlterReplicaLogDirsResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError | None]
     """In the order of the request."""
 

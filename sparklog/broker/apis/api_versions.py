@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sparklog.broker.api import Api, ApiVersion
 
@@ -27,13 +28,11 @@ class Feature(NamedTuple):
 FEATURES = (Feature("transaction.version", 0, 2),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersionsRequest:
+class ApiVersionsRequest(Struct, frozen=True, kw_only=True):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersionsResponse:
+class ApiVersionsResponse(Struct, frozen=True, kw_only=True):
     apis: Sequence[ApiVersion]
     features: Sequence[Feature]
     """The features that this broker supports. Each is finalized at its newest level."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
@@ -21,31 +22,26 @@ from sparklog.broker.rights import on_cluster
 from sparklog.cluster.quotas import QuotaStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Struct, frozen=True, kw_only=True):
     filters: Sequence[QuotaFilter] = ()
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(Struct, frozen=True, kw_only=True):
     quotas: Sequence[ClientQuota]
     """Sorted by entity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Struct, frozen=True, kw_only=True):
     changes: Sequence[QuotaChange]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaChanged:
+class QuotaChanged(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(Struct, frozen=True, kw_only=True):
     changes: Sequence[QuotaChanged]
     """One for each change of the request, in order."""
 

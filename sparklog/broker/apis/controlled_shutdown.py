@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
@@ -19,14 +20,12 @@ from sparklog.broker.rights import on_cluster
 from sparklog.controller.controller import Controller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdownRequest:
+class ControlledShutdownRequest(Struct, frozen=True, kw_only=True):
     broker_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdownResponse:
+class ControlledShutdownResponse(Struct, frozen=True, kw_only=True):
     remaining: Sequence[TopicPartition]
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
@@ -27,16 +28,14 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.security.quotas import Mutate, unlimited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCount:
+class PartitionCount(Struct, frozen=True, kw_only=True):
     name: str
     total: int
     assignments: Sequence[Replicas] | None = None
     """The replicas of each new partition; None: the broker assigns them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(Struct, frozen=True, kw_only=True):
     topics: Sequence[PartitionCount]
     validate_only: bool = False
     timeout_ms: int = TIMEOUT_MS
@@ -44,8 +43,7 @@ class CreatePartitionsRequest:
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicGrown:
+class TopicGrown(Struct, frozen=True, kw_only=True):
     """The result of one topic. `partitions` is the new total, 0 if there is an error."""
 
     name: str
@@ -53,8 +51,7 @@ class TopicGrown:
     partitions: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicGrown]
 
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -33,8 +35,7 @@ from sparklog.runtime.slices import Slices
 from sparklog.security.quotas import Mutate, unlimited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True, kw_only=True):
     """A topic to create. A number that is None is the broker's default."""
 
     name: str
@@ -45,8 +46,7 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsRequest:
+class CreateTopicsRequest(Struct, frozen=True, kw_only=True):
     topics: Sequence[NewTopic]
     validate_only: bool = False
     timeout_ms: int = TIMEOUT_MS
@@ -54,8 +54,7 @@ class CreateTopicsRequest:
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicResult:
+class TopicResult(Struct, frozen=True, kw_only=True):
     """The result of one topic; if there is an error, all other fields are empty."""
 
     name: str
@@ -68,8 +67,7 @@ class TopicResult:
     """Why `configs` is not shown, if it is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsResponse:
+class CreateTopicsResponse(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicResult]
 
 

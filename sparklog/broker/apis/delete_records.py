@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation, RequestTimedOut
@@ -34,29 +35,25 @@ HIGH_WATERMARK = -1
 DEFAULT_TIMEOUT_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsToDelete:
+class RecordsToDelete(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     before_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[RecordsToDelete]
     timeout_ms: int = DEFAULT_TIMEOUT_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsDeleted:
+class RecordsDeleted(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     error: KafkaError | None = None
     log_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[RecordsDeleted]
 
 
@@ -82,8 +79,7 @@ async def handle(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Deleting:
+class _Deleting(Struct, frozen=True):
     """The leader's log start has moved; the followers' must follow."""
 
     replicas: ReplicaManager

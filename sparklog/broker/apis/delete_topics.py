@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
@@ -26,24 +27,21 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.security.quotas import Mutate, unlimited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicToDelete:
+class TopicToDelete(Struct, frozen=True, kw_only=True):
     """A topic, by name or by id."""
 
     name: str | None = None
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicToDelete]
     timeout_ms: int = TIMEOUT_MS
     mutate: Mutate = unlimited
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeleted:
+class TopicDeleted(Struct, frozen=True, kw_only=True):
     """The result of one topic; `name` and `topic_id` are set as far as they are known."""
 
     name: str | None = None
@@ -51,8 +49,7 @@ class TopicDeleted:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicDeleted]
 
 

@@ -6,7 +6,8 @@ The answer shows what the controller has sent this broker; the controller id is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.broker.api import Api
 from sparklog.broker.resources import CORDONED
@@ -14,13 +15,11 @@ from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClusterRequest:
+class DescribeClusterRequest(Struct, frozen=True, kw_only=True):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeClusterResponse:
+class DescribeClusterResponse(Struct, frozen=True, kw_only=True):
     cluster_id: str
     controller_id: int
     brokers: Sequence[BrokerInfo]

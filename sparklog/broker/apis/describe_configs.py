@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.client_metrics import ClientMetricsConfigs
@@ -32,8 +34,7 @@ from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigQuery:
+class ConfigQuery(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     keys: Sequence[str] = ()
     """Keys to describe; empty: all of them."""
@@ -41,20 +42,17 @@ class ConfigQuery:
     """Whether only values that were set for all brokers are described."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Struct, frozen=True, kw_only=True):
     resources: Sequence[ConfigQuery]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceConfigs:
+class ResourceConfigs(Struct, frozen=True, kw_only=True):
     resource: ConfigResource
     error: KafkaError | None = None
     entries: Sequence[ConfigEntry] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(Struct, frozen=True, kw_only=True):
     resources: Sequence[ResourceConfigs]
 
 

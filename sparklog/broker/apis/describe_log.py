@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -24,14 +26,12 @@ from sparklog.log.log import Log
 from sparklog.replica.manager import ReplicaManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeLogRequest:
+class DescribeLogRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[TopicPartition] = ()
     """Empty: all partitions of this broker."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeLogResponse:
+class DescribeLogResponse(Struct, frozen=True, kw_only=True):
     broker_id: int
     cluster_id: str
     logs: Mapping[TopicPartition, LogDescription | KafkaError]

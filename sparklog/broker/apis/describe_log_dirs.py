@@ -16,7 +16,9 @@ import os
 import posixpath
 import shutil
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -28,14 +30,12 @@ from sparklog.log.directory.moves import FutureReplica
 from sparklog.replica.manager import Replica, ReplicaManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Struct, frozen=True, kw_only=True):
     topics: Mapping[str, Set[int] | None] | None = None
     """The partitions to describe, by topic; None: all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirPartition:
+class LogDirPartition(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     size_bytes: int
@@ -48,8 +48,7 @@ class LogDirPartition:
     """How many offsets the copy is behind the replica's log end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDir:
+class LogDir(Struct, frozen=True, kw_only=True):
     """One log directory. `path` is absolute; the byte counts are those of its volume, -1 if unknown."""
 
     path: str
@@ -61,8 +60,7 @@ class LogDir:
     usable_bytes: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(Struct, frozen=True, kw_only=True):
     broker_id: int
     cluster_id: str
     log_dirs: Sequence[LogDir]

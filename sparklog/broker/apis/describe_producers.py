@@ -7,9 +7,10 @@ partition is in its own part of the response. Only the leader answers: NOT_LEADE
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
@@ -24,13 +25,11 @@ TOGETHER = 1_000
 """Number of producers that are described in one go: a few milliseconds of work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeProducersRequest:
+class DescribeProducersRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveProducer:
+class ActiveProducer(Struct, frozen=True, kw_only=True):
     """One producer's state. -1 means that there is no value."""
 
     producer_id: int
@@ -41,16 +40,14 @@ class ActiveProducer:
     transaction_first_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProducers:
+class PartitionProducers(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     error: KafkaError | None = None
     producers: Sequence[ActiveProducer] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeProducersResponse:
+class DescribeProducersResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionProducers]
 
 

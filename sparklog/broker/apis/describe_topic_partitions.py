@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
@@ -24,21 +25,18 @@ from sparklog.replica.manager import ReplicaManager
 MAX_PARTITIONS = 2000  # max.request.partition.size.limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(Struct, frozen=True, kw_only=True):
     names: Sequence[str] = ()
     limit: int = MAX_PARTITIONS
     cursor: Cursor | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTopicPartitionsResponse:
+class DescribeTopicPartitionsResponse(Struct, frozen=True, kw_only=True):
     """One page; each topic has only its partitions on the page."""
 
     topics: Sequence[TopicMetadata]

@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -30,16 +32,14 @@ DESCRIBED_TOGETHER = 200
 """Partitions described in one go: a few milliseconds of work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTopicsRequest:
+class DescribeTopicsRequest(Struct, frozen=True, kw_only=True):
     names: Sequence[str] = ()
     allow_auto_topic_creation: bool = False
     omits_missing: bool = False
     """Whether missing topics are left out of the response."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
+class PartitionDescription(Struct, frozen=True, kw_only=True):
     """One partition. `leader` is -1 if there is an error; the offsets are also -1 if this broker is not the leader."""
 
     partition: int
@@ -54,8 +54,7 @@ class PartitionDescription:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
+class TopicDescription(Struct, frozen=True, kw_only=True):
     name: str
     error: KafkaError | None = None
     is_internal: bool = False
@@ -64,13 +63,11 @@ class TopicDescription:
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTopicsResponse:
+class DescribeTopicsResponse(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicDescription]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescribeTopics:
+class DescribeTopics(Struct, frozen=True, kw_only=True, eq=False):
     """Describes topics from this broker's metadata and its own replicas."""
 
     config: BrokerConfig

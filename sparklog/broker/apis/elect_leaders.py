@@ -14,9 +14,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field, structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
@@ -30,8 +30,7 @@ from sparklog.cluster.peers import Peers
 from sparklog.controller.controller import Controller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeadersRequest:
+class ElectLeadersRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[TopicPartition] | None
     """None: all of them."""
     is_unclean: bool = False
@@ -40,8 +39,7 @@ class ElectLeadersRequest:
     """Forwarded by a broker: only the controller accepts it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeadersResponse:
+class ElectLeadersResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError | None]
     leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The elected leaders."""
@@ -64,7 +62,7 @@ async def handle(
     if wanted and impossible:
         wanted = [name for name in wanted if name.topic not in too_long]
     response: ElectLeadersResponse = await ask_controller(
-        dataclasses.replace(request, partitions=wanted, is_for_controller=True),
+        structs.replace(request, partitions=wanted, is_for_controller=True),
         clock=clock,
         metadata=metadata,
         peers=peers,
@@ -80,7 +78,7 @@ async def handle(
         **dict.fromkeys(impossible, unknown),
         **dict.fromkeys(_unseen(metadata, leaders), late),
     }
-    return dataclasses.replace(response, errors=errors)
+    return structs.replace(response, errors=errors)
 
 
 async def _elect(controller: Controller, request: ElectLeadersRequest) -> ElectLeadersResponse:

@@ -26,7 +26,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
@@ -79,8 +81,7 @@ Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True, kw_only=True):
     """`partitions` and `forgotten` change what the session reads; without a session, `partitions` lists all reads."""
 
     max_wait_ms: int = 0
@@ -99,8 +100,7 @@ class FetchRequest:
     """Whether a request with missing partitions still waits for the others, if there are any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResponse:
+class FetchResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionFetched]
     session_id: int = NO_SESSION
 
@@ -115,8 +115,7 @@ class FetchResponse:
         return any(part.error for part in self.partitions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fetch:
+class Fetch(Struct, frozen=True, kw_only=True, eq=False):
     """Reads from this broker's replicas, and waits if there is too little to read."""
 
     clock: Clock

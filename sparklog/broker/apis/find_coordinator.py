@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation, AclResourceType
 from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
@@ -27,22 +28,19 @@ GROUP, TRANSACTION = 0, 1
 Coordinator: TypeAlias = GroupCoordinator | TransactionCoordinator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Struct, frozen=True, kw_only=True):
     keys: Sequence[str]
     """Ids of groups, or transactional ids."""
     key_type: int = GROUP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCoordinator:
+class FoundCoordinator(Struct, frozen=True, kw_only=True):
     key: str
     error: KafkaError | None = None
     broker: BrokerInfo | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(Struct, frozen=True, kw_only=True):
     coordinators: Sequence[FoundCoordinator]
 
 

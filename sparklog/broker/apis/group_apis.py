@@ -5,9 +5,10 @@ OffsetCommit and OffsetDelete check the partitions first, and have files of thei
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
+
+from msgspec import structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
@@ -202,7 +203,7 @@ class MatchingTopics:
         def may_describe(topic: str) -> bool:
             return access.may(AclOperation.DESCRIBE, TOPIC, topic)
 
-        return await serve(dataclasses.replace(request, may_describe=may_describe))
+        return await serve(structs.replace(request, may_describe=may_describe))
 
     def __str__(self) -> str:
         return "DESCRIBE on each TOPIC that matches"

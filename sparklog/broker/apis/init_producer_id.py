@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest
@@ -25,8 +25,7 @@ NO_PRODUCER_ID, NO_EPOCH = -1, -1
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(Struct, frozen=True, kw_only=True):
     """`producer_id` and `producer_epoch` are the producer's previous ones; -1: none."""
 
     transactional_id: str | None = None
@@ -35,8 +34,7 @@ class InitProducerIdRequest:
     producer_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(Struct, frozen=True, kw_only=True):
     producer_id: int
     producer_epoch: int
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, OffsetOutOfRange, RecordListTooLarge, RequestTimedOut
@@ -32,8 +33,7 @@ SILENCE_S = 60
 MARGIN_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshotRequest:
+class InstallSnapshotRequest(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     leader_epoch: int
     end_offset: int
@@ -41,8 +41,7 @@ class InstallSnapshotRequest:
     """Record batches, split at any byte."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshotResponse:
+class InstallSnapshotResponse(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 

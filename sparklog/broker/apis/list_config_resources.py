@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -20,13 +21,11 @@ from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(Struct, frozen=True, kw_only=True):
     types: Sequence[ResourceType]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(Struct, frozen=True, kw_only=True):
     resources: Sequence[ConfigResource]
 
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, KafkaError
@@ -34,8 +35,7 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NOTHING = TimestampOffset(-1, -1, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffsetQuery:
+class PartitionOffsetQuery(Struct, frozen=True, kw_only=True):
     """`position` is a timestamp in ms, or one of the constants above."""
 
     topic: str
@@ -44,14 +44,12 @@ class PartitionOffsetQuery:
     current_leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOffsetsRequest:
+class ListOffsetsRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionOffsetQuery]
     is_read_committed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffset:
+class PartitionOffset(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     error: KafkaError | None = None
@@ -60,8 +58,7 @@ class PartitionOffset:
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOffsetsResponse:
+class ListOffsetsResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionOffset]
 
 

@@ -6,7 +6,8 @@ Internal topics are listed only on request. Kafka has no such API: its clients r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
@@ -14,20 +15,17 @@ from sparklog.broker.rights import TOPIC, Shown
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListTopicsRequest:
+class ListTopicsRequest(Struct, frozen=True, kw_only=True):
     include_internal: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicListing:
+class TopicListing(Struct, frozen=True, kw_only=True):
     name: str
     partitions: int
     is_internal: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListTopicsResponse:
+class ListTopicsResponse(Struct, frozen=True, kw_only=True):
     topics: Sequence[TopicListing]
 
 

@@ -16,8 +16,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
@@ -36,8 +38,7 @@ PART = 200
 """Number of partitions described in one go: a few milliseconds of work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicQuery:
+class TopicQuery(Struct, frozen=True, kw_only=True):
     """A topic by name, or by id if `name` is None; of its partitions, some in a row."""
 
     name: str | None = None
@@ -48,8 +49,7 @@ class TopicQuery:
     """How many partitions to describe; None: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataRequest:
+class MetadataRequest(Struct, frozen=True, kw_only=True):
     """A request for some topics, or for all if `topics` is None."""
 
     topics: Sequence[TopicQuery] | None = None
@@ -58,8 +58,7 @@ class MetadataRequest:
     """Whether missing topics are left out of the response."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata:
+class PartitionMetadata(Struct, frozen=True, kw_only=True):
     partition: int
     error: KafkaError | None = None
     leader: int
@@ -69,8 +68,7 @@ class PartitionMetadata:
     offline_replicas: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata:
+class TopicMetadata(Struct, frozen=True, kw_only=True):
     """One topic. `name` is None for an unknown id, `topic_id` is None for an unknown name."""
 
     name: str | None
@@ -80,16 +78,14 @@ class TopicMetadata:
     partitions: Sequence[PartitionMetadata] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataResponse:
+class MetadataResponse(Struct, frozen=True, kw_only=True):
     cluster_id: str
     controller_id: int
     brokers: Sequence[BrokerInfo]
     topics: Sequence[TopicMetadata]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescriber:
+class TopicDescriber(Struct, frozen=True, kw_only=True):
     """Describes existing topics for clients."""
 
     info: BrokerInfo

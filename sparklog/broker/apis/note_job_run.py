@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
@@ -16,8 +16,7 @@ from sparklog.broker.rights import on_cluster
 from sparklog.cluster.history import Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteJobRunRequest:
+class NoteJobRunRequest(Struct, frozen=True, kw_only=True):
     job: str
     run_id: str
     started_ms: int
@@ -28,8 +27,7 @@ class NoteJobRunRequest:
     schedule: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteJobRunResponse:
+class NoteJobRunResponse(Struct, frozen=True, kw_only=True):
     pass
 
 

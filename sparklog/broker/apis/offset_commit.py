@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
@@ -27,7 +27,7 @@ async def handle(request: OffsetCommit, *, groups: GroupCoordinator, metadata: M
         if not metadata.has(each.partition)
     }
     if known or not request.offsets:
-        errors |= (await groups.commit(dataclasses.replace(request, offsets=known))).errors
+        errors |= (await groups.commit(structs.replace(request, offsets=known))).errors
     return OffsetCommitResponse(errors=errors)
 
 

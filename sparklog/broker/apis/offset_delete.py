@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import UnknownTopicOrPartition
@@ -20,7 +20,7 @@ from sparklog.group.requests import OffsetDelete, OffsetDeleteResponse
 async def handle(request: OffsetDelete, *, groups: GroupCoordinator, metadata: MetadataCache) -> OffsetDeleteResponse:
     """Return the error of the whole group, or else an error, or None, for each partition."""
     known = [partition for partition in request.partitions if partition.topic in metadata]
-    response = await groups.delete_offsets(dataclasses.replace(request, partitions=known))
+    response = await groups.delete_offsets(structs.replace(request, partitions=known))
     if response.error:
         return response
     missing = {

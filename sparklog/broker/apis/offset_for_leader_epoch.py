@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
@@ -21,21 +22,18 @@ from sparklog.broker.rights import TOPIC, OnEach, OneOf, on_cluster, topic_of
 from sparklog.replica.manager import ReplicaManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochQuery:
+class EpochQuery(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     leader_epoch: int
     current_leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(Struct, frozen=True, kw_only=True):
     partitions: Sequence[EpochQuery]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionEpochEnd:
+class PartitionEpochEnd(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     error: KafkaError | None = None
@@ -43,8 +41,7 @@ class PartitionEpochEnd:
     end_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionEpochEnd]
 
 

@@ -18,9 +18,9 @@ ListPartitionReassignments (key 46, version 0, as in Kafka 4):
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct, structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.clock import Clock
@@ -39,8 +39,7 @@ SHOWN_WITHIN_MS = 5_000
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(Struct, frozen=True, kw_only=True):
     targets: Targets
     """The new replicas of each partition, in order of preference; None: cancel the move."""
     may_resize: bool = True
@@ -50,19 +49,16 @@ class AlterPartitionReassignmentsRequest:
     """Forwarded by a broker: only the controller accepts it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(Struct, frozen=True, kw_only=True):
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(Struct, frozen=True, kw_only=True):
     partitions: Collection[TopicPartition] | None = None
     """Partitions to look at; None: all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(Struct, frozen=True, kw_only=True):
     moving: Mapping[TopicPartition, PartitionInfo]
 
 
@@ -83,7 +79,7 @@ async def alter(
             lambda active: active.operations.reassign(request.targets, may_resize=request.may_resize)
         )
         return AlterPartitionReassignmentsResponse(errors=errors)
-    forwarded = dataclasses.replace(request, is_for_controller=True)
+    forwarded = structs.replace(request, is_for_controller=True)
     response: AlterPartitionReassignmentsResponse = await ask_controller(
         forwarded, clock=clock, metadata=metadata, peers=peers, timeout_ms=request.timeout_ms
     )

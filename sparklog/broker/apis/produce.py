@@ -33,10 +33,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sparklog.base.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparklog.base.clock import Clock
@@ -67,8 +69,7 @@ PART, PART_BYTES = 100, 1 << 20
 """In larger requests: what is appended between two looks at the clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProduce:
+class PartitionProduce(Struct, frozen=True, kw_only=True):
     """Batches for one partition. The broker modifies `data`: it writes offsets into it."""
 
     topic: str
@@ -79,8 +80,7 @@ class PartitionProduce:
     """Why the batches cannot be stored, if `PREPARE` has found that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceRequest:
+class ProduceRequest(Struct, frozen=True, kw_only=True):
     acks: int = ACKS_ALL
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     partitions: Sequence[PartitionProduce]
@@ -94,8 +94,7 @@ class ProduceRequest:
     """What `PREPARE` has found out about transactions; None: the handler prepares the request itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProduced:
+class PartitionProduced(Struct, frozen=True, kw_only=True):
     """The result of one partition; the offsets are -1 if there is an error."""
 
     topic: str
@@ -122,8 +121,7 @@ def is_appended_in_parts(request: ProduceRequest) -> bool:
     return size > BYTES_TOGETHER or len(request.partitions) > TOGETHER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceResponse:
+class ProduceResponse(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionProduced] = field(default_factory=list)
 
 
@@ -143,8 +141,7 @@ class _Pending(NamedTuple):
         return acks != ACKS_ALL or self.replica.is_replicated(self.last_offset, self.led_since)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Produce:
+class Produce(Struct, frozen=True, kw_only=True, eq=False):
     """Appends to the replicas that this broker leads, and waits for disks and other brokers."""
 
     metadata: MetadataCache

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion
@@ -35,8 +37,7 @@ FILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSegmentRequest:
+class ReadSegmentRequest(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     base_offset: int
     position: int = 0
@@ -48,8 +49,7 @@ class ReadSegmentRequest:
     """One of `FILES`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSegmentResponse:
+class ReadSegmentResponse(Struct, frozen=True, kw_only=True):
     pieces: AsyncIterator[bytes]
     """The iterator raises InvalidUpdateVersion or KafkaStorageError."""
 

@@ -36,7 +36,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
@@ -50,8 +51,7 @@ from sparklog.log.log import Log
 DEFAULT_LEASE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginReplaceRequest:
+class BeginReplaceRequest(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     leader_epoch: int
     sources: Sequence[SegmentDescription]
@@ -61,44 +61,37 @@ class BeginReplaceRequest:
     """Time until the lease expires unless it is renewed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginReplaceResponse:
+class BeginReplaceResponse(Struct, frozen=True, kw_only=True):
     lease_id: str
     path: str
     """Absolute path where a client that shares the disk may write the new segment itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadSegmentRequest:
+class UploadSegmentRequest(Struct, frozen=True, kw_only=True):
     lease_id: str
     pieces: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadSegmentResponse:
+class UploadSegmentResponse(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitReplaceRequest:
+class CommitReplaceRequest(Struct, frozen=True, kw_only=True):
     lease_id: str
     leader_epoch: int
     size_bytes: int
     crc32c: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitReplaceResponse:
+class CommitReplaceResponse(Struct, frozen=True, kw_only=True):
     segment: SegmentDescription
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortReplaceRequest:
+class AbortReplaceRequest(Struct, frozen=True, kw_only=True):
     lease_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortReplaceResponse:
+class AbortReplaceResponse(Struct, frozen=True, kw_only=True):
     pass
 
 

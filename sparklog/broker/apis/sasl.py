@@ -20,6 +20,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed
 from sparklog.broker.api import Api, Operation
@@ -27,15 +29,13 @@ from sparklog.broker.sasl import Authenticated, Authentication
 from sparklog.cluster.users import ScramCredential, ScramMechanism, UserStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Struct, frozen=True, kw_only=True):
     authentication: Authentication | None
     """The connection's authentication; None: its listener has no SASL."""
     mechanism: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(Struct, frozen=True, kw_only=True):
     pass
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
@@ -19,8 +20,7 @@ from sparklog.log.description import SegmentDescription
 from sparklog.replica.manager import ReplicaManager
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetCleanedOffsetRequest:
+class SetCleanedOffsetRequest(Struct, frozen=True, kw_only=True):
     partition: TopicPartition
     leader_epoch: int
     offset: int
@@ -28,8 +28,7 @@ class SetCleanedOffsetRequest:
     """The segments below the offset."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetCleanedOffsetResponse:
+class SetCleanedOffsetResponse(Struct, frozen=True, kw_only=True):
     pass
 
 

@@ -13,8 +13,10 @@ the stream from the handler.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
@@ -26,8 +28,7 @@ from sparklog.runtime.purgatory import Purgatory
 WAIT_MS = 60_000  # bounds the delay after a lost wake-up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeRequest:
+class SubscribeRequest(Struct, frozen=True, kw_only=True):
     max_bytes: int
     partitions: Sequence[PartitionFetch]
     is_read_committed: bool = False

@@ -14,10 +14,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.client_metrics import ClientInstance
 from sparklog.base.clock import Clock
@@ -42,15 +43,13 @@ DECOMPRESSED = 4
 """Times telemetry.max.bytes that metrics may have when decompressed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(Struct, frozen=True, kw_only=True):
     client_instance_id: UUID | None
     """None: the client has no id yet."""
     client: ClientInstance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTelemetrySubscriptionsResponse:
+class GetTelemetrySubscriptionsResponse(Struct, frozen=True, kw_only=True):
     client_instance_id: UUID
     subscription_id: int
     accepted_compression_types: tuple[Codec, ...]
@@ -60,8 +59,7 @@ class GetTelemetrySubscriptionsResponse:
     requested_metrics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushTelemetryRequest:
+class PushTelemetryRequest(Struct, frozen=True, kw_only=True):
     client_instance_id: UUID | None
     client: ClientInstance
     subscription_id: int
@@ -70,8 +68,7 @@ class PushTelemetryRequest:
     metrics: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushTelemetryResponse:
+class PushTelemetryResponse(Struct, frozen=True, kw_only=True):
     pass
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, OperationNotAttempted, UnknownTopicOrPartition
@@ -46,8 +48,7 @@ from sparklog.transaction.requests import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddOffsets:
+class AddOffsets(Struct, frozen=True, kw_only=True):
     """Enrol a group's partition of the offsets topic in a transaction."""
 
     transactional_id: str
@@ -56,8 +57,7 @@ class AddOffsets:
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddOffsetsResponse:
+class AddOffsetsResponse(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
 
 
@@ -79,15 +79,13 @@ def _why_not(metadata: MetadataCache, name: TopicPartition) -> KafkaError:
     return UnknownTopicOrPartition(f"there is no partition {name}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitionsOfMany:
+class AddPartitionsOfMany(Struct, frozen=True, kw_only=True):
     """Requests of several transactional ids at once, as brokers send them."""
 
     transactions: Sequence[AddPartitions]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitionsOfManyResponse:
+class AddPartitionsOfManyResponse(Struct, frozen=True, kw_only=True):
     transactions: Sequence[AddPartitionsResponse]
     """In the order of the request."""
 

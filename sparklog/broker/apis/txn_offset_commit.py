@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
@@ -35,7 +35,7 @@ async def handle(
         if not metadata.has(each.partition)
     }
     if known or not request.offsets:
-        wanted = dataclasses.replace(request, offsets=known)
+        wanted = structs.replace(request, offsets=known)
         name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(request.group_id))
         batch = FirstBatch(ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
         verified = (await verifier.verify(request.transactional_id, {name: batch}, request.protocol))[name]

@@ -23,6 +23,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import (
     DuplicateResource,
@@ -36,26 +38,22 @@ from sparklog.broker.rights import on_cluster
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(Struct, frozen=True, kw_only=True):
     users: Sequence[str]
     """Users to describe; empty: all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserCredentials:
+class UserCredentials(Struct, frozen=True, kw_only=True):
     user: str
     iterations: Mapping[ScramMechanism, int]
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(Struct, frozen=True, kw_only=True):
     users: Sequence[UserCredentials]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class Deletion(Struct, frozen=True, kw_only=True):
     user: str
     mechanism: int
 
@@ -69,14 +67,12 @@ class Upsertion:
     salted_password: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(Struct, frozen=True, kw_only=True):
     deletions: Sequence[Deletion]
     upsertions: Sequence[Upsertion]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(Struct, frozen=True, kw_only=True):
     results: Mapping[str, KafkaError | None]
     """The error by user; None: the changes are made."""
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, RequestTimedOut
@@ -35,8 +36,7 @@ TIMEOUT_MS = 30_000
 """How long replicas may take to have a marker."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MarkerWriter:
+class MarkerWriter(Struct, frozen=True, kw_only=True, eq=False):
     """Appends markers to the replicas that this broker leads, and waits for the other brokers."""
 
     groups: GroupCoordinator

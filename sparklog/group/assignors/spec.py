@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 Partitions = Mapping[UUID, frozenset[int]]
 """Partitions by the id of their topic; each topic has at least one partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSpec:
+class MemberSpec(Struct, frozen=True, kw_only=True):
     """One member: the topics that it is subscribed to, and its partitions in the present target assignment."""
 
     topics: frozenset[UUID]
@@ -19,8 +19,7 @@ class MemberSpec:
     partitions: Partitions = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpec:
+class GroupSpec(Struct, frozen=True, kw_only=True):
     """A group, with the partition counts of all existing topics that a member is subscribed to."""
 
     members: Mapping[str, MemberSpec]

@@ -34,7 +34,8 @@ import posixpath
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.fs import Fs, ReadFs
@@ -171,8 +172,7 @@ def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
     return topic_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaProperties:
+class MetaProperties(Struct, frozen=True, kw_only=True):
     """The owner and id of a log directory (org.apache.kafka.metadata.properties.MetaProperties, version 1)."""
 
     broker_id: int

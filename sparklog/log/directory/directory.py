@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import posixpath
 import threading
@@ -23,6 +22,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Fs
@@ -218,22 +219,22 @@ class LogDirectory:
             kept |= {name: topic.learn(before.topics.get(name), seen_change) for name, topic in topics.items()}
             if kept != before.topics:
                 seen = max(seen_change, before.seen_change)
-                self.kept_configs = dataclasses.replace(before, topics=kept, seen_change=seen)
+                self.kept_configs = structs.replace(before, topics=kept, seen_change=seen)
         self.write_configs()
 
     def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
         """Store copies of the keys that were set for brokers at run time. Raises as `keep_topics` does."""
         with self._writing:
             if brokers != self.kept_configs.brokers:
-                self.kept_configs = dataclasses.replace(self.kept_configs, brokers=brokers)
+                self.kept_configs = structs.replace(self.kept_configs, brokers=brokers)
         self.write_configs()
 
     def note_leap(self, topic: str, leader_epoch: int) -> None:
         """Store that the topic's leader epochs leap, up to that one. Raises as `keep_topics` does."""
         with self._writing:
             before = self.kept_configs
-            leapt = dataclasses.replace(before.topics[topic], leader_epoch=leader_epoch)
-            self.kept_configs = dataclasses.replace(before, topics={**before.topics, topic: leapt})
+            leapt = structs.replace(before.topics[topic], leader_epoch=leader_epoch)
+            self.kept_configs = structs.replace(before, topics={**before.topics, topic: leapt})
         self.write_configs()
 
     def note_change(self, seen_change: int, store_id: str) -> None:
@@ -244,7 +245,7 @@ class LogDirectory:
                 return
             topics = before.topics
             if before.store_id not in ("", store_id):  # the changes of this store are numbered anew
-                topics = {name: dataclasses.replace(copy, seen_change=0) for name, copy in topics.items()}
+                topics = {name: structs.replace(copy, seen_change=0) for name, copy in topics.items()}
             self.kept_configs = KeptConfigs(topics, seen_change, store_id, before.brokers)
         self.write_configs()
 

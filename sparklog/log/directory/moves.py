@@ -22,9 +22,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
@@ -42,8 +43,7 @@ Found = list[tuple[LogDirectory, TopicPartition]]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FutureReplica:
+class FutureReplica(Struct, frozen=True, kw_only=True):
     """The progress of a move."""
 
     partition: TopicPartition
@@ -53,8 +53,7 @@ class FutureReplica:
     end_offset: int
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Move:
+class _Move(Struct, kw_only=True, eq=False):
     log: Log
     target: LogDirectory
     copy: LogMove

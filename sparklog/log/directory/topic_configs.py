@@ -21,14 +21,14 @@ The cluster store holds a topic's valid configuration and assignment; this file 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
+
+from msgspec import Struct, field, structs
 
 from sparklog.base.errors import InvalidConfig
 from sparklog.base.fs import Fs
@@ -78,8 +78,7 @@ def config_of(topic: str, overrides: Overrides, defaults: TopicConfig) -> TopicC
     return TopicConfig.parse(instead, config)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptAssignment:
+class KeptAssignment(Struct, frozen=True, kw_only=True):
     """The copy of one partition's replicas, and of those that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
@@ -143,8 +142,7 @@ Kept = Mapping[int, KeptAssignment]
 """Assignments by the numbers of a topic's partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptConfig:
+class KeptConfig(Struct, frozen=True):
     """The copy of one topic: its configuration and its assignment."""
 
     topic_id: UUID | None
@@ -174,7 +172,7 @@ class KeptConfig:
     def learn(self, before: KeptConfig | None, seen_change: int) -> KeptConfig:
         """Return the copy that takes the place of `before`. Assignments that have not changed keep their age."""
         if before is None or before.topic_id != self.topic_id:
-            return dataclasses.replace(self, seen_change=seen_change)
+            return structs.replace(self, seen_change=seen_change)
         partitions = dict(before.partitions)
         partitions |= {
             number: new for number, new in self.partitions.items() if new.says_more_than(partitions.get(number))
@@ -189,8 +187,7 @@ class KeptConfig:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class KeptConfigs:
+class KeptConfigs(Struct, frozen=True):
     """The copies in one log directory."""
 
     topics: Mapping[str, KeptConfig] = field(default_factory=dict)

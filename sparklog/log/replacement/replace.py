@@ -33,7 +33,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import CorruptRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
@@ -53,8 +54,7 @@ from sparklog.log.state import LogState
 KnownSegment = SegmentDescription | SegmentSum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedSegment:
+class StagedSegment(Struct, frozen=True, kw_only=True):
     """The expected size in bytes and CRC-32C of the file at `staged_path(base_offset)`."""
 
     base_offset: int

@@ -48,9 +48,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from sparklog.base.config_keys import MAX_INT, MAX_LONG
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidUpdateVersion, KafkaStorageError, ResourceNotFound
@@ -86,8 +86,7 @@ LookForAborted = Callable[[ReadFile, BatchPlace], AbortedTransaction | None]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedSegment:
+class ExpectedSegment(Struct, frozen=True, kw_only=True):
     """The expected properties of a staged file."""
 
     last_offset: int

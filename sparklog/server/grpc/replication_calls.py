@@ -7,10 +7,10 @@ value ─ encode ─▶ bytes ═ gRPC ═▶ bytes ─ decode ─▶ value     
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import Struct
 
 from sparklog.base import message_mapping
 from sparklog.base.message_mapping import to_message, to_value
@@ -44,8 +44,7 @@ _METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by
 Fields = Callable[[Any], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReplicationCall:
+class ReplicationCall(Struct, frozen=True, kw_only=True, eq=False):
     """One method of the service, with the encoding of its request and answer.
 
     Decoding raises InvalidRequest, or RecordListTooLarge for a request that exceeds a limit of its method.

@@ -22,7 +22,6 @@ answers are merged. Other requests are served between two parts.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache, partial
@@ -164,7 +163,7 @@ def by_names(
 
 def is_large(response: Any) -> bool:
     """Return whether the response has so many elements that a thread should translate it."""
-    values = (getattr(response, field.name) for field in dataclasses.fields(response))
+    values = (getattr(response, name) for name in response.__struct_fields__)
     return any(len(value) > LARGE_ELEMENTS for value in values if isinstance(value, list | tuple | dict))
 
 

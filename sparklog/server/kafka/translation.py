@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from sparklog.base.acls import AclResourceType
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api, Operation
@@ -94,8 +96,7 @@ class Session:
         self.client_software, self.client_software_version = client_software, version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaCall:
+class KafkaCall(Struct, frozen=True, kw_only=True):
     """One request of a connection, without its body."""
 
     broker: Broker
@@ -165,8 +166,7 @@ PARTITIONS = Wide(("topics", "partitions", "partition_indexes"), ("topics", "par
 READ_PARTITIONS = PARTITIONS._replace(once=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Translation:
+class Translation(Struct, frozen=True, kw_only=True, eq=False):
     """One entry of the table in `apis/__init__.py`."""
 
     api: Api[Any, Any]

@@ -28,6 +28,8 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+
 from sparklog.base.errors import KafkaError, NetworkException, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
@@ -68,6 +70,8 @@ def copied(value: Any) -> Any:
         return copy(value)
     if isinstance(value, tuple):
         return _copied_tuple(value)
+    if issubclass(kind, Struct):
+        return _copied_struct(value, kind)
     return _copied_fields(value, kind) if is_dataclass(kind) else pickle.loads(pickle.dumps(value))
 
 
@@ -91,6 +95,15 @@ def _copied_fields(value: Any, kind: type[Any]) -> Any:
     for name, each in zip(names, after, strict=True):
         object.__setattr__(copy, name, each)
     return copy
+
+
+def _copied_struct(value: Any, kind: type[Any]) -> Any:
+    names = kind.__struct_fields__
+    before = [getattr(value, name) for name in names]
+    after = [copied(each) for each in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return value
+    return kind(**dict(zip(names, after, strict=True)))
 
 
 def _copied_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:

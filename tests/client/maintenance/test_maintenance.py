@@ -6,12 +6,12 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from sparklog.base.errors import (
     DuplicateResource,

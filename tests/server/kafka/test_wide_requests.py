@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.index import load_request_schema
+from msgspec import structs
 
 from sparklog.broker.apis import metadata
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -166,7 +167,7 @@ def test_others_have_their_turn_while_much_is_described(
     admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)
     large, cache = f"{name}-large", kafka_broker.node.broker.metadata
     topic = cache.get(name)
-    many = dataclasses.replace(topic, name=large, topic_id=UUID(int=1), partitions=topic.partitions * 3_000)
+    many = structs.replace(topic, name=large, topic_id=UUID(int=1), partitions=topic.partitions * 3_000)
     kafka_broker.run(_put(cache, many))
     names = [{"name": f"{number}"} for number in range(40_000)]
     try:

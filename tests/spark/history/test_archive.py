@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from msgspec.structs import replace
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition

@@ -7,11 +7,12 @@ where it differs from the store.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -220,7 +221,7 @@ class World:
     def add_partitions(self, name: str, replicas: list[tuple[int, ...]]) -> None:
         old = self.topics.load_assignment(name)
         added = tuple(ReplicaAssignment(replicas=each) for each in replicas)
-        self.topics.set_assignment(name, dataclasses.replace(old, partitions=(*old.partitions, *added)))
+        self.topics.set_assignment(name, structs.replace(old, partitions=(*old.partitions, *added)))
 
     def configure(self, name: str, overrides: Mapping[str, str]) -> None:
         self.store.set(f"/config/topics/{name}", json.dumps({"version": 1, "config": dict(overrides)}).encode())

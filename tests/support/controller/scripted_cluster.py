@@ -282,7 +282,7 @@ class ScriptedCluster:
 
 
 def _with(state: LeaderAndIsrPartitionState, isr: tuple[int, ...], partition_epoch: int) -> LeaderAndIsrPartitionState:
-    values = {field: getattr(state, field) for field in LeaderAndIsrPartitionState.__dataclass_fields__}
+    values = {field: getattr(state, field) for field in LeaderAndIsrPartitionState.__struct_fields__}
     return LeaderAndIsrPartitionState(**{**values, "isr": isr, "partition_epoch": partition_epoch})
 
 

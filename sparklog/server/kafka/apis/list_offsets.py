@@ -8,8 +8,9 @@ is sent as LEADER_NOT_AVAILABLE, which old clients know.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from sparklog.base.errors import InvalidRequest, KafkaError, LeaderNotAvailable, OffsetNotAvailable, UnsupportedVersion
 from sparklog.broker.apis import list_offsets
