@@ -121,7 +121,11 @@ class Cluster:
         return sorted(known, key=lambda address: (address in self._silent, doubts.get(address, -1)))
 
     def doubt(self, told_by: tuple[str, ...] | None = None) -> None:
-        """Ask another broker next, if there is one: metadata of `told_by` (None: of the last to answer) was wrong."""
+        """Ask another broker next, if there is one: metadata of `told_by` (None: of the last to answer) was wrong.
+
+        Brokers that were silent are asked again: else one that answers and is wrong would stay the only one asked.
+        """
+        self._silent.clear()
         for address in self._answered_last if told_by is None else told_by:
             self._doubted.pop(address, None)
             self._doubted[address] = None

@@ -152,6 +152,20 @@ async def test_who_names_a_coordinator_that_is_none_is_not_the_only_one_asked(cl
         await coordinator.ask_until("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), PATIENCE_MS)
 
 
+async def test_a_broker_that_was_silent_once_is_asked_again_when_the_other_is_wrong(
+    brokers: list[Opinionated], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.client.coordinator.LEARNING_TIMEOUT_MS", 200)
+    brokers[NEW].is_hung = True
+    coordinator = Coordinator(cluster, "g")
+    request = groups_pb2.HeartbeatRequest(group_id="g")
+    for _ in range(2):
+        assert (await coordinator.ask("Heartbeat", request, PATIENCE_MS)).error.code == NotCoordinator.code
+    brokers[NEW].is_hung = False
+    async with asyncio.timeout(PATIENCE_S):
+        await coordinator.ask_until("Heartbeat", request, PATIENCE_MS)
+
+
 async def test_a_broker_that_hangs_does_not_keep_the_coordinator_from_being_found_for_a_session(
     brokers: list[Opinionated], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
