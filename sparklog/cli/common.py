@@ -35,7 +35,7 @@ class Time(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int) or value.isdigit():
+        if isinstance(value, int) or value.isdecimal():
             return int(value)
         try:
             moment = datetime.fromisoformat(value)

@@ -78,8 +78,11 @@ class WarmSession:
 
     def close(self) -> None:
         """Stop the session, if it runs."""
-        if self._session is not None and is_alive(self._session):
-            self._session.stop()
+        if self._session is not None:
+            if is_alive(self._session):
+                self._session.stop()
+            else:
+                forget_gateway()
         self._session = None
 
 

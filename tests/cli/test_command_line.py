@@ -58,6 +58,7 @@ def test_every_tool_explains_itself(tool: str, capsys: pytest.CaptureFixture[str
         (["consume", "t", "--json", "--format", "{value}"], "exclude each other"),
         (["consume", "t", "--format", "{wrong}"], "it may name {topic}"),
         (["consume", "t", "--timestamp", "noon"], "neither milliseconds since 1970 nor a time"),
+        (["consume", "t", "--timestamp", "²"], "neither milliseconds since 1970 nor a time"),
         (["produce", "t", "--json-lines", "f", "--key-separator", ":"], "are for plain lines"),
         (["topics", "list", "--bootstrap", "here"], "it must be HOST:PORT"),
     ],
