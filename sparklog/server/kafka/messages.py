@@ -54,7 +54,7 @@ def read_request(key: int, version: int, data: bytes | memoryview, most: int = M
     than `most` elements in all. Bytes after the request are ignored, as in Apache Kafka: librdkafka sends a few extra
     bytes in Metadata and AlterUserScramCredentials.
     """
-    cls = load_request_schema(key, version)
+    cls = _request_type(key, version)
     data = memoryview(data).toreadonly()
     check_array_counts(cls, data, most)
     try:
@@ -66,6 +66,12 @@ def read_request(key: int, version: int, data: bytes | memoryview, most: int = M
     return request
 
 
+@cache
+def _request_type(key: int, version: int) -> MessageClass:
+    return load_request_schema(key, version)
+
+
+@cache
 def response_type(key: int, version: int) -> MessageClass:
     """Return kio's class of the responses of an API in this version."""
     return load_response_schema(key, version)

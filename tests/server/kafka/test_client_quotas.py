@@ -311,3 +311,11 @@ def test_changes_that_make_no_sense_are_refused_and_only_checked_ones_not_made(
     twice = admin.send(ALTER, 1, entries=[entry, entry | {"ops": ()}], validate_only=False)
     assert {each.error_code for each in twice.entries} == {ErrorCode.invalid_request}
     assert broker.node.broker.client_quotas.quotas == []
+
+
+@pytest.mark.parametrize("kind", ["user", "team"])
+def test_an_entity_of_many_parts_is_refused_without_being_repeated(admin: Wire, kind: str) -> None:
+    parts = [{"entity_type": kind, "entity_name": f"{number}"} for number in range(1_000)]
+    [refused] = admin.send(ALTER, 1, entries=[{"entity": parts, "ops": ()}], validate_only=False).entries
+    assert refused.error_code in (ErrorCode.invalid_request, ErrorCode.unsupported_version)
+    assert len(refused.entity) < len(parts)

@@ -69,8 +69,9 @@ MAKES_TOPICS = {"CreateTopics", "Admin.CreateTopics", "CreatePartitions", "Admin
 """Each takes folders, files, a node in the store and a round of the controller, and stays in memory: that is no cost of
 a request's bytes. The thousands of topics that such a search leaves behind would cost the next APIs time, too."""
 MOST_TURN_S = 0.1
-MOST_MEMORY_PER_BYTE = 600
-"""A partition's number of four bytes is answered with an error of several hundred."""
+MOST_MEMORY_PER_BYTE = 900
+"""A partition's number of four bytes is answered with an error of several hundred, and an empty request may ask for
+everything: what the broker has in that state takes some 7 MB."""
 WORST_BY: MappingProxyType[str, Callable[[Cost], float]] = MappingProxyType(
     {
         "cpu": lambda cost: cost.cpu_s / max(cost.request_bytes, LARGE_BYTES),

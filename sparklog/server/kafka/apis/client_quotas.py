@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from sparklog.base.errors import InvalidRequest, KafkaError
@@ -12,6 +12,9 @@ from sparklog.broker.apis.client_quotas import AlterClientQuotasRequest, Describ
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+
+MAX_PARTS = 10
+"""Parts of an entity that are looked at. No entity has more than three, so what has more is invalid in any case."""
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
@@ -52,9 +55,10 @@ def _filter(component: Message) -> QuotaFilter:
     return QuotaFilter(type=component.entity_type, match=QuotaMatch(component.match_type), name=component.match)
 
 
-def _entity(parts: Iterable[Message]) -> Entity:
-    """Return the entity. A part that is there twice stays, for the check."""
-    return tuple(sorted((EntityPart(part.entity_type, part.entity_name) for part in parts), key=lambda part: part.type))
+def _entity(parts: Sequence[Message]) -> Entity:
+    """Return the entity, of an invalid one the first parts. A part that is there twice stays, for the check."""
+    named = (EntityPart(part.entity_type, part.entity_name) for part in parts[:MAX_PARTS])
+    return tuple(sorted(named, key=lambda part: part.type))
 
 
 def _part(part: EntityPart) -> dict[str, Any]:
@@ -65,7 +69,9 @@ def _altered(entry: Message, error: KafkaError | None) -> dict[str, Any]:
     return {
         "error_code": error,
         "error_message": message_of(error),
-        "entity": [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity],
+        "entity": [
+            {"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity[:MAX_PARTS]
+        ],
     }
 
 
