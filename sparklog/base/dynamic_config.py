@@ -29,6 +29,8 @@ class DynamicConfig:
         """What is set for all brokers."""
         self.own: Overrides = {}
         """What is set for this broker."""
+        self.generation = 0
+        """Grows with each change."""
         self._tell: list[Tell] = []
 
     def subscribe(self, tell: Tell) -> None:
@@ -44,6 +46,7 @@ class DynamicConfig:
         if (for_all, own) == (self.for_all, self.own):
             return False
         self.for_all, self.own = dict(for_all), dict(own)
+        self.generation += 1
         self.current = with_settings(self.started_with, self._valid({**for_all, **own}))
         for tell in self._tell:
             tell(self.current)

@@ -35,8 +35,7 @@ class Operation(Generic[Request, Response]):
     @property
     def uses(self) -> tuple[str, ...]:
         """The names of the services that the handler uses."""
-        parameters = inspect.signature(self.handle).parameters.values()
-        return tuple(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)
+        return _services_of(self.handle)
 
     def bind(self, services: object) -> Handler[Request, Response]:
         """Return the handler, bound to the services it uses."""
@@ -57,6 +56,10 @@ class Api(Operation[Request, Response]):
     """The API's key in Kafka's protocol; None: served over gRPC only."""
     versions: tuple[int, int] = (0, -1)
     """The first and last version of Kafka's message served; an empty range without a key."""
+    cached_by: Callable[..., int] | None = None
+    """Returns the generation of all that answers follow from beside the request; its parameters are services, as the
+    handler's are. While it returns the same, listeners may send the bytes of an answer without errors again. None: no
+    answer is kept."""
 
 
 class ApiVersion(NamedTuple):
@@ -78,6 +81,17 @@ class Handlers(dict[Operation[Any, Any], Handler[Any, Any]]):
         handler = self[operation] = operation.bind(self._services)
         return handler
 
+    def generation_of(self, api: Api[Any, Any]) -> Callable[[], int]:
+        """Return the API's `cached_by`, bound to the services it uses."""
+        assert api.cached_by
+        return partial(api.cached_by, **{name: getattr(self._services, name) for name in _services_of(api.cached_by)})
+
     if TYPE_CHECKING:
 
         def __getitem__(self, operation: Operation[Request, Response]) -> Handler[Request, Response]: ...
+
+
+def _services_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the services that a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)

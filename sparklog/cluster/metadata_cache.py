@@ -63,6 +63,8 @@ class MetadataCache:
         """Whether a controller has sent all topics since the start."""
         self.version = 0
         """Grows when a topic comes, goes or gets partitions, so that a reader can skip a version that it has seen."""
+        self.generation = 0
+        """Grows with every update, so that whatever was read from the cache holds while this is the same."""
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterate over all topics in the order of their names."""
@@ -150,6 +152,7 @@ class MetadataCache:
         told, seen = (update.controller_epoch, update.number), (self.controller_epoch, self._number)
         if told < seen:
             raise StaleControllerEpoch(f"controller epoch and request {told} are over: {seen} have been seen")
+        self.generation += 1
         self._number = update.number
         self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
         self.brokers = MappingProxyType(
@@ -213,6 +216,7 @@ class MetadataCache:
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace the one of its name, which may have had another id."""
+        self.generation += 1
         known = self._topics.get(topic.name)
         if known and known.topic_id != topic.topic_id:
             del self._names[known.topic_id]
@@ -226,6 +230,7 @@ class MetadataCache:
         if topic := self._topics.pop(name, None):
             del self._names[topic.topic_id]
             self.version += 1
+            self.generation += 1
 
     def _topic(self, state: TopicState, known: Topic | None) -> Topic:
         is_configured = known is not None and known.overrides == state.overrides

@@ -100,6 +100,8 @@ class ReplicaManager:
         self._offline: dict[TopicPartition, str] = {}
         self.compressions: dict[TopicPartition, Compression] = {}
         """How produced batches are compressed: the replicas here whose topics have a codec of their own."""
+        self.generation = 0
+        """Grows when a replica that can be used comes or goes."""
 
     # Look-up
 
@@ -172,6 +174,7 @@ class ReplicaManager:
             )
             replica = self._replicas[name] = Replica(partition=partition, log=log, config=config)
             self._offline.pop(name, None)
+            self.generation += 1
         self._configure(replica, config)
         return replica
 
@@ -200,6 +203,7 @@ class ReplicaManager:
 
     def _leave(self, name: TopicPartition) -> None:
         if replica := self._replicas.pop(name, None):
+            self.generation += 1
             self.compressions.pop(name, None)
             before = (replica.partition.is_leader, NO_EPOCH)
             replica.partition.leave()

@@ -43,4 +43,8 @@ async def handle(request: ApiVersionsRequest, *, api_versions: tuple[ApiVersion,
     return ApiVersionsResponse(apis=api_versions, features=FEATURES)
 
 
-API = Api(name="ApiVersions", handle=handle, rights=(), key=18, versions=(0, 4))
+def _generation() -> int:
+    return 0  # the table does not change while the broker runs
+
+
+API = Api(name="ApiVersions", handle=handle, rights=(), key=18, versions=(0, 4), cached_by=_generation)

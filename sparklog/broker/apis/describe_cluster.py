@@ -13,6 +13,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.resources import CORDONED
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo
+from sparklog.security.authorizer import Authorizer
 
 
 class DescribeClusterRequest(Struct, frozen=True, kw_only=True):
@@ -38,4 +39,8 @@ async def handle(
     )
 
 
-API = Api(name="DescribeCluster", handle=handle, rights=(), key=60, versions=(0, 2))
+def _generation(*, authorizer: Authorizer, metadata: MetadataCache) -> int:
+    return authorizer.version + metadata.generation
+
+
+API = Api(name="DescribeCluster", handle=handle, rights=(), key=60, versions=(0, 2), cached_by=_generation)

@@ -32,6 +32,7 @@ from sparklog.broker.config_entries import (
 from sparklog.broker.resources import ConfigResource, ResourceType, on_configs
 from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.security.authorizer import Authorizer
 
 
 class ConfigQuery(Struct, frozen=True, kw_only=True):
@@ -103,6 +104,10 @@ def _set_for_all(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     return found
 
 
+def _generation(*, authorizer: Authorizer, dynamic: DynamicConfig, metadata: MetadataCache) -> int:
+    return authorizer.version + dynamic.generation + metadata.generation
+
+
 API = Api(
     name="DescribeConfigs",
     handle=handle,
@@ -111,4 +116,5 @@ API = Api(
     ),
     key=32,
     versions=(1, 4),
+    cached_by=_generation,
 )

@@ -22,6 +22,7 @@ from sparklog.broker.rights import Either, OnEach, itself
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.group.coordinator import GroupCoordinator
+from sparklog.security.authorizer import Authorizer
 from sparklog.transaction.coordinator import TransactionCoordinator
 
 GROUP, TRANSACTION = 0, 1
@@ -83,6 +84,10 @@ def _refused(key: str, error: KafkaError) -> FoundCoordinator:
     return FoundCoordinator(key=key, error=error)
 
 
+def _generation(*, authorizer: Authorizer, metadata: MetadataCache) -> int:
+    return authorizer.version + metadata.generation
+
+
 API = Api(
     name="FindCoordinator",
     handle=handle,
@@ -95,4 +100,5 @@ API = Api(
     ),
     key=10,
     versions=(0, 6),
+    cached_by=_generation,
 )

@@ -32,6 +32,7 @@ from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.slices import in_parts, of_many
+from sparklog.security.authorizer import Authorizer
 
 NO_LEADER = -1
 PART = 200
@@ -213,6 +214,10 @@ def _refused(query: TopicQuery, error: KafkaError) -> TopicMetadata:
     return TopicMetadata(name=query.name, error=error)
 
 
+def _generation(*, authorizer: Authorizer, metadata: MetadataCache, replicas: ReplicaManager) -> int:
+    return authorizer.version + metadata.generation + replicas.generation
+
+
 SPLIT = Operation(handle=split, rights=())
 API = Api(
     name="Metadata",
@@ -227,4 +232,5 @@ API = Api(
     ),
     key=3,
     versions=(0, 13),
+    cached_by=_generation,
 )

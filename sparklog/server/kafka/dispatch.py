@@ -21,10 +21,13 @@ from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.broker.slow_requests import SlowRequests
 from sparklog.log.slice import LogSlice
+from sparklog.server.kafka.answer_cache import MAX_ANSWER_BYTES, Asked, CachedAnswer
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
 from sparklog.server.kafka.messages import (
+    LARGE_BYTES,
     Message,
+    has_error,
     is_large,
     read_request,
     response_type,
@@ -53,7 +56,9 @@ class Request(NamedTuple):
     call: KafkaCall
     message: Message
     """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
-    undecoded body as a memoryview if it is so large that a thread must decode it."""
+    undecoded body as a memoryview if it is so large that a thread must decode it, or if the answer is known."""
+    asked: Asked | None = None
+    """None: the answer is not kept."""
 
 
 class _Form(NamedTuple):
@@ -63,6 +68,8 @@ class _Form(NamedTuple):
     is_known: bool
     has_tags: bool
     """Whether the request header has tagged fields."""
+    is_cached: bool
+    """Whether answers are kept."""
     read: Callable[[memoryview], Message]
     response_tags: bytes
 
@@ -96,8 +103,13 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
         client_id=client_id,
     )
     body = frame[end:]
+    asked = None
+    if form.is_cached and (answers := session.answers):
+        asked = answers.ask(form.translation.api, version, session.subject, body)
+        if asked and asked.answer:
+            return Request(form.translation, call, body, asked)
     is_large = len(body) > SMALL_BYTES and form.is_known and not form.translation.read
-    return Request(form.translation, call, body if is_large else form.read(body))
+    return Request(form.translation, call, body if is_large else form.read(body), asked)
 
 
 async def answer(request: Request) -> Frame:
@@ -105,7 +117,10 @@ async def answer(request: Request) -> Frame:
 
     Raises KafkaError if the connection must be closed.
     """
-    translation, call, message = request
+    translation, call, message, asked = request
+    throttle = call.session.throttle
+    if asked and asked.answer and not (throttle and throttle.may_wait):
+        return _again(call, translation, asked.answer)
     if message is None:
         return _join(call, (write(_unknown_version(call, translation)),))
     if type(message) is bytes and call.session.opaque:
@@ -117,13 +132,33 @@ async def answer(request: Request) -> Frame:
         found = await _respond(translation, call, message)
     if found is None:
         return NO_RESPONSE
-    throttle = call.session.throttle
     if throttle and (throttle.may_wait or call.key == FETCH):
         found = _throttled(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
-        found = (await _written(call, found),)
+        typed, found = found, (await _written(call, found),)
+        if asked and not (throttle and throttle.may_wait):
+            await _keep(asked, request, typed, found[0])
     frame = _join(call, found)
     return await bring_in(frame) if len(frame) > 1 else frame
+
+
+def _again(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:
+    """Return the frame of an answer that is kept."""
+    call.broker.metrics.requests[translation.api.name].observe(0.0)
+    if translation.tell:
+        translation.tell(call.session, answer.request)
+    return (_SIZE_AND_CORRELATION.pack(4 + len(answer.data), call.correlation_id) + answer.data,)
+
+
+async def _keep(asked: Asked, request: Request, found: Message, body: bytes) -> None:
+    """Keep an answer if it has no error. body: its bytes"""
+    translation, call, message, _ = request
+    if len(body) > MAX_ANSWER_BYTES or not translation.is_cached(message):
+        return
+    is_large = len(body) > LARGE_BYTES
+    if not (await call.broker.slices.in_thread(partial(has_error, found)) if is_large else has_error(found)):
+        tags = _form(call.key, call.version).response_tags
+        asked.cache.keep(asked, tags + body, message if translation.tell else None)
 
 
 async def _respond_to_large(translation: Translation, call: KafkaCall, body: memoryview) -> Answer:
@@ -182,6 +217,7 @@ def _form(key: int, version: int) -> _Form:
         translation=translation,
         is_known=is_known,
         has_tags=is_flexible,
+        is_cached=is_known and translation.api.cached_by is not None,
         read=_reader(translation, key, version) if is_known else _nothing,
         response_tags=b"\0" if is_flexible and key != API_VERSIONS else b"",
     )

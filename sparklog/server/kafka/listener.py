@@ -20,6 +20,7 @@ from sparklog.base.errors import ConfigError, SaslAuthenticationFailed
 from sparklog.base.listeners import Listener
 from sparklog.server.certificate_names import principal_of
 from sparklog.server.kafka import sasl
+from sparklog.server.kafka.answer_cache import AnswerCache
 from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
 from sparklog.server.kafka.connection import Host, KafkaConnection
 from sparklog.server.kafka.quotas import CreationRate
@@ -45,6 +46,7 @@ class KafkaListener:
         self._listener = listener
         self._security = security
         self._figures = host.broker.metrics.listeners[listener.name]
+        self._answers = AnswerCache(host.broker)
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
         host.broker.dynamic.subscribe(lambda config: self._rate.set_rate(config.max_connection_creation_rate))
         self._socket: socket.socket | None = None
@@ -184,6 +186,7 @@ class KafkaListener:
             port=port,
             principal=principal,
             max_request_bytes=broker.config.socket_request_max_bytes,
+            answers=self._answers,
         )
         if self._listener.has_sasl:
             sasl.begin(broker, session, self._security)

@@ -90,6 +90,19 @@ def is_large(message: Message) -> bool:
     return _room_left(message, LARGE_BYTES) < 0
 
 
+def has_error(message: Message) -> bool:
+    """Return whether an error code in the message is not 0."""
+    codes, parts = _errors(message.__class__)
+    for name in codes:
+        if getattr(message, name) is not ErrorCode.none:
+            return True
+    for name in parts:
+        part = getattr(message, name)
+        if any(map(has_error, part)) if isinstance(part, tuple) else part is not None and has_error(part):
+            return True
+    return False
+
+
 def whole_ms(time: datetime.timedelta) -> int:
     """Return a time of a request in whole milliseconds."""
     return time // _MILLISECOND
@@ -185,6 +198,20 @@ def _variable_fields(cls: MessageClass) -> tuple[list[str], list[tuple[str, bool
 
 def _is_text(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, str | bytes)
+
+
+@cache
+def _errors(cls: MessageClass) -> tuple[list[str], list[str]]:
+    """Return the error codes, and the structures, or arrays of structures, that have some."""
+    codes = [field.name for field in dataclasses.fields(cls) if field.metadata.get("kafka_type") == "error_code"]
+    parts = []
+    for name, annotation in get_type_hints(cls).items():
+        kind = _without_none(annotation)
+        element: MessageClass = get_args(kind)[0] if get_origin(kind) is tuple else kind
+        is_structure = dataclasses.is_dataclass(element)
+        if is_structure and any(_errors(element)):
+            parts.append(name)
+    return codes, parts
 
 
 @cache

@@ -21,6 +21,7 @@ from sparklog.broker.sasl import Authentication
 from sparklog.log.slice import LogSlice
 from sparklog.security.acls import Subject
 from sparklog.security.quotas import Mutate, unlimited
+from sparklog.server.kafka.answer_cache import AnswerCache
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
 from sparklog.server.kafka.throttle import Throttle
@@ -56,6 +57,8 @@ class Session:
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     throttle: Throttle | None = None
     """Counts what the present request costs; None: no quota applies to the client."""
+    answers: AnswerCache | None = None
+    """The answers that are kept for this connection's listener; None: each answer is made."""
     is_over: bool = False
     """The connection is closed once this request is answered."""
     subject: Subject = field(init=False)
@@ -185,6 +188,10 @@ class Translation(Struct, frozen=True, kw_only=True, eq=False):
     """How large requests are split; None: they are not."""
     max_elements: int | None = None
     """Maximum number of elements in all arrays of a request. None: MAX_ELEMENTS if `wide` is set, else MAX_TOGETHER."""
+    is_cached: Callable[[Message], bool] = lambda _: True
+    """Whether the answer to a request follows from what `api.cached_by` counts."""
+    tell: Callable[[Session, Message], None] | None = None
+    """Notes what a request tells of its connection: called where the answer is kept, as `serve` is not."""
 
     @property
     def most_elements(self) -> int:

@@ -14,30 +14,37 @@ from sparklog.broker.api import ApiVersion
 from sparklog.broker.apis import api_versions
 from sparklog.broker.apis.api_versions import ApiVersionsRequest, Feature
 from sparklog.broker.sasl import API_VERSIONS
-from sparklog.server.kafka.messages import Message, make, response_type, write
-from sparklog.server.kafka.translation import KafkaCall, Translation
+from sparklog.server.kafka.messages import Message, make, response_type
+from sparklog.server.kafka.translation import KafkaCall, Session, Translation
 
 PRODUCE = 0
 FINALIZED_EPOCH = 0
+FIRST_WITH_SOFTWARE = 3
 FIRST_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
+async def serve(call: KafkaCall, request: Message) -> Message:
     """Note the client's software and return the table. Raises InvalidRequest for a name or version that cannot be."""
-    if call.version >= 3:
+    if call.version >= FIRST_WITH_SOFTWARE:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
-        call.session.named(request.client_software_name, request.client_software_version)
+        _tell(call.session, request)
     response = await call.serve(api_versions.API, ApiVersionsRequest())
-    return (_body(call.version, tuple(response.apis), tuple(response.features)),)
+    return _answer(call.version, tuple(response.apis), tuple(response.features))
+
+
+def _tell(session: Session, request: Message) -> None:
+    """Note the client's software."""
+    if request.__version__ >= FIRST_WITH_SOFTWARE:
+        session.named(request.client_software_name, request.client_software_version)
 
 
 @lru_cache(16)
-def _body(version: int, apis: tuple[ApiVersion, ...], features: tuple[Feature, ...]) -> bytes:
-    """Return the response body. It is kept because making it costs more than all else of such a request."""
-    answer = make(
+def _answer(version: int, apis: tuple[ApiVersion, ...], features: tuple[Feature, ...]) -> Message:
+    """Return the response, which has hundreds of values: every client asks for it, each kind in bytes of its own."""
+    return make(
         response_type(API_VERSIONS, version),
         api_keys=[
             {
@@ -57,7 +64,6 @@ def _body(version: int, apis: tuple[ApiVersion, ...], features: tuple[Feature, .
             for each in features
         ],
     )
-    return write(answer)
 
 
 def _min_level(version: int, feature: Feature) -> int:
@@ -70,4 +76,4 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, api_keys=[])
 
 
-TRANSLATION = Translation(api=api_versions.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=api_versions.API, serve=serve, refuse=refuse, tell=_tell)

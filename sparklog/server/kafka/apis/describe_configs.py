@@ -11,7 +11,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_configs
 from sparklog.broker.apis.describe_configs import ConfigQuery, DescribeConfigsRequest
 from sparklog.broker.config_entries import ConfigEntry
-from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
+from sparklog.server.kafka.configs import BROKER, CLIENT_METRICS, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
@@ -67,6 +67,15 @@ def _entry(entry: ConfigEntry, request: Message) -> dict[str, Any]:
     }
 
 
+def _is_cached(request: Message) -> bool:
+    """Return whether only topics and brokers are asked for: subscriptions to client metrics are read from the store."""
+    return all(asked.resource_type != CLIENT_METRICS for asked in request.resources)
+
+
 TRANSLATION = Translation(
-    api=describe_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("results",), part=5, once=True)
+    api=describe_configs.API,
+    serve=serve,
+    refuse=refuse,
+    wide=Wide(("resources",), ("results",), part=5, once=True),
+    is_cached=_is_cached,
 )

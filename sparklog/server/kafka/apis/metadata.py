@@ -12,7 +12,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
-from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import (
     broker_address,
     with_listener,
@@ -24,11 +24,8 @@ FIRST_WITH_NONE_FOR_ALL = 1
 FIRST_WITH_TOPIC_IDS = 12
 
 
-async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
-    """Return the brokers and topics: of several parts, the bytes of the parts joined.
-
-    Topics are described a part at a time, so that topics with many partitions do not block other requests.
-    """
+async def serve(call: KafkaCall, request: Message) -> Message:
+    """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
     is_all = request.topics is None or (call.version < FIRST_WITH_NONE_FOR_ALL and not request.topics)
     create = not is_all and getattr(request, "allow_auto_topic_creation", True)
     if is_all:
@@ -44,7 +41,7 @@ async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     if len(first) == 1:
         return await serve_part(first[0])
     answers = await call.broker.slices.each(chain(first, parts), serve_part)
-    return (await asyncio.to_thread(lambda: write(join(answers, PARTITIONS.response_arrays))),)
+    return await asyncio.to_thread(join, answers, PARTITIONS.response_arrays)
 
 
 async def _serve_part(call: KafkaCall, request: Message, wanted: MetadataRequest) -> Message:

@@ -1,0 +1,111 @@
+"""Answers that are made once: the bytes of an answer are sent again to whoever asks the same.
+
+Clients ask for the same metadata again and again, and it changes rarely. An API that names what its answers follow from
+(`Api.cached_by`) has them kept, by version and by the bytes of the request after its header. An entry is used as long
+as that state has the generation that it was made from: any change makes the handler answer again. So an answer from
+here is, byte for byte, what the handler would give.
+
+Not kept: an answer with an error or a throttle time; one during whose making the state has changed, as where a request
+creates a topic; large requests and very large answers. The oldest entries make room for new ones.
+
+One cache per listener, because answers tell the addresses of their listener. With an authorizer, each client has its
+own answers, by principal and host; what is refused is an error, so it is decided and counted each time. With an audit
+log, which must have each decision, only APIs that demand no rights have their answers kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sparklog.broker.api import Api
+from sparklog.broker.node import Broker
+from sparklog.security.acls import Subject
+from sparklog.server.kafka.messages import Message
+
+MAX_ENTRIES = 4096
+MAX_REQUEST_BYTES = 4 << 10
+"""Enough for some hundred names of topics."""
+MAX_ANSWER_BYTES = 1 << 20
+"""Enough for some twenty thousand partitions."""
+MAX_BYTES = 8 << 20
+"""Of all entries of a listener, requests and answers."""
+Question = tuple[int, int, Subject | None, bytes]
+"""API key, version, who asks if that makes a difference, and the bytes of a request after its header."""
+
+
+class CachedAnswer(NamedTuple):
+    """The bytes of an answer after the correlation id."""
+
+    generation: int
+    data: bytes
+    request: Message
+    """The decoded request, where it tells something of its connection; else None."""
+
+
+class Asked(NamedTuple):
+    """A request of an API whose answers are kept."""
+
+    cache: AnswerCache
+    question: Question
+    generation: int
+    """Of the state when the request was read."""
+    answer: CachedAnswer | None
+    """None: it has to be made."""
+
+
+class AnswerCache:
+    """The answers of one listener. Used on one event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._has_authorizer = bool(broker.config.authorizer_class_name)
+        self._is_audited = self._has_authorizer and bool(broker.config.authorizer_audit_log)
+        self._generations: dict[int, Callable[[], int]] = {}
+        self._answers: dict[Question, CachedAnswer] = {}
+        self._bytes = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._answers)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all requests and answers."""
+        return self._bytes
+
+    def ask(self, api: Api[Any, Any], version: int, subject: Subject, body: memoryview) -> Asked | None:
+        """Return what is known of a request of an API with `cached_by`; None if its answer is not kept.
+
+        A request that is answered from here is counted, as one that took no time.
+        """
+        key = api.key
+        assert key is not None
+        generation_of = self._generations.get(key) or self._find_generation(api, key)
+        if generation_of is None or len(body) > MAX_REQUEST_BYTES:
+            return None
+        generation = generation_of()
+        question = (key, version, subject if self._has_authorizer else None, bytes(body))
+        answer = self._answers.get(question)
+        return Asked(self, question, generation, answer if answer and answer.generation == generation else None)
+
+    def keep(self, asked: Asked, data: bytes, request: Message) -> None:
+        """Keep an answer without errors, unless it may be one of another state than the present one."""
+        question, generation = asked.question, asked.generation
+        if generation != self._generations[question[0]]() or len(data) > MAX_ANSWER_BYTES:
+            return
+        self._drop(question)
+        self._answers[question] = CachedAnswer(generation, data, request)
+        self._bytes += len(question[3]) + len(data)
+        while len(self._answers) > MAX_ENTRIES or self._bytes > MAX_BYTES:
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, question: Question) -> None:
+        if answer := self._answers.pop(question, None):
+            self._bytes -= len(question[3]) + len(answer.data)
+
+    def _find_generation(self, api: Api[Any, Any], key: int) -> Callable[[], int] | None:
+        if not self._broker.has_services or (self._is_audited and api.rights):
+            return None
+        found = self._generations[key] = self._broker.handlers.generation_of(api)
+        return found
