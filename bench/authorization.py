@@ -11,23 +11,15 @@ from __future__ import annotations
 
 import argparse
 import socket
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
-from kio.index import load_request_schema
-
+from bench.frames import SIZE, connected, framed
 from bench.harness import BrokerProcess, broker_process
 from sparklog.base.acls import AclBinding, AclOperation, AclPermission, AclResourceType, PatternType
 from sparklog.base.config import STANDARD_AUTHORIZER
 from sparklog.base.quotas import QuotaChange, entity
 from sparklog.client import Admin
 from sparklog.records.records import Record, write_records
-from sparklog.server.kafka.messages import make
-from sparklog.testing.kafka_frames import request_frame
 
-SIZE = struct.Struct(">i")
 TOPIC = "bench"
 IN_FLIGHT = 5
 PRODUCE, FETCH = (0, 9), (1, 11)
@@ -44,19 +36,6 @@ def fetch_frame(size: int) -> bytes:
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": size}
     topics = [{"topic": TOPIC, "partitions": [part]}]
     return framed(FETCH, max_wait=500, min_bytes=1, topics=topics, forgotten_topics_data=[])
-
-
-def framed(api: tuple[int, int], **fields: Any) -> bytes:
-    frame = request_frame(make(load_request_schema(*api), **fields), 1, "bench")
-    return SIZE.pack(len(frame)) + frame
-
-
-@contextmanager
-def connected(broker: BrokerProcess) -> Iterator[socket.socket]:
-    host, _, port = broker.kafka.rpartition(":")
-    with socket.create_connection((host, int(port))) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield connection
 
 
 def cost_us(broker: BrokerProcess, connection: socket.socket, frame: bytes, requests: int) -> float:
