@@ -33,6 +33,8 @@ than sendfile, which handles a page at a time (bench/sendfile.py). Unsent bytes 
 PIECE_BYTES = 256 << 10
 """Bytes read at once: of a slice over TLS, and of small slices that are joined."""
 TOO_SHORT = "a file that was being sent has become shorter"
+CORKED_BYTES = 16 << 10
+"""Larger responses are not kept for a common write: copying them would cost as much as a write."""
 BYTES_PER_ITERATION = 4 << 20
 """Bytes sent to one peer before other connections are served."""
 logger = logging.getLogger(__name__)
@@ -81,6 +83,17 @@ class Channel(Protocol):
         """Send a response. If it returns False, the rest is sent later; call `send` again only after `sent`."""
         ...
 
+    def cork(self) -> None:
+        """Keep small responses until `uncork`, so that one write takes them all. Closing sends them, too."""
+        ...
+
+    def uncork(self) -> bool:
+        """Send the responses that were kept. If it returns False, the rest is sent later, and `sent` tells when.
+
+        One more response may be sent meanwhile.
+        """
+        ...
+
     def close(self) -> None:
         """Close at once. Unsent bytes are lost."""
         ...
@@ -122,6 +135,19 @@ class _SliceLeft:
 Part = memoryview | _SliceLeft
 
 
+def _is_corkable(frame: Frame) -> bool:
+    first = frame[0]
+    return len(frame) == 1 and isinstance(first, bytes) and len(first) <= CORKED_BYTES
+
+
+def _join(left: deque[Part]) -> None:
+    """Replace the responses that were kept with one that has their bytes."""
+    if len(left) > 1:
+        joined = memoryview(b"".join(part for part in left if isinstance(part, memoryview)))
+        left.clear()
+        left.append(joined)
+
+
 def _parts(frame: Frame) -> Iterator[Part]:
     return (_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
 
@@ -156,6 +182,8 @@ class PlainChannel:
         self._owner = owner
         self._left: deque[Part] = deque()
         self._is_copied = False  # slices are copied instead of sent by sendfile
+        self._is_corked = False
+        self._waits_for_room = False  # the loop tells when the socket takes more
         self._is_reading = False
         self._is_closed = False
 
@@ -169,9 +197,22 @@ class PlainChannel:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
 
+    def cork(self) -> None:
+        self._is_corked = True
+
+    def uncork(self) -> bool:
+        self._is_corked = False
+        if not self._left or self._waits_for_room:
+            return True
+        _join(self._left)
+        return self._send_left() or self._wait_for_room()
+
     def send(self, frame: Frame) -> bool:
+        if self._is_corked and _is_corkable(frame):
+            self._left.extend(_parts(frame))
+            return True
         try:
-            if len(frame) == 1 and isinstance(frame[0], bytes):
+            if not self._left and len(frame) == 1 and isinstance(frame[0], bytes):
                 data = frame[0]
                 try:
                     sent = self._socket.send(data)
@@ -185,19 +226,20 @@ class PlainChannel:
                 log_bytes = sum(part.size for part in frame if isinstance(part, LogSlice))
                 self._is_copied = log_bytes <= SENDFILE_ABOVE_BYTES
                 if self._send_left():
+                    self._stop_waiting()
                     return True
         except (OSError, EOFError, KafkaError) as error:
             self._cut_off(error)
-        if not self._is_closed:
-            self._loop.add_writer(self._fd, self._writable)
-        return False
+        return self._wait_for_room()
 
     def close(self) -> None:
+        if self._is_corked:
+            self.uncork()
         if self._is_closed:
             return
         self.pause()
         self._is_closed = True
-        self._loop.remove_writer(self._fd)
+        self._stop_waiting()
         self._left.clear()
         self._socket.close()
         self._owner.lost()
@@ -216,9 +258,21 @@ class PlainChannel:
             self.pause()
             self._owner.end_of_input()
 
+    def _wait_for_room(self) -> bool:
+        """Have the rest sent later. Returns False, as what calls it does then."""
+        if not (self._is_closed or self._waits_for_room):
+            self._waits_for_room = True
+            self._loop.add_writer(self._fd, self._writable)
+        return False
+
+    def _stop_waiting(self) -> None:
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._loop.remove_writer(self._fd)
+
     def _writable(self) -> None:
         if self._send_left():
-            self._loop.remove_writer(self._fd)
+            self._stop_waiting()
             self._owner.sent()
         elif not self._is_closed:
             self._owner.progressed()
@@ -285,6 +339,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._left: deque[Part] = deque()
         self._is_full = False
         self._is_sending = False
+        self._is_corked = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -329,12 +384,27 @@ class TlsChannel(asyncio.BufferedProtocol):
         if self._transport and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def cork(self) -> None:
+        self._is_corked = True
+
+    def uncork(self) -> bool:
+        self._is_corked = False
+        if not self._left or self._is_sending:
+            return True
+        _join(self._left)
+        self._is_sending = not self._send_left()
+        return not self._is_sending
+
     def send(self, frame: Frame) -> bool:
         self._left.extend(_parts(frame))
+        if self._is_corked and _is_corkable(frame):
+            return True
         self._is_sending = not self._send_left()
         return not self._is_sending
 
     def close(self) -> None:
+        if self._is_corked:
+            self.uncork()
         if self._transport is None or self._owner is None:
             return
         if self._is_sending:

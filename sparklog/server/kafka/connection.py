@@ -17,7 +17,8 @@ buffer.
     sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
-A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. After
+A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. Small
+answers to requests that arrived together are sent together: a write costs as much as the rest of a small request. After
 `REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait
 for a slice of time (`quotas.TimeSlice`).
 """
@@ -112,6 +113,7 @@ class KafkaConnection:
         self._is_paused = False
         self._is_busy = False  # a request is in progress, or its response is not sent completely
         self._waits_for_slice = False
+        self._is_corked = False  # the channel keeps answers for a common write
         self._input_ended = False
         self._is_lost = False
         self._task: asyncio.Task[Frame] | None = None
@@ -168,6 +170,14 @@ class KafkaConnection:
 
     def _take(self, data: memoryview) -> None:
         """Serve the requests in `data`. The buffer is reused after this returns."""
+        self._serve_all(data)
+        if self._is_corked:
+            self._is_corked = False
+            if not (self._is_lost or self.channel.uncork() or self._is_busy):
+                self._is_busy = True
+                self.deadline = monotonic() + self._host.idle_s
+
+    def _serve_all(self, data: memoryview) -> None:
         at, end, requests = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_ITERATION
         while at < end and not self._is_lost:
             if self._is_busy or requests == 0 or self._slice.is_over or self._queue.is_full:
@@ -186,6 +196,9 @@ class KafkaConnection:
             if end - at < size:
                 self._begin(size, data[at:])
                 return
+            if not self._is_corked and at + size < end:
+                self._is_corked = True
+                self.channel.cork()
             self._serve(memoryview(bytearray(data[at : at + size])))
             at += size
 
@@ -356,9 +369,12 @@ class KafkaConnection:
                 self._be_muted(wait_s)
 
     def progressed(self) -> None:
-        self.deadline = monotonic() + self._host.idle_s
+        if self._task is None:
+            self.deadline = monotonic() + self._host.idle_s
 
     def sent(self) -> None:
+        if self._task is not None:
+            return  # these were answers before the one that is being made
         request, self._request = self._request, None
         self._is_busy = False
         if request:

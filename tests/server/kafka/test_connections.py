@@ -115,6 +115,32 @@ def test_pipelined_requests_are_answered_in_order_also_behind_one_that_waits(wir
     assert [struct.unpack_from(">i", wire.read_frame())[0] for _ in range(59)] == list(range(1, 60))
 
 
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "SSL"])
+def test_answers_that_nobody_reads_for_a_while_come_whole_and_in_order(listener: str, keys: Path) -> None:
+    """More answers than socket and channel hold, with some between them that have to wait for records."""
+    config = {"ssl_keystore_location": str(keys / "server.pem")} if listener == "SSL" else {}
+    with (
+        start_broker(listeners=(f"{listener}://127.0.0.1:0",), num_partitions=100, **config) as broker,
+        Wire(broker.node.kafka_addresses[listener]) as wire,
+    ):
+        if listener == "SSL":
+            context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+            wire.socket = context.wrap_socket(wire.socket, server_hostname="localhost")
+        create_topic(wire, "t")
+        metadata = {"topics": [{"name": "t"}], "allow_auto_topic_creation": False}
+        frames = [
+            request_frame(FETCH, 11, number, **fetch_fields("t", max_wait=5))
+            if number % 100 == 7
+            else request_frame(METADATA, 4, number, **metadata)
+            for number in range(1_500)
+        ]
+        wire.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        until(lambda: any(each.channel._left for each in broker.node._kafka.connections))
+        answers = [wire.read_frame() for _ in frames]
+    assert [struct.unpack_from(">i", answer)[0] for answer in answers] == list(range(len(frames)))
+    assert len({answer[4:] for number, answer in enumerate(answers) if number % 100 != 7}) == 1
+
+
 def test_a_request_may_come_a_byte_at_a_time(wire: Wire) -> None:
     frame = request_frame(API_VERSIONS, 0, 7)
     for byte in struct.pack(">i", len(frame)) + frame:

@@ -36,14 +36,37 @@ class Channel:
         self.is_paused = False
         self.is_sending = False
         self.is_closed = False
+        self.kept: list[int] = []
+        self.may_send_once = False
+        self._is_corked = False
         self._chance = chance
 
     def send(self, frame: Frame) -> bool:
-        assert not self.is_sending
+        assert not self.is_sending or self.may_send_once
         assert isinstance(frame[0], bytes)
-        self.answered.append(struct.unpack_from(">i", frame[0], 4)[0])
-        self.is_sending = self._chance is not None and self._chance.random() < 0.3
+        number = struct.unpack_from(">i", frame[0], 4)[0]
+        if self._is_corked:
+            self.kept.append(number)
+            return True
+        self.answered.append(number)
+        self.may_send_once = False
+        self.is_sending = self.is_sending or self._is_full()
         return not self.is_sending
+
+    def cork(self) -> None:
+        assert not self._is_corked
+        self._is_corked = True
+
+    def uncork(self) -> bool:
+        assert self._is_corked
+        self._is_corked = False
+        self.answered += self.kept
+        self.may_send_once = self.is_sending = bool(self.kept) and self._is_full()
+        self.kept = []
+        return not self.is_sending
+
+    def _is_full(self) -> bool:
+        return self._chance is not None and self._chance.random() < 0.3
 
     def pause(self) -> None:
         self.is_paused = True
