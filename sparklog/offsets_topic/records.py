@@ -19,13 +19,14 @@ uses) are skipped.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.schemas import ZERO_ID, read_key, read_value, write_key, write_value
@@ -35,98 +36,77 @@ from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 NO_TIMESTAMP = -1
 
 
-def _called(name: str, **how: Any) -> Any:
-    """Declare a field whose name in Kafka's schema is not the camel-case form of its own."""
-    return field(metadata={"name": name}, **how)
-
-
-def _structures(cls: type) -> Any:
-    """Declare a field that holds structures of a class."""
-    return field(metadata={"structures": cls})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetKey:
-    group_id: str = _called("group")
+class OffsetKey(Struct, frozen=True, kw_only=True):
+    group_id: str
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetValue:
+class OffsetValue(Struct, frozen=True, kw_only=True):
     """A committed offset, with its metadata and times."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
-    commit_timestamp_ms: int = _called("commitTimestamp")
-    expire_timestamp_ms: int = _called("expireTimestamp", default=NO_TIMESTAMP)
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_TIMESTAMP
     """Time at which the offset expires; -1: offsets.retention.minutes applies."""
     topic_id: UUID = ZERO_ID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupKey:
-    group_id: str = _called("group")
+class GroupKey(Struct, frozen=True, kw_only=True):
+    group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadata:
+class MemberMetadata(Struct, frozen=True, kw_only=True):
     """A member of a classic group, with its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None = None
     client_id: str
     client_host: str
-    rebalance_timeout_ms: int = _called("rebalanceTimeout", default=-1)
-    session_timeout_ms: int = _called("sessionTimeout")
+    rebalance_timeout_ms: int = -1
+    session_timeout_ms: int
     subscription: bytes
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupValue:
+class GroupValue(Struct, frozen=True, kw_only=True):
     protocol_type: str
     generation: int
     protocol: str | None
     leader: str | None
-    current_state_timestamp_ms: int = _called("currentStateTimestamp", default=NO_TIMESTAMP)
-    members: Sequence[MemberMetadata] = _structures(MemberMetadata)
+    current_state_timestamp_ms: int = NO_TIMESTAMP
+    members: Sequence[MemberMetadata]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupKey:
+class ConsumerGroupKey(Struct, frozen=True, kw_only=True):
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupValue:
+class ConsumerGroupValue(Struct, frozen=True, kw_only=True):
     epoch: int
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMemberKey:
+class ConsumerMemberKey(Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupportedProtocol:
+class SupportedProtocol(Struct, frozen=True, kw_only=True):
     name: str
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(Struct, frozen=True, kw_only=True):
     """Data of a member that uses the classic protocol in a group of the new protocol."""
 
     session_timeout_ms: int
-    supported_protocols: Sequence[SupportedProtocol] = _structures(SupportedProtocol)
+    supported_protocols: Sequence[SupportedProtocol]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMemberValue:
+class ConsumerMemberValue(Struct, frozen=True, kw_only=True):
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str
@@ -135,73 +115,61 @@ class ConsumerMemberValue:
     subscribed_topic_regex: str | None = None
     rebalance_timeout_ms: int
     server_assignor: str | None = None
-    classic_member_metadata: ClassicMemberMetadata | None = field(
-        default=None, metadata={"structures": ClassicMemberMetadata}
-    )
+    classic_member_metadata: ClassicMemberMetadata | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetEpochKey:
+class TargetEpochKey(Struct, frozen=True, kw_only=True):
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetEpochValue:
+class TargetEpochValue(Struct, frozen=True, kw_only=True):
     assignment_epoch: int
-    assignment_timestamp_ms: int = _called("assignmentTimestamp", default=0)
+    assignment_timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(Struct, frozen=True, kw_only=True):
     topic_id: UUID
     partitions: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetKey:
+class TargetKey(Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetValue:
-    topic_partitions: Sequence[TopicPartitions] = _structures(TopicPartitions)
+class TargetValue(Struct, frozen=True, kw_only=True):
+    topic_partitions: Sequence[TopicPartitions]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedPartitions:
+class AssignedPartitions(Struct, frozen=True, kw_only=True):
     topic_id: UUID
     partitions: Sequence[int]
     assignment_epochs: Sequence[int] = ()
     """For each partition, the epoch in which the member got it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentKey:
+class CurrentKey(Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentValue:
+class CurrentValue(Struct, frozen=True, kw_only=True):
     member_epoch: int
     previous_member_epoch: int
     state: int
-    assigned_partitions: Sequence[AssignedPartitions] = _structures(AssignedPartitions)
-    partitions_pending_revocation: Sequence[AssignedPartitions] = _structures(AssignedPartitions)
+    assigned_partitions: Sequence[AssignedPartitions]
+    partitions_pending_revocation: Sequence[AssignedPartitions]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegexKey:
+class RegexKey(Struct, frozen=True, kw_only=True):
     group_id: str
     regular_expression: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegexValue:
+class RegexValue(Struct, frozen=True, kw_only=True):
     topics: Sequence[str]
     version: int
-    timestamp_ms: int = _called("timestamp")
+    timestamp_ms: int
 
 
 Key = (
@@ -226,8 +194,7 @@ Value = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(Struct, frozen=True):
     """A record; a `value` of None is a tombstone."""
 
     key: Key
@@ -324,12 +291,39 @@ def _version(value: Value) -> int:
     return 3 if isinstance(value, GroupValue) else 0
 
 
+_SCHEMA_NAMES: Mapping[tuple[type, str], str] = MappingProxyType(
+    {
+        (OffsetKey, "group_id"): "group",
+        (OffsetValue, "commit_timestamp_ms"): "commitTimestamp",
+        (OffsetValue, "expire_timestamp_ms"): "expireTimestamp",
+        (GroupKey, "group_id"): "group",
+        (MemberMetadata, "rebalance_timeout_ms"): "rebalanceTimeout",
+        (MemberMetadata, "session_timeout_ms"): "sessionTimeout",
+        (GroupValue, "current_state_timestamp_ms"): "currentStateTimestamp",
+        (TargetEpochValue, "assignment_timestamp_ms"): "assignmentTimestamp",
+        (RegexValue, "timestamp_ms"): "timestamp",
+    }
+)
+"""Fields whose name in Kafka's schema is not the camel-case form of their own."""
+_STRUCTURES: Mapping[tuple[type, str], type] = MappingProxyType(
+    {
+        (GroupValue, "members"): MemberMetadata,
+        (ClassicMemberMetadata, "supported_protocols"): SupportedProtocol,
+        (ConsumerMemberValue, "classic_member_metadata"): ClassicMemberMetadata,
+        (TargetValue, "topic_partitions"): TopicPartitions,
+        (CurrentValue, "assigned_partitions"): AssignedPartitions,
+        (CurrentValue, "partitions_pending_revocation"): AssignedPartitions,
+    }
+)
+"""Fields that hold structures, and the class of those."""
+
+
 @cache
 def _names(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
     """Return each field's name, its name in Kafka's schema, and the class of the structures in it."""
     return tuple(
-        (item.name, item.metadata.get("name", _camel(item.name)), item.metadata.get("structures"))
-        for item in dataclasses.fields(cls)
+        (name, _SCHEMA_NAMES.get((cls, name), _camel(name)), _STRUCTURES.get((cls, name)))
+        for name in cls.__struct_fields__
     )
 
 

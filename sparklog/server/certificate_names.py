@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import ssl
-
-from asn1crypto.pem import unarmor
-from asn1crypto.x509 import Certificate, NameTypeAndValue
+from typing import TYPE_CHECKING
 
 from sparklog.security.principal_mapping import PrincipalMapper
+
+if TYPE_CHECKING:
+    from asn1crypto.x509 import NameTypeAndValue
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a client that has not said who it is."""
@@ -44,6 +45,8 @@ def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None, mapper: Princ
 
 def distinguished_name(certificate: bytes) -> str:
     """Return the subject of a DER certificate in the notation described at the head of this file."""
+    from asn1crypto.x509 import Certificate  # here: it takes a tenth of the time that a broker needs for its imports
+
     subject = Certificate.load(certificate).subject.chosen
     return ",".join("+".join(map(_attribute, part)) for part in reversed(subject))
 
@@ -58,5 +61,7 @@ def _attribute(attribute: NameTypeAndValue) -> str:
 
 def principal_of_pem(certificate: bytes, mapper: PrincipalMapper) -> str:
     """Return the principal of a verified certificate in PEM. Raises as `principal_of` does."""
+    from asn1crypto.pem import unarmor
+
     _, _, der = unarmor(certificate)
     return mapper.principal(distinguished_name(der))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.ids import decode_id
 from sparklog.group.consumer_group import ConsumerGroup

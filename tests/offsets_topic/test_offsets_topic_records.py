@@ -52,7 +52,7 @@ def _fields(cls: Any) -> st.SearchStrategy[Any]:
         items = st.deferred(lambda name=name: _fields(getattr(kinds, name)))
         by_type[f"Sequence[{name}]"] = st.lists(items, max_size=2).map(tuple)
     by_type["ClassicMemberMetadata | None"] = st.none() | st.deferred(lambda: _fields(kinds.ClassicMemberMetadata))
-    hints = {item.name: item.type for item in cls.__dataclass_fields__.values()}
+    hints = {name: cls.__annotations__[name] for name in cls.__struct_fields__}
     strategies = {name: by_type[hint] for name, hint in hints.items()}
     if "state" in strategies:
         strategies["state"] = st.integers(-128, 127)

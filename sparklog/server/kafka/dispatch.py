@@ -279,8 +279,9 @@ def trace(tracing: RequestTracing, call: KafkaCall, work: float, remote: float) 
 def _join(call: KafkaCall, found: Pieces) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
     tags = _form(call.key, call.version).response_tags
+    first = found[0]
+    if len(found) == 1 and isinstance(first, bytes):
+        return (_SIZE_AND_CORRELATION.pack(4 + len(tags) + len(first), call.correlation_id) + tags + first,)
     size = 4 + len(tags) + _size(found)
     head = _SIZE_AND_CORRELATION.pack(size, call.correlation_id) + tags
-    if isinstance(found[0], bytes):
-        return (head + found[0], *found[1:])
-    return (head, *found)
+    return (head + first, *found[1:]) if isinstance(first, bytes) else (head, *found)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group.classic_group import ClassicGroup
