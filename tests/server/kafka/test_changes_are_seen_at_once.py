@@ -207,9 +207,12 @@ class Seen:
 def test_brokers_that_go_and_come(cluster: RunningCluster, new_name: NewName) -> None:
     name, group, everybody = new_name(), "g", {1, 2, 3}
     admin = AdminClient({"bootstrap.servers": cluster.kafka})
-    admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])[name].result(PATIENCE_S)
+    wait_until(lambda: set(admin.list_topics(timeout=PATIENCE_S).brokers) == everybody, "all have come back")
     seen = [Seen(cluster, broker_id) for broker_id in (2, 3)]
     caches = [each.broker.metadata for each in seen]
+    for cache in caches:
+        wait_until(lambda cache=cache: set(cache.brokers) == everybody, "each broker knows the others")
+    admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])[name].result(PATIENCE_S)
     for each in seen:
         wait_until(lambda each=each: name in each.broker.metadata, "each broker knows the topic")
         wait_until(lambda each=each: each.coordinator(group) > 0, "there is a coordinator")
