@@ -63,7 +63,10 @@ def await_moved(admin: Admin, topic: str, home: Path, target: Path, broker: int 
 
     wait_until(has_moved, f"{topic} has moved to {target}", tell=lambda: replicas(admin, topic, broker), every_s=0.1)
     wait_until(lambda: not list(home.glob(f"{topic}-0*")), "the old folder is deleted", every_s=0.1)
-    assert [path.name for path in target.glob(f"{topic}-0*")] == [f"{topic}-0"]
+    # A copy from before a kill is deleted in the background.
+    wait_until(
+        lambda: [path.name for path in target.glob(f"{topic}-0*")] == [f"{topic}-0"], "no copy is left", every_s=0.1
+    )
 
 
 def check_files(folder: Path) -> None:
