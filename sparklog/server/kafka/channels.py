@@ -140,14 +140,6 @@ def _is_corkable(frame: Frame) -> bool:
     return len(frame) == 1 and isinstance(first, bytes) and len(first) <= CORKED_BYTES
 
 
-def _join(left: deque[Part]) -> None:
-    """Replace the responses that were kept with one that has their bytes."""
-    if len(left) > 1:
-        joined = memoryview(b"".join(part for part in left if isinstance(part, memoryview)))
-        left.clear()
-        left.append(joined)
-
-
 def _parts(frame: Frame) -> Iterator[Part]:
     return (_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
 
@@ -204,7 +196,7 @@ class PlainChannel:
         self._is_corked = False
         if not self._left or self._waits_for_room:
             return True
-        _join(self._left)
+        _join_small(self._left)
         return self._send_left() or self._wait_for_room()
 
     def send(self, frame: Frame) -> bool:
@@ -391,7 +383,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._is_corked = False
         if not self._left or self._is_sending:
             return True
-        _join(self._left)
+        _join_small(self._left)
         self._is_sending = not self._send_left()
         return not self._is_sending
 
