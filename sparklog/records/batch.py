@@ -47,7 +47,8 @@ _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
-_LENGTH_AT = 8
+LENGTH_AT = 8
+"""Where a batch has its length, and four bytes later its magic."""
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
@@ -71,6 +72,9 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+_LAST_CODEC = max(Codec).value  # a plain number: compared for each batch
 
 
 class TimestampType(IntEnum):
@@ -170,7 +174,7 @@ def size_and_magic(data: Buffer, position: int = 0) -> tuple[int, int]:
         raise CorruptRecord(
             f"{len(data) - position} bytes at position {position}: not even a batch's first {_MAGIC_AT + 1}"
         )
-    return LOG_OVERHEAD + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0], data[position + _MAGIC_AT]
+    return LOG_OVERHEAD + _LENGTH.unpack_from(data, position + LENGTH_AT)[0], data[position + _MAGIC_AT]
 
 
 def last_leader_epoch(data: Buffer) -> int:
@@ -236,24 +240,41 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
     in its offsets (only a cleaner may leave gaps); CorruptRecord if bytes are left over; and as `check_batch` does.
     """
     batches = []
-    position, end = 0, len(data)
+    position, end, view = 0, len(data), memoryview(data)
     while position < end:
-        header = check_batch(data, position)
-        if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
-            raise InvalidRecord(
-                f"batch at position {position}: {header.record_count} records, "
-                f"last offset delta {header.last_offset_delta}; "
-                "a producer's batch holds at least one record and no gaps"
-            )
-        if header.attributes & CONTROL_BIT:
-            raise InvalidRecord(f"batch at position {position} is a control batch: clients cannot write those")
-        if header.attributes & CODEC_MASK > Codec.ZSTD:
-            raise InvalidRecord(f"batch at position {position}: no codec {header.attributes & CODEC_MASK}")
-        batches.append((position, header))
-        position += LOG_OVERHEAD + header.batch_length
+        if end - position < HEADER_SIZE:
+            raise _unacceptable(data, position)
+        fields = _HEADER.unpack_from(data, position)
+        _, length, _, magic, crc, attributes, delta, _, _, _, _, _, count = fields
+        after = position + LOG_OVERHEAD + length
+        if (
+            magic != MAGIC
+            or not position + HEADER_SIZE <= after <= end
+            or crc32c(view[position + _ATTRIBUTES_AT : after]) != crc
+            or not 0 < count == delta + 1
+            or attributes & CONTROL_BIT
+            or attributes & CODEC_MASK > _LAST_CODEC
+        ):
+            raise _unacceptable(data, position)
+        batches.append((position, tuple.__new__(BatchHeader, fields)))
+        position = after
     if not batches:
         raise InvalidRecord("no record batch in the request")
     return batches
+
+
+def _unacceptable(data: Buffer, position: int) -> InvalidRecord:
+    """Return what is wrong with the batch at `position`, which no producer may send; or raise as `check_batch` does."""
+    header = check_batch(data, position)
+    if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
+        return InvalidRecord(
+            f"batch at position {position}: {header.record_count} records, "
+            f"last offset delta {header.last_offset_delta}; "
+            "a producer's batch holds at least one record and no gaps"
+        )
+    if header.attributes & CONTROL_BIT:
+        return InvalidRecord(f"batch at position {position} is a control batch: clients cannot write those")
+    return InvalidRecord(f"batch at position {position}: no codec {header.attributes & CODEC_MASK}")
 
 
 def assign(data: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
@@ -294,5 +315,5 @@ def build_header(
 
 def seal(batch: bytearray | memoryview, position: int = 0) -> None:
     """Write the CRC of the finished batch at `position` into its header."""
-    size = LOG_OVERHEAD + _LENGTH.unpack_from(batch, position + _LENGTH_AT)[0]
+    size = LOG_OVERHEAD + _LENGTH.unpack_from(batch, position + LENGTH_AT)[0]
     _CRC.pack_into(batch, position + _CRC_AT, compute_crc(batch, position, size))

@@ -142,15 +142,13 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
         if context.size > PART:
             await self.slices.begin()
-        found = await self._read_once_enough(request, context, self._limit(request))
+        limit = min(request.max_bytes, self.config.fetch_max_bytes)
+        found = await self._read_once_enough(request, context, limit)
         session_id, told = sessions.end(context, found, self.clock.monotonic_ms())
         for part in told:
             if part.slice:
                 self.metrics.fetched(part.topic or "", part.slice.size)
         return FetchResponse(partitions=told, session_id=session_id)
-
-    def _limit(self, request: FetchRequest) -> int:
-        return min(request.max_bytes, self.config.fetch_max_bytes)
 
     async def _read_once_enough(
         self, request: FetchRequest, context: FetchContext, limit: int
@@ -161,6 +159,8 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         if context.size > TOGETHER:
             return await self._read_many_once_enough(request, context, limit)
         found = await self._read_all(request, context, limit)
+        if sum([part.slice.size for part in found if part.slice]) >= min(request.min_bytes, limit):
+            return found
         so_far = _SoFar(request, context.size, limit)
         so_far.add(found)
         if so_far.is_enough:

@@ -188,52 +188,41 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
         verified: Mapping[TopicPartition, Verified],
     ) -> None:
         """Append to each partition; add the result to `results`, and to `pending` if it must wait."""
+        acks, replicas = request.acks, self.replicas
         for part in parts:
+            topic, number = part.topic, part.partition
+            name = TopicPartition(topic, number)
             try:
-                results.append(self._append(request, part, len(results), pending, verified))
+                if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
+                    raise InvalidTopic(f"{topic} is written by brokers only")
+                replica = replicas.get_leader(name)
+                verification = verified.get(name) if verified else None
+                if isinstance(verification, KafkaError):
+                    raise verification
+                if part.error:
+                    raise part.error
+                appended = replicas.append(
+                    replica, part.data, acks=acks, leader_epoch=part.current_leader_epoch, verification=verification
+                )
             except KafkaError as error:
-                results.append(self._failed(part.topic, part.partition, error))
-
-    def _append(
-        self,
-        request: ProduceRequest,
-        part: PartitionProduce,
-        place: int,
-        pending: list[_Pending],
-        verified: Mapping[TopicPartition, Verified],
-    ) -> PartitionProduced:
-        """Append to one partition. Return the result; add to `pending` if it must wait. Raises KafkaError."""
-        topic = part.topic
-        if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
-            raise InvalidTopic(f"{topic} is written by brokers only")
-        name = TopicPartition(topic, part.partition)
-        replica = self.replicas.get_leader(name)
-        verification = verified.get(name)
-        if isinstance(verification, KafkaError):
-            raise verification
-        if part.error:
-            raise part.error
-        appended = self.replicas.append(
-            replica,
-            part.data,
-            acks=request.acks,
-            leader_epoch=part.current_leader_epoch,
-            verification=verification,
-        )
-        last_offset = appended.last_offset
-        if not appended.is_duplicate:
-            self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
-        partition = replica.partition
-        if appended.must_flush or (request.acks == ACKS_ALL and not partition.is_committed(last_offset)):
-            pending.append(_Pending(place, replica, partition.led_since, last_offset, appended.must_flush))
-        return PartitionProduced(
-            topic=topic,
-            partition=part.partition,
-            base_offset=appended.first_offset,
-            last_offset=last_offset,
-            log_append_time_ms=appended.log_append_time_ms,
-            log_start_offset=appended.log_start_offset,
-        )
+                results.append(self._failed(topic, number, error))
+                continue
+            last_offset = appended.last_offset
+            if not appended.is_duplicate:
+                self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
+            partition = replica.partition
+            if appended.must_flush or (acks == ACKS_ALL and not partition.is_committed(last_offset)):
+                pending.append(_Pending(len(results), replica, partition.led_since, last_offset, appended.must_flush))
+            results.append(
+                PartitionProduced(
+                    topic=topic,
+                    partition=number,
+                    base_offset=appended.first_offset,
+                    last_offset=last_offset,
+                    log_append_time_ms=appended.log_append_time_ms,
+                    log_start_offset=appended.log_start_offset,
+                )
+            )
 
     async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:
         """Wait for disks and replicas; put an error into each of `results` that is not acknowledged in time."""

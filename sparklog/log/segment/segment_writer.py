@@ -55,6 +55,7 @@ class SegmentWriter:
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         self._bytes_since_entry = 0
+        self._is_index_full = False
         self._file, self._offsets, self._index_file, self._times, self._time_file = files[:5]
         self._aborted, self._aborted_file = files.aborted, files.aborted_file
         self._largest: TimeEntry = self._times.last
@@ -150,11 +151,11 @@ class SegmentWriter:
             self._largest = TimeEntry(max_timestamp_ms, last_offset)
             self.segment.set_largest(self._largest)
         if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full:
-            self._offsets.append(last_offset, position)
-            self._times.append(*self._largest)
-            self._look_at_index_sizes()
+            offsets_bytes = self._offsets.append(last_offset, position)
+            times_bytes = self._times.append(*self._largest)
+            self._is_index_full = offsets_bytes >= self._max_offsets_bytes or times_bytes >= self._max_times_bytes
             self._bytes_since_entry = 0
-            if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
+            if offsets_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
                 self._write_indexes_if_there_is_room(self._write_indexes)
         self._bytes_since_entry += size
 

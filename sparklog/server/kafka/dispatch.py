@@ -20,7 +20,6 @@ from sparklog.base.tracing import RequestTracing
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.broker.slow_requests import SlowRequests
-from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.answer_cache import MAX_ANSWER_BYTES, Asked, CachedAnswer
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
@@ -128,8 +127,10 @@ async def answer(request: Request) -> Frame:
         return (_SIZE.pack(len(token)) + token,)
     if type(message) is memoryview:
         found = await _respond_to_large(translation, call, message)
-    else:
+    elif translation.wide:
         found = await _respond(translation, call, message)
+    else:
+        found = await translation.respond(call, message)
     if found is None:
         return NO_RESPONSE
     if throttle and (throttle.may_wait or call.key == FETCH):
@@ -193,7 +194,10 @@ def _throttled(
 
 
 def _size(found: Pieces) -> int:
-    return sum(part.size if isinstance(part, LogSlice) else len(part) for part in found)
+    size = 0
+    for part in found:
+        size += len(part) if isinstance(part, bytes) else part.size
+    return size
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:

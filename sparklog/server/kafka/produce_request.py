@@ -10,8 +10,8 @@ A request of 1 MiB, the maximum that producers send by default, has room for 15,
 than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
 decoded here. Tagged fields of topics and partitions count as partitions.
 
-Most requests have one topic and one partition. So lengths of one byte are read in place, without a call. A slice stops
-at the end of the request without an error, so the end of the last field is compared with the request's size.
+Most requests have one topic and one partition. So short lengths are read in place, without a call. A slice stops at
+the end of the request without an error, so the end of the last field is compared with the request's size.
 """
 
 from __future__ import annotations
@@ -132,7 +132,13 @@ def _read_flexible(version: int, data: memoryview) -> tuple[WireProduceRequest, 
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(data, at)
             at += 4
-            size, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
+            size = data[at]
+            if size < 0x80:
+                at += 1
+            elif data[at + 1] < 0x80:
+                size, at = size & 0x7F | data[at + 1] << 7, at + 2
+            else:
+                size, at = read_varint(data, at)
             records = None
             if size:
                 records = data[at : at + size - 1]

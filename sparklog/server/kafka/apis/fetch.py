@@ -15,7 +15,7 @@ Flexible from version 12 on. If a request is refused as a whole, the error is at
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby, islice
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from sparklog.broker.apis import fetch
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
 from sparklog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, Key
 from sparklog.log.slice import LogSlice
+from sparklog.runtime.slices import of_many
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import current_leader, node_endpoints
@@ -52,14 +53,16 @@ _DIVERGING_EPOCH = struct.Struct(">iq")
 
 async def serve(call: KafkaCall, request: Message) -> Pieces:
     """Return the pieces of the response. Many partitions are read and packed in slices of time."""
-    is_large = sum(len(topic.partitions) for topic in request.topics) > fetch.TOGETHER
+    size = 0
+    for topic in request.topics:
+        size += len(topic.partitions)
     asked = _asked(call, request)
     throttle = call.session.throttle
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
         min_bytes=request.min_bytes,
         max_bytes=throttle.fetch_bytes(request.max_bytes) if throttle else request.max_bytes,
-        partitions=await _in_slices(call, asked) if is_large else list(asked),
+        partitions=await _in_slices(call, asked) if size > fetch.TOGETHER else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
         forgotten=_forgotten(call.version, request),
@@ -69,8 +72,9 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         waits_beside_missing=True,
     )
     response = await call.serve(fetch.API, wanted)
-    packed = _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
-    return _join(await _in_slices(call, packed) if len(response.partitions) > fetch.TOGETHER else packed)
+    if len(response.partitions) <= fetch.TOGETHER:
+        return _pack(call, response, is_read_committed=wanted.is_read_committed)
+    return await _pack_in_slices(call, response, is_read_committed=wanted.is_read_committed)
 
 
 def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
@@ -94,12 +98,12 @@ async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
     """Return the answer to a request that was refused as a whole."""
     if call.version >= FIRST_WITH_SESSIONS:
-        return _join(_pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error))
+        return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
     failed = [
         PartitionFetched(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
         for part in _asked(call, request)
     ]
-    return _join(_pack(call, FetchResponse(partitions=failed), is_read_committed=False))
+    return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
 
 
 def _asked(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
@@ -140,39 +144,70 @@ def _forgotten(version: int, request: Message) -> list[Key]:
 
 def _pack(
     call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
-) -> Iterator[bytes | LogSlice]:
-    version = call.version
-    flexible = version >= FIRST_FLEXIBLE
-    end = packing.NO_TAGS if flexible else b""
-    topics = [list(parts) for _, parts in groupby(response.partitions, _topic_of)]
-    yield _INT32.pack(0)
-    if version >= FIRST_WITH_SESSIONS:
-        yield _ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id)
-    yield packing.array(len(topics), flexible=flexible)
-    for parts in topics:
-        yield _topic_key(version, parts[0]) + packing.array(len(parts), flexible=flexible)
+) -> Pieces:
+    packed = _Packing(call, response, is_read_committed=is_read_committed, error=error)
+    for parts in packed.topics:
+        packed.begin_topic(parts)
+        packed.add(parts)
+        packed.end_topic()
+    return packed.end()
+
+
+async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_committed: bool) -> Pieces:
+    """Do what `_pack` does in slices of time, between which others are served."""
+    packed = _Packing(call, response, is_read_committed=is_read_committed)
+
+    async def add(parts: Sequence[PartitionFetched]) -> None:
+        packed.add(parts)
+
+    for parts in packed.topics:
+        packed.begin_topic(parts)
+        await call.broker.slices.each(of_many(parts, fetch.PART), add)
+        packed.end_topic()
+    return packed.end()
+
+
+class _Packing:
+    """A response that is being packed, into as few pieces as it has slices."""
+
+    def __init__(
+        self, call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
+    ) -> None:
+        self.topics = [list(parts) for _, parts in groupby(response.partitions, _topic_of)]
+        self._call = call
+        self._partitions = response.partitions
+        self._is_read_committed = is_read_committed
+        self._is_flexible = call.version >= FIRST_FLEXIBLE
+        self._pieces: list[bytes | LogSlice] = []
+        self._head = [_INT32.pack(0)]
+        """What precedes the next slice."""
+        if call.version >= FIRST_WITH_SESSIONS:
+            self._head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
+        self._head.append(packing.array(len(self.topics), flexible=self._is_flexible))
+
+    def begin_topic(self, parts: Sequence[PartitionFetched]) -> None:
+        self._head += (_topic_key(self._call.version, parts[0]), packing.array(len(parts), flexible=self._is_flexible))
+
+    def add(self, parts: Sequence[PartitionFetched]) -> None:
+        version, is_flexible, is_read_committed = self._call.version, self._is_flexible, self._is_read_committed
+        pieces, head = self._pieces, self._head
         for part in parts:
-            yield _pack_partition(version, part, is_read_committed=is_read_committed)
+            head.append(_pack_partition(version, part, is_read_committed=is_read_committed))
             if part.slice:
-                yield part.slice
-            if flexible:
-                yield _partition_tags(call, part)
-        yield end
-    yield _response_tags(call, response.partitions) if flexible else b""
+                pieces += (b"".join(head), part.slice)
+                head.clear()
+            if is_flexible:
+                head.append(_partition_tags(self._call, part) if part.error or part.diverging else packing.NO_TAGS)
 
+    def end_topic(self) -> None:
+        if self._is_flexible:
+            self._head.append(packing.NO_TAGS)
 
-def _join(packed: Iterable[bytes | LogSlice]) -> Pieces:
-    """Return the answer with as few pieces as it has slices."""
-    pieces: list[bytes | LogSlice] = []
-    head: list[bytes] = []
-    for each in packed:
-        if isinstance(each, LogSlice):
-            pieces += (b"".join(head), each)
-            head = []
-        else:
-            head.append(each)
-    pieces.append(b"".join(head))
-    return pieces
+    def end(self) -> Pieces:
+        if self._is_flexible:
+            self._head.append(_response_tags(self._call, self._partitions))
+        self._pieces.append(b"".join(self._head))
+        return self._pieces
 
 
 def _topic_of(part: PartitionFetched) -> Any:

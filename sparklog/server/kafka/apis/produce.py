@@ -33,10 +33,11 @@ from sparklog.records.batch import (
     ATTRIBUTES_LOW_BYTE_AT,
     CODEC_MASK,
     HEADER_SIZE,
+    LENGTH_AT,
+    LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_BIT,
     Codec,
-    size_and_magic,
 )
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
@@ -58,6 +59,7 @@ _PROTOCOLS = [
     for version in range(produce.API.versions[1] + 1)
 ]
 _INT32 = struct.Struct(">i")
+_LENGTH_AND_MAGIC = struct.Struct(">i4xb")
 _FIELDS = struct.Struct(">ihqqq")
 _FIELDS_BEFORE_LOG_START = struct.Struct(">ihqq")
 _SUCCESS = struct.Struct(">ihqqqih")
@@ -130,13 +132,12 @@ def _check(version: int, records: memoryview | None) -> memoryview:
     """Check that the request's version allows these records. Raises KafkaError if not. The append checks the rest."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
-    size, magic = size_and_magic(records)
-    attributes = records[ATTRIBUTES_LOW_BYTE_AT]
+    length, magic = _LENGTH_AND_MAGIC.unpack_from(records, LENGTH_AT)
     if magic != MAGIC:
         raise InvalidRecord(f"version {version} of Produce takes record batches of magic {MAGIC} only, not {magic}")
-    if size != len(records):
+    if length != len(records) - LOG_OVERHEAD:
         raise InvalidRecord(f"version {version} of Produce takes exactly one whole record batch in each partition")
-    if version < FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < FIRST_WITH_ZSTD and records[ATTRIBUTES_LOW_BYTE_AT] & CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"version {version} of Produce does not know zstd")
     return records
 
