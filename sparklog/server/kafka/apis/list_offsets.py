@@ -8,6 +8,7 @@ is sent as LEADER_NOT_AVAILABLE, which old clients know.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -33,15 +34,17 @@ FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     """Return the offset or an error of each partition; one that is named twice is answered once."""
-    named = _queries(request)
-    times = Counter((query.topic, query.partition) for query in named)
-    queries = list({(query.topic, query.partition): query for query in named}.values())
+    queries = named = _queries(request)
+    times: Mapping[tuple[str, int], int] = {}
+    if len(named) > 1:
+        times = Counter((query.topic, query.partition) for query in named)
+        queries = list({(query.topic, query.partition): query for query in named}.values())
     refused = {
         number: PartitionOffset(topic=query.topic, partition=query.partition, error=error)
         for number, query in enumerate(queries)
-        if (error := _error(call.version, query, times[query.topic, query.partition]))
+        if (error := _error(call.version, query, times.get((query.topic, query.partition), 1)))
     }
-    asked = [query for number, query in enumerate(queries) if number not in refused]
+    asked = [query for number, query in enumerate(queries) if number not in refused] if refused else queries
     wanted = ListOffsetsRequest(
         partitions=asked, is_read_committed=getattr(request, "isolation_level", 0) == READ_COMMITTED
     )
@@ -72,11 +75,12 @@ def _queries(request: Message) -> list[PartitionOffsetQuery]:
 
 
 def _error(version: int, query: PartitionOffsetQuery, times: int) -> KafkaError | None:
-    name = f"{query.topic}-{query.partition}"
     if times > 1:
-        return InvalidRequest(f"{name} is named {times} times")
+        return InvalidRequest(f"{query.topic}-{query.partition} is named {times} times")
     if query.position < 0 and version < FIRST_VERSION_WITH.get(query.position, NEVER):
-        return UnsupportedVersion(f"{name}: version {version} of ListOffsets has no position {query.position}")
+        return UnsupportedVersion(
+            f"{query.topic}-{query.partition}: version {version} of ListOffsets has no position {query.position}"
+        )
     return None
 
 
