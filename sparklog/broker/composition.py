@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random as randomness
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -112,6 +113,11 @@ def compose(dependencies: Dependencies) -> Services:
         dependencies.new_session_id,
         lambda: dynamic.current.leader_replication_throttled_rate,
     )
+    fetch_sessions = FetchSessions(
+        config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS,
+        is_told_changes=True,
+    )  # fmt: skip
+    session_waiting: Purgatory[int] = Purgatory()
     topics = Topics(dynamic, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
     authorizer = Authorizer.of(config, clock.time_ms)
@@ -121,7 +127,13 @@ def compose(dependencies: Dependencies) -> Services:
         groups.partitions.leadership_changed(name, is_leader, leader_epoch)
         transactions.partitions.leadership_changed(name, is_leader, leader_epoch)
 
-    replicas = _replicas(dependencies, follower_fetches, history, leadership_changed)
+    def changed(name: TopicPartition) -> None:
+        dependencies.waiting.check(name)
+        follower_fetches.waiting.check(name)
+        for session_id in fetch_sessions.changed(name):
+            session_waiting.check(session_id)
+
+    replicas = _replicas(dependencies, follower_fetches, history, changed, leadership_changed)
     groups = _groups(dependencies, replicas, topics, history)
     transactions = _transactions(dependencies, replicas, topics, producer_ids, peers)
     registration = _registration(dependencies, replicas)
@@ -178,9 +190,8 @@ def compose(dependencies: Dependencies) -> Services:
         producer_ids=producer_ids,
         recompressor=Recompressor(),
         metrics=dependencies.metrics,
-        fetch_sessions=FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, dependencies.new_session_id, MAX_PARTITIONS
-        ),
+        fetch_sessions=fetch_sessions,
+        session_waiting=session_waiting,
         follower_fetches=follower_fetches,
         slices=dependencies.slices,
         waiting=dependencies.waiting,
@@ -202,20 +213,17 @@ def _replicas(
     dependencies: Dependencies,
     follower_fetches: FollowerFetches,
     history: ClusterHistory,
+    changed: Callable[[TopicPartition], None],
     on_leadership: OnLeadership,
 ) -> ReplicaManager:
     config, metadata = dependencies.config, dependencies.metadata
-
-    def committed(name: TopicPartition) -> None:
-        dependencies.waiting.check(name)
-        follower_fetches.waiting.check(name)
 
     def epoch_of(broker_id: int) -> int | None:
         info = metadata.brokers.get(broker_id)
         return info.epoch if info else None
 
     return ReplicaManager(
-        committed,
+        changed,
         broker_id=config.broker_id,
         clock=dependencies.clock,
         max_lag_ms=config.replica_lag_time_max_ms,

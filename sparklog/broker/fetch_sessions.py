@@ -11,6 +11,9 @@
                         watermark counts as not sent.
     order               a partition that returned records moves behind the others, so that none starves if `max_bytes`
                         is too small for all.
+    active              the partitions of a consumer's session that may have news: those that the request names, that
+                        have changed (`changed`), or that did not have all their news sent. A fetch reads only these, so
+                        partitions without news cost nothing, however many they are. Every `RECHECK_MS` all are active.
 
 An unknown session gets FETCH_SESSION_ID_NOT_FOUND and a request with the wrong epoch INVALID_FETCH_SESSION_EPOCH. A
 request that names topics by id in a session that uses names, or the reverse, gets FETCH_SESSION_TOPIC_ID_ERROR. A
@@ -44,6 +47,7 @@ from sparklog.base.errors import (
     KafkaError,
     NotLeaderOrFollower,
 )
+from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import CurrentLeader
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.slice import LogSlice
@@ -52,8 +56,10 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
+RECHECK_MS = 10_000
+"""After this time a fetch reads all partitions. The log start, which retention moves, is no change that is told of."""
 MAX_PARTITIONS = 100_000
-"""Maximum number of partitions in the sessions of all consumers: some 40 MB."""
+"""Maximum number of partitions in the sessions of all consumers: some 80 MB."""
 _LAST_EPOCH = 2**31 - 1
 Key = tuple[UUID | str | None, int]
 """A partition in a session: the topic's id, or its name in a session that uses names, and the partition number."""
@@ -167,17 +173,16 @@ class FetchSession(Struct, kw_only=True):
     """The epoch that the next request must have."""
     partitions: dict[Key, Cached] = field(default_factory=dict)
     """In read order."""
+    active: dict[Key, None] = field(default_factory=dict)
+    """The partitions that may have news, in read order."""
+    changed: dict[Key, None] = field(default_factory=dict)
+    """Those of them that have changed since a waiting fetch looked at them."""
+    checked_ms: int = 0
+    """When all partitions became active last."""
 
-    def update(self, asked: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
-        """Add and change the partitions that a request names, then drop those to forget. A change keeps the order."""
-        for part in asked:
-            cached = self.partitions.get(part.key)
-            if cached is None:
-                self.partitions[part.key] = Cached(part)
-            else:
-                cached.asked = part
-        for key in forgotten:
-            self.partitions.pop(key, None)
+    def settle(self, key: Key) -> None:
+        """Record that the client has been sent all news of a partition."""
+        self.active.pop(key, None)
 
     def select(self, found: Iterable[PartitionFetched]) -> list[PartitionFetched]:
         """Return the results with news for the client; move partitions that returned records behind the others."""
@@ -189,7 +194,14 @@ class FetchSession(Struct, kw_only=True):
                 if part.slice:
                     del self.partitions[part.key]
                     self.partitions[part.key] = cached
+                    if part.key in self.active:
+                        del self.active[part.key]
+                        self.active[part.key] = None
         return told
+
+
+Pair = tuple[PartitionFetch, Cached | None]
+"""A read, and its entry in the session; None without a session."""
 
 
 class FetchContext(Struct, frozen=True, kw_only=True):
@@ -203,22 +215,42 @@ class FetchContext(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The number of partitions to read."""
+        """The number of partitions of the session or, without one, of the request."""
         return len(self.session.partitions if self.session else self.asked)
 
-    def pairs(self) -> Iterator[tuple[PartitionFetch, Cached | None]]:
+    @property
+    def active_size(self) -> int:
+        """The number of `active_pairs`."""
+        return len(self.session.active if self.session else self.asked)
+
+    def pairs(self) -> Iterator[Pair]:
         """Return an iterator over the reads, in order, each with its session entry (None without a session)."""
         if self.session:
             return ((cached.asked, cached) for cached in self.session.partitions.values())
         return zip(self.asked, repeat(None), strict=False)
 
+    def active_pairs(self) -> list[Pair]:
+        """Return those of `pairs` that may have news."""
+        if self.session is None:
+            return list(self.pairs())
+        partitions = self.session.partitions
+        return [(cached.asked, cached) for cached in [partitions[key] for key in self.session.active]]
+
 
 class FetchSessions:
     """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
 
-    def __init__(self, slots: int, new_id: Callable[[], int], max_partitions: float = inf) -> None:
-        """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken."""
+    def __init__(
+        self, slots: int, new_id: Callable[[], int], max_partitions: float = inf, *, is_told_changes: bool = False
+    ) -> None:
+        """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken.
+
+        is_told_changes: whether `changed` is called; if not, every fetch reads all partitions of its session
+        """
         self._max_partitions = max_partitions
+        self._is_told_changes = is_told_changes
+        self._keys: dict[TopicPartition, dict[int, Key]] = {}
+        """The sessions that have a partition, each with its key there."""
         self._partitions = 0
         """Number of partitions in all sessions."""
         self._slots = slots
@@ -246,13 +278,18 @@ class FetchSessions:
             self._close(session_id)
             return FetchContext(asked=asked, opens_session=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids)
         session = self._find(session_id, epoch, uses_topic_ids)
-        self._close(session_id)
-        session.update(asked, forgotten)
+        self._take_out(session_id)
+        self._update(session, asked, forgotten)
         if not session.partitions:
             return FetchContext(asked=asked)
         if not self._make_room(len(session.partitions), now_ms):
+            self._forget(session)
             raise FetchSessionIdNotFound(f"fetch session {session_id} has become too large for this broker")
-        self._add(session)
+        self._put_back(session)
+        if not self._is_told_changes or now_ms - session.checked_ms >= RECHECK_MS:
+            session.active = dict.fromkeys(session.partitions)
+            session.checked_ms = now_ms
+        session.changed.clear()
         session.last_used_ms = now_ms
         session.epoch = _next_epoch(epoch)
         return FetchContext(session=session, epoch_after=session.epoch)
@@ -272,6 +309,16 @@ class FetchSessions:
             return self._open(context, found, now_ms), found
         return NO_SESSION, found
 
+    def changed(self, name: TopicPartition) -> Iterable[int]:
+        """Record that a partition's high watermark, leadership or existence has changed. Return its sessions' ids."""
+        keys = self._keys.get(name)
+        if keys is None:
+            return ()
+        for session_id, key in keys.items():
+            session = self._sessions[session_id]
+            session.active[key] = session.changed[key] = None
+        return tuple(keys)
+
     def _find(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(session_id)
         if session is None:
@@ -286,30 +333,75 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        self._add(
-            FetchSession(
-                session_id=session_id,
-                uses_topic_ids=context.uses_topic_ids,
-                created_ms=now_ms,
-                last_used_ms=now_ms,
-                epoch=_next_epoch(INITIAL_EPOCH),
-                partitions={
-                    asked.key: Cached(
-                        asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
-                    )
-                    for asked, part in zip(context.asked, found, strict=True)
-                },
-            )
+        session = FetchSession(
+            session_id=session_id,
+            uses_topic_ids=context.uses_topic_ids,
+            created_ms=now_ms,
+            last_used_ms=now_ms,
+            epoch=_next_epoch(INITIAL_EPOCH),
+            partitions={
+                asked.key: Cached(
+                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
+                )
+                for asked, part in zip(context.asked, found, strict=True)
+            },
+            checked_ms=now_ms,
         )
+        session.active = dict.fromkeys(session.partitions)
+        for key, cached in session.partitions.items():
+            self._listen(session_id, key, cached.asked)
+        self._put_back(session)
         return session_id
 
-    def _add(self, session: FetchSession) -> None:
+    def _update(self, session: FetchSession, asked: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
+        """Add and change the partitions that a request names, then drop those to forget. A change keeps the order."""
+        for part in asked:
+            key = part.key
+            cached = session.partitions.get(key)
+            if cached is None:
+                session.partitions[key] = Cached(part)
+                self._listen(session.session_id, key, part)
+            else:
+                if cached.asked.topic != part.topic:
+                    self._stop_listening(session.session_id, cached.asked)
+                    self._listen(session.session_id, key, part)
+                cached.asked = part
+            session.active[key] = None
+        for key in forgotten:
+            if cached := session.partitions.pop(key, None):
+                self._stop_listening(session.session_id, cached.asked)
+                session.active.pop(key, None)
+
+    def _put_back(self, session: FetchSession) -> None:
         self._sessions[session.session_id] = session
         self._partitions += len(session.partitions)
 
-    def _close(self, session_id: int) -> None:
-        if session := self._sessions.pop(session_id, None):
+    def _take_out(self, session_id: int) -> FetchSession | None:
+        session = self._sessions.pop(session_id, None)
+        if session:
             self._partitions -= len(session.partitions)
+        return session
+
+    def _close(self, session_id: int) -> None:
+        if session := self._take_out(session_id):
+            self._forget(session)
+
+    def _forget(self, session: FetchSession) -> None:
+        for cached in session.partitions.values():
+            self._stop_listening(session.session_id, cached.asked)
+
+    def _listen(self, session_id: int, key: Key, part: PartitionFetch) -> None:
+        if self._is_told_changes and part.topic is not None:
+            self._keys.setdefault(TopicPartition(part.topic, part.partition), {})[session_id] = key
+
+    def _stop_listening(self, session_id: int, part: PartitionFetch) -> None:
+        if self._is_told_changes and part.topic is not None:
+            name = TopicPartition(part.topic, part.partition)
+            keys = self._keys.get(name)
+            if keys:
+                keys.pop(session_id, None)
+                if not keys:
+                    del self._keys[name]
 
     def _make_room(self, size: int, now_ms: int) -> bool:
         """Return whether there is room for a session of `size` partitions, if need be instead of others."""

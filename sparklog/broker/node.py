@@ -398,6 +398,7 @@ class Broker:
             self._services.transactions.stop()
             self.metadata.release()
             self._services.follower_fetches.waiting.release_all()
+            self._services.session_waiting.release_all()
         self._waiting.release_all()
 
     async def stop(self) -> None:
@@ -431,7 +432,8 @@ class Broker:
     @property
     def waiting_requests(self) -> int:
         """Number of fetches and produces that wait for records or replicas."""
-        return self._waiting.waiting
+        of_sessions = self._services.session_waiting.waiting if self._services else 0
+        return self._waiting.waiting + of_sessions
 
     def figures(self) -> Mapping[str, int]:
         """Return the figures of `Services.figures`; none before the broker's start."""

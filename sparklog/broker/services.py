@@ -92,8 +92,10 @@ class Services:
     history: ClusterHistory
     slices: Slices
     """Long work is cut into slices, between which other requests are served."""
+    session_waiting: Purgatory[int]
+    """Fetches of sessions that wait for records, by their session's id."""
     waiting: Purgatory[TopicPartition]
-    """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
+    """Other fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
     handlers: Handlers = field(init=False)
     """The APIs' handlers, bound to these services. One of them, too: a handler may call others."""
 

@@ -220,6 +220,10 @@ class ReplicaManager:
         self._on_high_watermark(partition.name)
         self._on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
 
+    def log_start_changed(self, name: TopicPartition) -> None:
+        """Call the high watermark callback, as the log start of a partition that is led here has moved."""
+        self._on_high_watermark(name)
+
     def update_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         """Set the configurations of the partitions of these topics."""
         for replica in self:

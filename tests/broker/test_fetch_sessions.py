@@ -6,6 +6,7 @@ import itertools
 import uuid
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.base.errors import (
     FetchSessionIdNotFound,
@@ -13,7 +14,8 @@ from sparklog.base.errors import (
     InvalidFetchSessionEpoch,
     OffsetOutOfRange,
 )
-from sparklog.broker.fetch_sessions import EVICTION_MS, FetchSessions, PartitionFetch, PartitionFetched
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.fetch_sessions import EVICTION_MS, RECHECK_MS, FetchSessions, PartitionFetch, PartitionFetched
 from sparklog.log.slice import LogSlice
 
 FULL, LAST = 0, -1
@@ -222,3 +224,95 @@ def test_a_session_that_becomes_too_large_for_all_is_closed() -> None:
 
 def test_without_slots_nobody_gets_a_session() -> None:
     assert Client(slots=0).fetch(0, FULL, [asked(0)]) == ([0], 0, [0])
+
+
+class TestActivePartitions:
+    """Sessions that are told of changes: only what may have news is read."""
+
+    def session(self, partitions: int = 3) -> tuple[FetchSessions, int]:
+        sessions = FetchSessions(10, lambda: 7, is_told_changes=True)
+        context = sessions.begin(
+            session_id=0, epoch=FULL, asked=[asked(number) for number in range(partitions)], forgotten=(),
+            uses_topic_ids=False, now_ms=NOW,
+        )  # fmt: skip
+        session_id, _ = sessions.end(context, [found(number) for number in range(partitions)], NOW)
+        return sessions, session_id
+
+    def begin(
+        self, sessions: FetchSessions, epoch: int, *, now: int = NOW, settles: bool = True, **fields
+    ) -> list[int]:
+        """Begin a fetch, and return the partitions that it reads; with `settles`, none of them has news."""
+        context = sessions.begin(
+            session_id=7, epoch=epoch, now_ms=now, uses_topic_ids=False,
+            **{"asked": (), "forgotten": ()} | fields,
+        )  # fmt: skip
+        read = [part for part, _ in context.active_pairs()]
+        for part in read if settles else ():
+            context.session.settle(part.key)
+        return [part.partition for part in read]
+
+    def test_what_has_no_news_is_not_read_until_it_changes(self) -> None:
+        sessions, session_id = self.session()
+        assert self.begin(sessions, 1, settles=False) == [0, 1, 2]
+        assert self.begin(sessions, 2) == [0, 1, 2]
+        assert self.begin(sessions, 3) == []
+        assert list(sessions.changed(TopicPartition("t", 1))) == [session_id]
+        assert self.begin(sessions, 4) == [1]
+        assert self.begin(sessions, 5) == []
+
+    def test_what_a_request_names_is_read(self) -> None:
+        sessions, _ = self.session()
+        self.begin(sessions, 1)
+        assert self.begin(sessions, 2, asked=[asked(2, offset=5), asked(3)]) == [2, 3]
+        assert list(sessions.changed(TopicPartition("t", 3))) == [7]
+
+    def test_what_is_forgotten_changes_for_nobody(self) -> None:
+        sessions, _ = self.session()
+        assert self.begin(sessions, 1, forgotten=[("t", 1)]) == [0, 2]
+        assert list(sessions.changed(TopicPartition("t", 1))) == []
+        assert self.begin(sessions, 2) == []
+
+    def test_all_partitions_are_read_after_some_time(self) -> None:
+        sessions, _ = self.session()
+        self.begin(sessions, 1)
+        assert self.begin(sessions, 2, now=NOW + RECHECK_MS - 1) == []
+        assert self.begin(sessions, 3, now=NOW + RECHECK_MS) == [0, 1, 2]
+        assert self.begin(sessions, 4, now=NOW + RECHECK_MS + 1) == []
+
+    def test_what_returned_records_is_read_after_the_others(self) -> None:
+        sessions, _ = self.session()
+        context = sessions.begin(session_id=7, epoch=1, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW)
+        sessions.end(context, [found(0, size=10), found(1), found(2)], NOW)
+        assert self.begin(sessions, 2) == [1, 2, 0]
+
+    def test_a_topic_whose_id_gets_a_name_is_told_of(self) -> None:
+        sessions, topic_id = FetchSessions(10, lambda: 7, is_told_changes=True), uuid.uuid4()
+        nameless = PartitionFetch(topic=None, topic_id=topic_id, partition=0, fetch_offset=0, max_bytes=10)
+        context = sessions.begin(
+            session_id=0, epoch=FULL, asked=[nameless], forgotten=(), uses_topic_ids=True, now_ms=NOW
+        )
+        sessions.end(context, [found(0)], NOW)
+        assert list(sessions.changed(TopicPartition("t", 0))) == []
+        sessions.begin(
+            session_id=7, epoch=1, asked=[replace(nameless, topic="t")], forgotten=(), uses_topic_ids=True, now_ms=NOW
+        )
+        assert list(sessions.changed(TopicPartition("t", 0))) == [7]
+
+    @pytest.mark.parametrize("epoch", [FULL, LAST])
+    def test_an_ended_session_is_told_nothing(self, epoch: int) -> None:
+        sessions, session_id = self.session()
+        sessions.begin(session_id=session_id, epoch=epoch, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW)
+        assert [list(sessions.changed(TopicPartition("t", number))) for number in range(3)] == [[], [], []]
+
+    def test_a_session_that_becomes_too_large_is_told_nothing(self) -> None:
+        sessions = FetchSessions(10, itertools.count(1).__next__, 3, is_told_changes=True)
+        for number in range(2):
+            context = sessions.begin(
+                session_id=0, epoch=FULL, asked=[asked(number)], forgotten=(), uses_topic_ids=False, now_ms=NOW
+            )
+            sessions.end(context, [found(number)], NOW)
+        with pytest.raises(FetchSessionIdNotFound):
+            sessions.begin(
+                session_id=1, epoch=1, asked=[asked(2), asked(3)], forgotten=(), uses_topic_ids=False, now_ms=NOW
+            )
+        assert [list(sessions.changed(TopicPartition("t", number))) for number in range(4)] == [[], [2], [], []]

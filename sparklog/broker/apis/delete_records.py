@@ -25,7 +25,6 @@ from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.rights import TOPIC, OnEach, topic_of
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
@@ -60,7 +59,6 @@ class DeleteRecordsResponse(Struct, frozen=True, kw_only=True):
 async def handle(
     request: DeleteRecordsRequest,
     *,
-    follower_fetches: FollowerFetches,
     logs: LogManager,
     replicas: ReplicaManager,
     waiting: Purgatory[TopicPartition],
@@ -71,7 +69,7 @@ async def handle(
     if begun:
         names = [each.replica.partition.name for each in begun]
         for name in names:
-            follower_fetches.waiting.check(name)  # answer waiting followers now, with the new log start
+            replicas.log_start_changed(name)  # answer waiting followers now, with the new log start
         await asyncio.to_thread(logs.tasks.checkpoint_log_starts)
         await waiting.wait(names, lambda: all(each.is_settled() for each in begun) or None, request.timeout_ms)
     return DeleteRecordsResponse(

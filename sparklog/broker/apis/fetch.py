@@ -54,6 +54,7 @@ from sparklog.broker.fetch_sessions import (
     FetchContext,
     FetchSessions,
     Key,
+    Pair,
     PartitionFetch,
     PartitionFetched,
 )
@@ -77,7 +78,6 @@ TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
 """In larger requests: partitions between two looks at the clock. Few smaller ones fill an event loop's iteration."""
-Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
 
@@ -124,6 +124,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
     metadata: MetadataCache
     metrics: Metrics
     replicas: ReplicaManager
+    session_waiting: Purgatory[int]
     slices: Slices
     waiting: Purgatory[TopicPartition]
 
@@ -140,7 +141,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             now_ms=self.clock.monotonic_ms(),
         )
 
-        if context.size > PART:
+        if context.active_size > PART:
             await self.slices.begin()
         limit = min(request.max_bytes, self.config.fetch_max_bytes)
         found = await self._read_once_enough(request, context, limit)
@@ -156,7 +157,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         """Return the results once there are enough; at the latest after `max_wait_ms`."""
         if request.max_wait_ms == 0:
             return await self._read_all(request, context, limit)
-        if context.size > TOGETHER:
+        if context.active_size > TOGETHER:
             return await self._read_many_once_enough(request, context, limit)
         found = await self._read_all(request, context, limit)
         if sum([part.slice.size for part in found if part.slice]) >= min(request.min_bytes, limit):
@@ -194,25 +195,38 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         Only the partition that changed is read: an append costs the waiting requests no more than that, however many
         partitions they name.
         """
-        asked = {TopicPartition(part.topic or "", part.partition): part for part, _ in context.pairs()}
 
-        def attempt(name: TopicPartition) -> bool | None:
-            part = asked[name]
-            replica = self.replicas.find(name)
+        def is_enough(part: PartitionFetch) -> bool:
+            replica = self.replicas.find(TopicPartition(part.topic or "", part.partition))
             if so_far.min_bytes <= 1 and replica and _end(request, replica) > part.fetch_offset:
                 return True
             is_first = so_far.size == so_far.sizes.get(part.key, 0)
             so_far.change(self._read_partition(request, part, limit, min_one_batch=is_first))
-            return so_far.is_enough or None
+            return so_far.is_enough
 
-        return await self.waiting.watch(asked, attempt, request.max_wait_ms) is not None
+        if session := context.session:
+
+            def look(_: int) -> bool | None:
+                while session.changed:
+                    cached = session.partitions.get(session.changed.popitem()[0])
+                    if cached and is_enough(cached.asked):
+                        return True
+                return None
+
+            return await self.session_waiting.watch((session.session_id,), look, request.max_wait_ms) is not None
+        asked = {TopicPartition(part.topic or "", part.partition): part for part, _ in context.pairs()}
+
+        def read(name: TopicPartition) -> bool | None:
+            return is_enough(asked[name]) or None
+
+        return await self.waiting.watch(asked, read, request.max_wait_ms) is not None
 
     async def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
         """Return the results now, without a session's partitions that have no news. Yield if there are many."""
-        if context.size > TOGETHER:
+        if context.active_size > TOGETHER:
             return await self._read_in_parts(request, context, limit)
         results: list[PartitionFetched] = []
-        self._read(request, context.pairs(), results, limit, limit)
+        self._read(request, context, context.active_pairs(), results, limit, limit)
         return results
 
     async def _read_in_parts(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
@@ -221,14 +235,15 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
         async def read(pairs: Sequence[Pair]) -> None:
             nonlocal left
-            left = self._read(request, pairs, results, left, limit)
+            left = self._read(request, context, pairs, results, left, limit)
 
-        await self.slices.each(of_many(list(context.pairs()), PART), read)
+        await self.slices.each(of_many(context.active_pairs(), PART), read)
         return results
 
     def _read(
         self,
         request: FetchRequest,
+        context: FetchContext,
         pairs: Iterable[Pair],
         results: list[PartitionFetched],
         left: int,
@@ -236,7 +251,8 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
     ) -> int:
         """Read `pairs` into `results`, up to `left` of `limit` bytes. Return the bytes left; negative if exceeded."""
         for part, cached in pairs:
-            if cached and self._is_quiet(request, part, cached):
+            if cached and context.session and self._is_quiet(request, part, cached):
+                context.session.settle(part.key)
                 continue
             result = self._read_partition(request, part, max(0, left), min_one_batch=left == limit)
             if result.slice:
@@ -245,10 +261,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         return left
 
     def _is_quiet(self, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
-        """Return whether the reader is at the high watermark and has been sent the partition's offsets.
-
-        Runs for every partition of a session at every fetch, so it builds no result.
-        """
+        """Return whether the reader is at the high watermark and has been sent the partition's offsets."""
         if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
             return False
         replica = self.replicas.find(TopicPartition(part.topic, part.partition))
