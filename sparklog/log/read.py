@@ -105,11 +105,11 @@ class SegmentsReader:
             return replace(found, size=min(size, found.size)) if suffix == LOG else found
 
     def _whole_file(self, open_file: Callable[[], ReadFile]) -> LogSlice:
-        folder = self._state.folder
+        place = self._place()
         try:
             file = open_file()
         except FileNotFoundError:
-            if self._has_moved_from(folder):
+            if self._place() != place:
                 return self._whole_file(open_file)
             return LogSlice(self._state.segments.last.file, 0, 0, 0, self._state.disk)
         return LogSlice(file, 0, file.size, 0, self._state.disk)
@@ -130,15 +130,16 @@ class SegmentsReader:
         """Return the result of `look`, called again if segments were removed from log and disk while it ran, or the
         log's folder was renamed."""
         for _ in range(_ATTEMPTS):
-            before, folder = self._state.segments.items, self._state.folder
+            before, place = self._state.segments.items, self._place()
             try:
                 return look()
             except FileNotFoundError:
-                if self._state.segments.items is before and not self._has_moved_from(folder):
+                if self._state.segments.items is before and self._place() == place:
                     raise
         return look()
 
-    def _has_moved_from(self, folder: str) -> bool:
-        """Return whether the log's folder is another one by now; a rename is done under the log's lock (move.py)."""
+    def _place(self) -> tuple[str, int]:
+        """Return what differs after a move; a log that moves there and back has the same folder, but not the same
+        generation. A move ends under the log's lock (move.py)."""
         with self._state.lock:
-            return self._state.folder != folder
+            return self._state.folder, self._state.generation
