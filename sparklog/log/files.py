@@ -24,6 +24,7 @@ Folders of replicas that do not belong to the broker (`-stray`) are not opened.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 LOG = ".log"
@@ -48,6 +49,8 @@ FOREIGN_FOLDERS = (FUTURE_FOLDER, STRAY_FOLDER)
 
 MAX_FOLDER_NAME = 255
 _DIGITS = 20
+_SUFFIXES = "|".join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT)))
+_SEGMENT_NAME = re.compile(f"([0-9]{{{_DIGITS}}})({_SUFFIXES})({'|'.join(map(re.escape, MARKS))}|)")
 _EPOCH_DIGITS = 10
 
 
@@ -73,13 +76,8 @@ def path_in(folder: str, file: SegmentFile) -> str:
 
 def parse_name(name: str) -> SegmentFile | None:
     """Return the parts of a segment file's name; None for any other file."""
-    mark = next((mark for mark in MARKS if name.endswith(mark)), "")
-    stem = name.removesuffix(mark)
-    digits, suffix = stem[:_DIGITS], stem[_DIGITS:]
-    is_number = digits.isascii() and digits.isdigit() and len(digits) == _DIGITS
-    if not is_number or suffix not in (*SEGMENT_SUFFIXES, SNAPSHOT):
-        return None
-    return SegmentFile(int(digits), suffix, mark)
+    found = _SEGMENT_NAME.fullmatch(name)
+    return SegmentFile(int(found[1]), found[2], found[3]) if found else None
 
 
 def snapshot_name(end_offset: int, leader_epoch: int) -> str:

@@ -42,21 +42,26 @@ def check_closed(fs: ReadFs, folder: str, base_offset: int, next_offset: int) ->
 
     Only the end of its file is read, unless that does not match the index. Raises CorruptRecord or OSError.
     """
-    path = path_in(folder, SegmentFile(base_offset, LOG, ""))
-    file = fs.open_read(path)
+    file = fs.open_read(path_in(folder, SegmentFile(base_offset, LOG, "")))
     try:
-        size = file.size
-        if not size:
-            if any(_size_of(fs, path_in(folder, SegmentFile(base_offset, suffix, ""))) for suffix in _INDEXES):
-                raise _lost(path, "is empty", base_offset)
-            return
-        offsets = _last_of(OffsetIndex, fs, path_in(folder, SegmentFile(base_offset, OFFSET_INDEX, "")), base_offset)
-        offset, position = offsets[len(offsets) - 1] if len(offsets) else (base_offset, 0)
-        found = _find_end(file, position, base_offset) if 0 <= position < size else None
-        if found is None or found[1] < size:  # the index does not match the file
-            found = _find_end(file, 0, base_offset)
+        check_closed_file(fs, folder, file, base_offset, next_offset)
     finally:
         file.close()
+
+
+def check_closed_file(fs: ReadFs, folder: str, file: ReadFile, base_offset: int, next_offset: int) -> None:
+    """Do what `check_closed` does, for a segment whose file is open."""
+    path = path_in(folder, SegmentFile(base_offset, LOG, ""))
+    size = file.size
+    if not size:
+        if any(_size_of(fs, path_in(folder, SegmentFile(base_offset, suffix, ""))) for suffix in _INDEXES):
+            raise _lost(path, "is empty", base_offset)
+        return
+    offsets = _last_of(OffsetIndex, fs, path_in(folder, SegmentFile(base_offset, OFFSET_INDEX, "")), base_offset)
+    offset, position = offsets[len(offsets) - 1] if len(offsets) else (base_offset, 0)
+    found = _find_end(file, position, base_offset) if 0 <= position < size else None
+    if found is None or found[1] < size:  # the index does not match the file
+        found = _find_end(file, 0, base_offset)
     if found is None:
         return  # no batch begins where one should: a read reports it
     end, position = found

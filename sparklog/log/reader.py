@@ -31,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -39,15 +39,9 @@ from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import ReadFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.directory.checkpoints import (
-    CLEAN_SHUTDOWN,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    read_offsets,
-)
+from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, DirectoryCheckpoints
 from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, TXN_INDEX, SegmentFile, parse_name
-from sparklog.log.losses import check_closed, check_missing
+from sparklog.log.losses import check_closed_file, check_missing
 from sparklog.log.segment import lookup
 from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
 from sparklog.log.segment.segment import ReadSegment
@@ -85,15 +79,43 @@ class ReadRange(NamedTuple):
     size: int
 
 
+class LogBounds(NamedTuple):
+    """Where a log begins and ends."""
+
+    log_start_offset: int
+    """The first readable offset: the checkpointed one, or the base of the first segment if that is greater."""
+    end_offset: int
+    """The offset after the last whole, undamaged batch."""
+    high_watermark: int | None
+    """The checkpointed one, which may lag behind; None if the directory has no such checkpoint. A partition that is
+    missing in the checkpoint has 0: none of its records is known to be committed."""
+
+
+class _Listing(NamedTuple):
+    """A folder's files, as one listing shows them."""
+
+    files: list[SegmentFile]
+    bases: list[int]
+    """The base offsets of the segments, in order. There is at least one."""
+
+    @property
+    def transactions(self) -> set[SegmentFile]:
+        """The files that say which transactions were aborted."""
+        return {file for file in self.files if file.suffix in (LOG, TXN_INDEX) and file.mark in ("", SWAP)}
+
+
 class LogReader:
     """Reader of the partition in `folder`. Keeps nothing open between calls; thread-safe.
 
-    Every method raises OffsetOutOfRange if the folder is gone or has no segment, and OSError.
+    Every method raises OffsetOutOfRange if the folder is gone or has no segment, and OSError. Each call lists the
+    folder once, or a second time to see whether files were replaced meanwhile.
     """
 
-    def __init__(self, fs: ReadFs, folder: str) -> None:
+    def __init__(self, fs: ReadFs, folder: str, checkpoints: DirectoryCheckpoints | None = None) -> None:
+        """checkpoints: those of the log directory, for calls that may use them as they were; None: read when needed"""
         self._fs = fs
         self._folder = folder.rstrip("/")
+        self._known = checkpoints
 
     def __repr__(self) -> str:
         return f"LogReader({self._folder!r})"
@@ -101,7 +123,7 @@ class LogReader:
     @property
     def log_start_offset(self) -> int:
         """The first readable offset: the checkpointed one, or the base of the first segment if that is greater."""
-        return max(self._bases()[0], self._checkpointed(LOG_STARTS) or 0)
+        return self._start_in(self._list())
 
     def high_watermark(self) -> int | None:
         """Return the checkpointed high watermark, which may lag behind; None if the directory has no such checkpoint.
@@ -112,14 +134,25 @@ class LogReader:
 
     def end_offset(self) -> int:
         """Return the offset after the last whole, undamaged batch."""
-        return self._again(lambda: _end_of(self._open(self._bases()[-1])))
+        return self.bounds().end_offset
+
+    def bounds(self) -> LogBounds:
+        """Return where the log begins and ends."""
+        return self._again(self._bounds)
+
+    def _bounds(self, listing: _Listing) -> LogBounds:
+        end = _end_of(self._open(listing.bases[-1]))
+        return LogBounds(self._start_in(listing), end, self._checkpointed(HIGH_WATERMARKS))
+
+    def _start_in(self, listing: _Listing) -> int:
+        return max(listing.bases[0], self._checkpointed(LOG_STARTS) or 0)
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         """Return the segments, oldest first."""
         return self._again(self._segments)
 
-    def _segments(self) -> tuple[SegmentInfo, ...]:
-        bases = self._bases()
+    def _segments(self, listing: _Listing) -> tuple[SegmentInfo, ...]:
+        bases = listing.bases
         trusted_to = self._indexes_trusted_to()
         infos = []
         for base, next_offset in pairwise(bases):
@@ -134,11 +167,11 @@ class LogReader:
 
         None if there is none. Raises CorruptRecord.
         """
-        return self._again(lambda: self._offset_for_timestamp(timestamp_ms))
+        return self._again(lambda listing: self._offset_for_timestamp(listing, timestamp_ms))
 
-    def _offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        start, trusted_to = self.log_start_offset, self._indexes_trusted_to()
-        for base, next_offset in pairwise([*self._bases(), MAX_LONG]):
+    def _offset_for_timestamp(self, listing: _Listing, timestamp_ms: int) -> int | None:
+        start, trusted_to = self._start_in(listing), self._indexes_trusted_to()
+        for base, next_offset in pairwise([*listing.bases, MAX_LONG]):
             segment = self._open(base)
             trust = next_offset < trusted_to or segment.size_bytes > WALK_BYTES
             if next_offset < trusted_to and segment.largest.timestamp_ms < timestamp_ms:
@@ -155,14 +188,14 @@ class LogReader:
         known: an earlier result, to go on from there. Otherwise the walk begins at the newest snapshot below which no
         power cut can have damaged a transaction index. Raises CorruptRecord.
         """
-        return self._again(lambda: self._follow(offset_to, known))
+        return self._again(lambda listing: self._follow(listing, offset_to, known))
 
-    def _follow(self, offset_to: int, known: TransactionWalk | None) -> TransactionWalk:
+    def _follow(self, listing: _Listing, offset_to: int, known: TransactionWalk | None) -> TransactionWalk:
         start = min(offset_to, self._indexes_trusted_to())
-        walked = from_snapshot(self._fs, self._folder, self._files(), start)
+        walked = from_snapshot(self._fs, self._folder, listing.files, start)
         if known is not None and walked.offset_from <= known.offset_from and known.offset <= offset_to:
             walked = known.copy()
-        for base, next_base in pairwise([*self._bases(), MAX_LONG]):
+        for base, next_base in pairwise([*listing.bases, MAX_LONG]):
             if base < offset_to and walked.offset < next_base:
                 follow(walked, self._open(base), offset_to)
         return walked
@@ -175,11 +208,13 @@ class LogReader:
         offset_to: at or below the last stable offset. walked: transactions whose markers it has seen are taken from it,
         not from the transaction indexes, which nobody may have recovered after a power cut. Raises CorruptRecord.
         """
-        entries = self._again(lambda: self._aborted(offset_from, offset_to, walked))
+        entries = self._again(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
         return [each for each in entries if each.first_offset < offset_to and each.last_offset >= offset_from]
 
-    def _aborted(self, offset_from: int, offset_to: int, walked: TransactionWalk | None) -> list[AbortedTransaction]:
-        bases, before = self._bases(), self._transaction_files()
+    def _aborted(
+        self, listing: _Listing, offset_from: int, offset_to: int, walked: TransactionWalk | None
+    ) -> list[AbortedTransaction]:
+        bases, before = listing.bases, listing.transactions
         first = bases[max(0, bisect_right(bases, offset_from) - 1)]
         limit = MAX_LONG if walked is None else walked.offset_from
         swapped = [file for file in before if file.suffix == TXN_INDEX and file.mark == SWAP]
@@ -191,8 +226,8 @@ class LogReader:
                 if not swapped and found and found[-1].last_stable_offset >= offset_to:
                     break
         except CorruptRecord:
-            found = self._aborted_by_markers(first, min(limit, _end_of(self._open(bases[-1]))))
-        if self._transaction_files() != before:
+            found = self._aborted_by_markers(listing, first, min(limit, _end_of(self._open(bases[-1]))))
+        if self._list().transactions != before:
             raise FileNotFoundError(f"{self._folder}: segments were replaced meanwhile")
         found = [entry for entry in found if entry.last_offset < limit]
         return found if walked is None else found + walked.aborted
@@ -202,18 +237,15 @@ class LogReader:
 
         Reads the headers from the newest snapshot at or below `offset_from` on. Raises CorruptRecord.
         """
-        found = self._again(lambda: self._aborted_by_markers(offset_from, offset_to))
+        found = self._again(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
         return [each for each in found if offset_from <= each.last_offset < offset_to]
 
-    def _aborted_by_markers(self, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
-        walked = from_snapshot(self._fs, self._folder, self._files(), offset_from)
-        for base, next_base in pairwise([*self._bases(), MAX_LONG]):
+    def _aborted_by_markers(self, listing: _Listing, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
+        walked = from_snapshot(self._fs, self._folder, listing.files, offset_from)
+        for base, next_base in pairwise([*listing.bases, MAX_LONG]):
             if base < offset_to and walked.offset < next_base:
                 follow(walked, self._open(base), offset_to)
         return walked.aborted
-
-    def _transaction_files(self) -> set[SegmentFile]:
-        return {file for file in self._files() if file.suffix in (LOG, TXN_INDEX) and file.mark in ("", SWAP)}
 
     # Planning
 
@@ -223,44 +255,61 @@ class LogReader:
         pieces: the approximate number of ranges; each segment involved gets at least one. Raises CorruptRecord if
         flushed records are lost.
         """
+        return self.divide(self.ranges(offset_from, offset_to), pieces)
+
+    def ranges(self, offset_from: int, offset_to: int) -> list[ReadRange]:
+        """Return the offsets in one range for each segment. Raises CorruptRecord if flushed records are lost."""
+
+        def plan(listing: _Listing) -> list[ReadRange]:
+            return self._ranges(listing, offset_from, offset_to)
+
         try:
-            self._check(offset_from, offset_to)
+            return self._again(plan)
         except CorruptRecord:
-            self._check(offset_from, offset_to)  # a broker may have renamed files meanwhile
-        return self._again(lambda: self._cut(offset_from, offset_to, pieces))
+            return self._again(plan)  # a broker may have renamed files meanwhile
 
-    def _check(self, offset_from: int, offset_to: int) -> None:
-        """Raise CorruptRecord if a segment is missing, or if one between the offsets has lost flushed records."""
-        files = self._files()
-        if any(file.mark == SWAP for file in files):
-            return  # segments are being replaced, or a crash has interrupted that: old and new indexes are mixed
-        recovery_point = self._checkpointed(RECOVERY_POINTS) or 0
-        logs = {file.base_offset for file in files if file.suffix == LOG}
-        for file in files:
-            if not (file.mark or file.base_offset in logs or self._is_replaced(file.base_offset)):
-                start = self._checkpointed(LOG_STARTS) or 0
-                check_missing(self._fs, self._folder, file, logs, log_start_offset=start, recovery_point=recovery_point)
-        for base, next_base in pairwise(self._bases()):
-            if base < offset_to and offset_from < next_base <= recovery_point:
-                with contextlib.suppress(FileNotFoundError):  # removed, or under another name, meanwhile
-                    check_closed(self._fs, self._folder, base, next_base)
+    def divide(self, ranges: Sequence[ReadRange], pieces: int) -> list[ReadRange]:
+        """Return ranges that `ranges` has returned, divided into `pieces` of about equal size, cut between batches."""
+        target = max(1, -(-sum(each.size for each in ranges) // max(1, pieces)))
+        return [part for each in ranges for part in self._divide(each, round(each.size / target))]
 
-    def _is_replaced(self, base_offset: int) -> bool:
-        """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
-        before = max((base for base in self._bases() if base < base_offset), default=None)
-        return before is not None and _end_of(self._open(before)) > base_offset
+    def _divide(self, whole: ReadRange, count: int) -> Iterable[ReadRange]:
+        if count > 1:
+            with contextlib.suppress(FileNotFoundError):  # the segment was replaced or removed: a read finds out
+                return list(_divide(_Span(self._open(whole.segment_base), whole), count))
+        return (whole,)
 
-    def _cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
-        bases = self._bases()
+    def _ranges(self, listing: _Listing, offset_from: int, offset_to: int) -> list[ReadRange]:
+        bases = listing.bases
         if offset_from < bases[0]:
             raise OffsetOutOfRange(f"{self._folder} begins at offset {bases[0]}, not at {offset_from}")
-        spans = [
-            _span(self._open(base), max(base, offset_from), min(next_base, offset_to))
-            for base, next_base in pairwise([*bases, MAX_LONG])
-            if base < offset_to and offset_from < next_base
-        ]
-        target = max(1, -(-sum(span.range.size for span in spans) // max(1, pieces)))
-        return [part for span in spans for part in _divide(span, round(span.range.size / target))]
+        checked_to = self._check_missing(listing)
+        found = []
+        for base, next_base in pairwise([*bases, MAX_LONG]):
+            if base < offset_to and offset_from < next_base:
+                segment = self._open(base)
+                if next_base <= checked_to and not segment.is_marked:
+                    check_closed_file(self._fs, self._folder, segment.file, base, next_base)
+                found.append(_range(segment, max(base, offset_from), min(next_base, offset_to), next_base))
+                segment.close_file()
+        return found
+
+    def _check_missing(self, listing: _Listing) -> int:
+        """Raise CorruptRecord if a segment is missing. Return the offset below which closed segments can be checked."""
+        if any(file.mark == SWAP for file in listing.files):
+            return 0  # segments are being replaced, or a crash has interrupted that: old and new indexes are mixed
+        recovery_point = self._checkpointed(RECOVERY_POINTS) or 0
+        logs = {file.base_offset for file in listing.files if file.suffix == LOG}
+        for file in listing.files:
+            if not (file.mark or file.base_offset in logs or self._is_replaced(listing, file.base_offset)):
+                start = self._checkpointed(LOG_STARTS) or 0
+                check_missing(self._fs, self._folder, file, logs, log_start_offset=start, recovery_point=recovery_point)
+        return recovery_point
+
+    def _is_replaced(self, listing: _Listing, base_offset: int) -> bool:
+        """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
+        before = max((base for base in listing.bases if base < base_offset), default=None)
+        return before is not None and _end_of(self._open(before)) > base_offset
 
     # Reading
 
@@ -291,14 +340,14 @@ class LogReader:
 
     # Files
 
-    def _files(self) -> list[SegmentFile]:
+    def _list(self) -> _Listing:
         try:
-            return [file for file in map(parse_name, self._fs.list(self._folder)) if file]
+            files = [file for file in map(parse_name, self._fs.list(self._folder)) if file]
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self._folder} is gone") from None
+        return _Listing(files, self._bases_of(files))
 
-    def _bases(self) -> list[int]:
-        files = self._files()
+    def _bases_of(self, files: Iterable[SegmentFile]) -> list[int]:
         logs: dict[str, set[int]] = {mark: set() for mark in ("", *MARKS)}
         grown = set()
         for file in files:
@@ -315,11 +364,11 @@ class LogReader:
             raise OffsetOutOfRange(f"{self._folder} has no segment")
         return bases
 
-    def _again(self, plan: Callable[[], Result]) -> Result:
+    def _again(self, plan: Callable[[_Listing], Result]) -> Result:
         """Return the result of `plan`, called again if a segment is removed between its listing and its opening."""
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
-                return plan()
+                return plan(self._list())
         raise OffsetOutOfRange(f"{self._folder}: segments are removed faster than they can be opened")
 
     def _open(self, base_offset: int) -> ReadSegment:
@@ -337,7 +386,7 @@ class LogReader:
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
                 return self._open(base_offset)
-            bases = self._bases()
+            bases = self._list().bases
             if offset < bases[0]:
                 break
             base_offset = bases[bisect_right(bases, offset) - 1]
@@ -350,7 +399,7 @@ class LogReader:
         base offset at or above `offset_to`. None at the end of the log.
         """
         for _ in range(_ATTEMPTS):
-            bases = self._bases()
+            bases = self._list().bases
             if offset < bases[0]:
                 break
             with contextlib.suppress(FileNotFoundError):
@@ -364,17 +413,17 @@ class LogReader:
 
     def _indexes_trusted_to(self) -> int:
         """Return the offset below which segments have flushed time indexes, which no power cut can have damaged."""
-        parent = posixpath.dirname(self._folder)
-        if self._fs.exists(f"{parent}/{CLEAN_SHUTDOWN}"):
+        if self._checkpoints.is_clean:
             return MAX_LONG
         recovery_point = self._checkpointed(RECOVERY_POINTS)
         return MAX_LONG if recovery_point is None else recovery_point
 
+    @property
+    def _checkpoints(self) -> DirectoryCheckpoints:
+        return self._known or DirectoryCheckpoints(self._fs, posixpath.dirname(self._folder))
+
     def _checkpointed(self, name: str) -> int | None:
-        path = f"{posixpath.dirname(self._folder)}/{name}"
-        if not self._fs.exists(path):
-            return None
-        return read_offsets(self._fs, path).get(TopicPartition.parse(posixpath.basename(self._folder)), 0)
+        return self._checkpoints.offset(name, TopicPartition.parse(posixpath.basename(self._folder)))
 
 
 def _walk_for_largest(segment: ReadSegment) -> int:
@@ -399,13 +448,18 @@ class _Span(NamedTuple):
     range: ReadRange
 
 
-def _span(segment: ReadSegment, low: int, high: int) -> _Span:
-    """Return the range of offsets `low` to `high` with its position and size in the segment."""
-    size = segment.size_bytes
-    first, last = _find(segment, low), _find(segment, high - 1)
-    position = first.position if first else size
-    end = last.end if last and last.base_offset < high else last.position if last else size
-    return _Span(segment, ReadRange(low, high, segment.base_offset, position, max(0, end - position)))
+def _range(segment: ReadSegment, low: int, high: int, next_base: int) -> ReadRange:
+    """Return the range of offsets `low` to `high` with its position and size in the segment.
+
+    next_base: where the next segment begins; what is read to the end of a segment ends with its file
+    """
+    position, end = 0, segment.size_bytes
+    if low > segment.base_offset:
+        first = _find(segment, low)
+        position = first.position if first else segment.size_bytes
+    if high < next_base and (last := _find(segment, high - 1)):
+        end = last.end if last.base_offset < high else last.position
+    return ReadRange(low, high, segment.base_offset, position, max(0, end - position))
 
 
 def _find(segment: ReadSegment, offset: int) -> BatchPlace | None:

@@ -27,7 +27,14 @@ from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
 from sparklog.log.description import LogDescription
-from sparklog.log.directory.checkpoints import COMPACTED, CorruptCheckpoint, MetaProperties, read_offsets, read_topic_id
+from sparklog.log.directory.checkpoints import (
+    COMPACTED,
+    CorruptCheckpoint,
+    DirectoryCheckpoints,
+    MetaProperties,
+    read_offsets,
+    read_topic_id,
+)
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.log.transactions import TransactionWalk
@@ -112,6 +119,21 @@ def open_reader(location: str) -> LogReader:
     return LogReader(*open_folder(location))
 
 
+class Readers:
+    """Readers of many folders for one plan, which read the checkpoints of a log directory once."""
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[str, DirectoryCheckpoints] = {}
+
+    def open(self, location: str) -> LogReader:
+        """Return a reader of the partition's folder at `location`."""
+        fs, folder = open_folder(location)
+        parent = posixpath.dirname(location.rstrip("/"))
+        if parent not in self._checkpoints:
+            self._checkpoints[parent] = DirectoryCheckpoints(fs, posixpath.dirname(folder.rstrip("/")))
+        return LogReader(fs, folder, self._checkpoints[parent])
+
+
 def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
     """Return whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
     try:
@@ -139,13 +161,15 @@ class FolderLookup:
         return cls(_partition_folders(path.rstrip("/") or "/"), isolation_level)
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        return {partition: self._bounds(partition) for partition in self._selected(selection)}
+        readers = Readers()
+        return {partition: self._bounds(partition, readers) for partition in self._selected(selection)}
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = {}
+        readers = Readers()
         for partition, timestamp_ms in timestamps_ms.items():
-            offset = open_reader(self._folders[partition]).offset_for_timestamp(timestamp_ms)
-            end = self._bounds(partition).end
+            offset = readers.open(self._folders[partition]).offset_for_timestamp(timestamp_ms)
+            end = self._bounds(partition, readers).end
             found[partition] = offset if offset is not None and offset < end else None
         return found
 
@@ -165,7 +189,7 @@ class FolderLookup:
             return NONE_ABORTED
         partition, offset_from, offset_to = whole
         if partition not in self._walked:
-            self._bounds(partition)
+            self._bounds(partition, Readers())
         reader = open_reader(self._folders[partition])
         found = reader.aborted_transactions(offset_from, offset_to, self._walked[partition])
         return AbortedRanges(each[:3] for each in found)
@@ -177,10 +201,10 @@ class FolderLookup:
     def close(self) -> None:
         """Do nothing: no file is held open."""
 
-    def _bounds(self, partition: TopicPartition) -> Bounds:
-        reader = open_reader(self._folders[partition])
+    def _bounds(self, partition: TopicPartition, readers: Readers) -> Bounds:
+        reader = readers.open(self._folders[partition])
         try:
-            start, end, high_watermark = reader.log_start_offset, reader.end_offset(), reader.high_watermark()
+            start, end, high_watermark = reader.bounds()
         except OffsetOutOfRange:
             return Bounds(0, 0)  # no segment yet: the partition is being created
         committed = max(start, end if high_watermark is None else min(high_watermark, end))

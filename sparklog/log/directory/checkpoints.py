@@ -112,6 +112,34 @@ def read_offsets(fs: ReadFs, path: str) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
+class DirectoryCheckpoints:
+    """The checkpoints of a log directory, for readers of many of its partitions: each is read once, when it is used."""
+
+    def __init__(self, fs: ReadFs, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._offsets: dict[str, dict[TopicPartition, int] | None] = {}
+        self._is_clean: bool | None = None
+
+    def offset(self, name: str, partition: TopicPartition) -> int | None:
+        """Return the partition's offset in the file `name`, 0 if it is not there; None if there is no such file.
+
+        Raises CorruptCheckpoint or OSError.
+        """
+        if name not in self._offsets:
+            path = f"{self._directory}/{name}"
+            self._offsets[name] = read_offsets(self._fs, path) if self._fs.exists(path) else None
+        found = self._offsets[name]
+        return None if found is None else found.get(partition, 0)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the directory has the marker of a clean shutdown. Raises OSError."""
+        if self._is_clean is None:
+            self._is_clean = self._fs.exists(f"{self._directory}/{CLEAN_SHUTDOWN}")
+        return self._is_clean
+
+
 class LeaderEpochCheckpoint:
     """The leader epochs of one partition."""
 

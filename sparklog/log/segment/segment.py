@@ -76,6 +76,11 @@ class ReadSegment:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether its files are being replaced or deleted: they have names with a mark, such as .swap."""
+        return bool(self._mark)
+
     def path(self, suffix: str) -> str:
         """Return the path of the segment's file with that suffix, under its present name."""
         return f"{self.folder}/{segment_name(self.base_offset, suffix)}{self._mark}"
@@ -223,6 +228,12 @@ class ReadSegment:
             if last is not first or start <= after:
                 return last.end, last.last_offset + 1
             start = self.offsets.last_position(start)  # the batch there is too far: start at an earlier entry
+
+    def close_file(self) -> None:
+        """Close the `.log` file, which is opened again when it is needed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def open(self, suffix: str) -> ReadFile:
         """Return one of the segment's files, opened for the caller alone, who closes it. Raises OSError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +17,7 @@ from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.spark.folders import open_reader
+from sparklog.spark.folders import Readers
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
 from sparklog.spark.source.offsets import Lookup, OffsetRange
 from sparklog.spark.source.options import ReadOptions
@@ -89,22 +89,19 @@ class InFiles:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes to read. The range is cut into pieces of segments at the first use."""
+        """Bytes to read. The range is cut into segments at the first use."""
         return sum(piece.size for piece in self._pieces)
 
     @cached_property
     def _pieces(self) -> list[ReadRange]:
-        return self._cut(1)
+        return [piece for kept in self._kept for piece in self._reader.ranges(kept.offset_from, kept.offset_to)]
 
     def tasks(self, count: int) -> Iterator[Task]:
         """Yield at most `count` tasks that read the range, in order."""
-        pieces = self._pieces if count == 1 else self._cut(count)
+        pieces = self._pieces if count == 1 else self._reader.divide(self._pieces, count)
         for group in pack(pieces, count):
             aborted = self._aborted.within(group[0].offset_from, group[-1].offset_to)
             yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms, aborted)
-
-    def _cut(self, count: int) -> list[ReadRange]:
-        return [piece for kept in self._kept for piece in self._reader.cut(kept.offset_from, kept.offset_to, count)]
 
 
 class AtBroker:
@@ -126,7 +123,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
 
     The ranges of a partition follow one another, in the order of their offsets.
     """
-    readers = cache(open_reader)
+    readers = Readers()
     parts: list[Part] = []
     for partition, of_partition in groupby(ranges, lambda each: each.partition):
         folder, wanted = lookup.folder(partition), [*of_partition]
@@ -134,7 +131,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
             parts += map(AtBroker, wanted)
             continue
         whole = OffsetRange(partition, wanted[0].offset_from, wanted[-1].offset_to)
-        reader, aborted = readers(folder), lookup.aborted(whole)
+        reader, aborted = readers.open(folder), lookup.aborted(whole)
         parts += [InFiles.within(each, folder, reader, timestamp_ms, aborted) for each in wanted]
     return parts
 
