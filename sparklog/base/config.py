@@ -305,6 +305,12 @@ class BrokerConfig:
         1000, integer(0, MAX_INT), "Maximum fetch sessions; further consumers fetch without one."
     )
     socket_request_max_bytes: int = key(100 << 20, integer(1024, MAX_INT), "Maximum bytes of a request.")
+    grpc_request_max_bytes: int = key(
+        32 << 20,
+        integer(1024, MAX_INT),
+        "Maximum bytes of a request over gRPC; socket.request.max.bytes limits it too. Nothing else is served while "
+        "gRPC receives a whole one: one to two milliseconds for each megabyte.",
+    )
     max_outstanding_produces: int = key(
         64, integer(1, 10_000), "Maximum Produce requests of one stream in flight; the broker reads further ones later."
     )

@@ -19,6 +19,11 @@ class Field(NamedTuple):
     content: memoryview
     """The content of a field of bytes or of a message; empty for other fields."""
 
+    @property
+    def has_length(self) -> bool:
+        """Whether it is a field of bytes or of a message (wire type 2)."""
+        return self.whole[0] & 7 == 2
+
 
 def fields_of(view: memoryview) -> Iterator[Field]:
     """Yield the fields of a message. Raises InvalidRequest if the bytes are not a message."""
@@ -58,6 +63,11 @@ def varint(value: int) -> bytes:
 def bytes_tag(number: int) -> bytes:
     """Return the tag of a field of bytes or of a message (wire type 2); the length follows it."""
     return varint(number << 3 | 2)
+
+
+def bytes_field(number: int, content: bytes | bytearray) -> bytes:
+    """Return a whole field of bytes or of a message."""
+    return b"".join((bytes_tag(number), varint(len(content)), content))
 
 
 def _read_varint(view: memoryview, position: int) -> tuple[int, int]:

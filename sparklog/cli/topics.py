@@ -14,6 +14,11 @@ from sparklog.cli.common import admin_client, bootstrap_option, json_option, par
 if TYPE_CHECKING:
     from sparklog.client.admin.descriptions import ConfigValue, PartitionDescription, TopicDescription
 
+UNSURE = (
+    "unsure: the cluster store had lost this topic, or changes of it. Replicas that are not listed may have been moved "
+    "here or elsewhere meanwhile; brokers keep them."
+)
+
 
 @click.group("topics")
 def command() -> None:
@@ -89,7 +94,7 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, as_json: bool) -> None:
     """Describe topics: partitions, leaders, offsets, sizes, configuration."""
     with admin_client(bootstrap) as admin:
-        for topic in admin.describe_topics(names):
+        for topic in admin.describe_topics(names, include_unsure=True):
             configs = admin.describe_configs(topic=topic.name) if all_configs else {}
             if as_json:
                 print_json(_described(topic) | ({"all_configs": _values(configs)} if configs else {}))
@@ -158,6 +163,13 @@ def _print_topic(topic: TopicDescription) -> None:
     click.echo(f"topic {topic.name}: {topic.records:,} records, {topic.size_bytes:,} bytes; {configs}")
     titles = ("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "START", "HIGH WATERMARK", "END", "BYTES")
     print_table(titles, [tuple(_row(part).values()) for part in topic.partitions])
+    failed = [part for part in topic.partitions if part.error]
+    for part in failed:
+        click.echo(f"partition {part.partition}: {_text(part.error)}")
+    if failed:
+        click.echo(f"not known, and not in the sums: what is in {_count(len(failed), 'partition')}")
+    if topic.unsure:
+        click.echo(UNSURE)
 
 
 def _row(part: PartitionDescription) -> dict[str, object]:
@@ -175,9 +187,23 @@ def _row(part: PartitionDescription) -> dict[str, object]:
 
 def _described(topic: TopicDescription) -> dict[str, object]:
     partitions = [
-        _row(part) | {"replicas": part.replicas, "in_sync_replicas": part.in_sync_replicas} for part in topic.partitions
+        _row(part)
+        | {
+            "replicas": part.replicas,
+            "in_sync_replicas": part.in_sync_replicas,
+            "error": _text(part.error) if part.error else None,
+        }
+        for part in topic.partitions
     ]
-    return {"name": topic.name, "configs": topic.configs, "partitions": partitions}
+    return {"name": topic.name, "configs": topic.configs, "partitions": partitions, "unsure": topic.unsure}
+
+
+def _text(error: KafkaError | None) -> str:
+    return f"{error.name}: {error}" if error else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _values(configs: Mapping[str, ConfigValue]) -> dict[str, object]:

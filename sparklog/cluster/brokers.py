@@ -117,12 +117,14 @@ def register(
     ensure_path(store, BROKER_IDS)
     path = broker_path(info.broker_id)
     node = Create(path, encode_broker(info, directory_id, time_ms=time_ms, protocols=protocols), ephemeral=True)
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS + 1):
         before = _find(store, path)
+        if before and before.owner == store.session_id:
+            return before.created
+        if attempt == ATTEMPTS:
+            break
         deletion: tuple[Delete, ...] = ()
         if before:
-            if before.owner == store.session_id:
-                return before.created
             if before.owner != NO_OWNER and _directory_id(before) != directory_id:
                 raise NodeExists(f"broker {info.broker_id} is alive, with {', '.join(_decode(before)['endpoints'])}")
             deletion = (Delete(path, before.version),)

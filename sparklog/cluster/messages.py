@@ -43,6 +43,11 @@ class UpdateMetadata(Struct, frozen=True, kw_only=True):
     """All subscriptions to metrics of clients; None: they are as the broker knows them."""
     number: int = 0
     """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
+    full_since: int = 0
+    """Number of the first part, if this is a part of a full update that is too large for one request; 0: it is none.
+    A part is not full: a broker that does not know of parts takes it for a change of its topics."""
+    ends_full: bool = False
+    """Whether it is the last part: the topics of all parts are all topics."""
 
 
 class UpdateMetadataResponse(Struct, frozen=True, kw_only=True):

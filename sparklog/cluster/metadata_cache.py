@@ -42,6 +42,8 @@ class MetadataChange(Struct, frozen=True, kw_only=True):
     """The part of `put` that is new, or has another configuration or other replicas than before."""
     has_other_broker_keys: bool
     """Whether the keys that were set at run time for this broker, or for all, are others now."""
+    is_full: bool
+    """Whether all topics are known now: it was a full update, or the last part of one."""
 
 
 class MetadataCache:
@@ -59,6 +61,9 @@ class MetadataCache:
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = NO_EPOCH
         self._number = 0
+        self._full_since = 0
+        self._named: set[str] = set()
+        """The topics of the parts of the full update that began with the number `_full_since`."""
         self.is_complete = False
         """Whether a controller has sent all topics since the start."""
         self.version = 0
@@ -162,9 +167,9 @@ class MetadataCache:
         has_other_broker_keys = self._set_broker_overrides(update.broker_overrides)
         has_new_defaults = self._config.current.topic_defaults != former_defaults
         gone = list(update.deleted)
-        if update.is_full:
+        named = self._all_topics(update)
+        if named is not None:
             self.is_complete = True
-            named = {state.name for state in update.topics}
             gone += [name for name in sorted(self._topics) if name not in named]
         removed = tuple(topic for name in gone if (topic := self._topics.get(name)))
         for topic in removed:
@@ -183,8 +188,20 @@ class MetadataCache:
         self._waiting.check(None)
         return MetadataChange(
             put=tuple(put), removed=removed, reconfigured=tuple(reconfigured.values()), rearranged=tuple(rearranged),
-            has_other_broker_keys=has_other_broker_keys,
+            has_other_broker_keys=has_other_broker_keys, is_full=named is not None,
         )  # fmt: skip
+
+    def _all_topics(self, update: UpdateMetadata) -> set[str] | None:
+        """Return the names of all topics, if the update is full or the last part of a full one; otherwise None."""
+        names = {state.name for state in update.topics}
+        if update.is_full:
+            return names
+        if update.full_since and update.full_since == update.number:
+            self._full_since, self._named = update.number, set()
+        if not update.full_since or update.full_since != self._full_since:
+            return None
+        self._named |= names
+        return self._named if update.ends_full else None
 
     def _set_broker_overrides(self, overrides: Mapping[int, Mapping[str, str]]) -> bool:
         """Take over the keys of brokers that were changed at run time; return whether this broker's are others now."""

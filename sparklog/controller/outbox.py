@@ -8,15 +8,19 @@
 `flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
 leader learns of its leadership before clients look for it. Requests for brokers that are not registered are dropped;
 such a broker gets the whole state when it registers.
+
+Brokers take a limited number of bytes and fields at once. So a request is split if it says more than
+`MAX_REQUEST_BYTES`, which is far below that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.messages import UpdateMetadata
+from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.states import ReplicaState
 from sparklog.replica.messages import (
@@ -26,7 +30,15 @@ from sparklog.replica.messages import (
     StopPartition,
     StopReplica,
 )
+from sparklog.runtime.slices import in_parts
 
+MAX_REQUEST_BYTES = 2 << 20
+"""Approximate size of a request: 20,000 partitions of topics with short names."""
+PARTITION_BYTES = 64
+"""What a partition takes besides names and replicas."""
+BROKER_ID_BYTES = 5
+ENTRY_BYTES = 8
+"""What a configuration key takes besides its name and value."""
 Request = LeaderAndIsr | UpdateMetadata | StopReplica
 Send = Callable[[int, Request], None]
 
@@ -117,27 +129,42 @@ class Outbox:
         """Pass all requests to the channels, unless they are held back (`held`)."""
         if self._is_held:
             return
-        for broker in sorted(self._leaderships.keys() & self._context.brokers.keys()):
-            self._send(broker, self._leader_and_isr(broker))
-        for broker in sorted(self._topics.keys() & self._context.brokers.keys()):
-            self._send(broker, self._update_metadata(broker))
-        for broker in sorted(self._stops.keys() & self._context.brokers.keys()):
-            self._send(broker, self._stop_replica(broker))
+        for told_of, requests in (
+            (self._leaderships, self._leader_and_isr),
+            (self._topics, self._update_metadata),
+            (self._stops, self._stop_replica),
+        ):
+            for broker in sorted(told_of.keys() & self._context.brokers.keys()):
+                for request in requests(broker):
+                    self._send(broker, request)
         for gathered in (
             self._leaderships, self._topics, self._stops, self._full, self._acls, self._quotas, self._client_metrics
         ):  # fmt: skip
             gathered.clear()
 
-    def _leader_and_isr(self, broker: int) -> LeaderAndIsr:
+    def _leader_and_isr(self, broker: int) -> Iterator[LeaderAndIsr]:
         context, told = self._context, self._leaderships[broker]
-        return LeaderAndIsr(
-            controller_id=self._broker_id,
-            controller_epoch=context.epoch,
-            broker_epoch=context.brokers[broker].epoch,
-            number=next(self._numbers),
-            partitions=tuple(self._state(name, is_new=told[name]) for name in sorted(told)),
-            overrides={topic: context.overrides.get(topic, {}) for topic in sorted({name.topic for name in told})},
-        )
+        counted: set[str] = set()
+
+        def weigh(state: LeaderAndIsrPartitionState) -> int:
+            topic = state.name.topic
+            size = len(topic) + _partition_bytes(state.isr, state.replicas, state.adding, state.removing)
+            if topic not in counted:
+                counted.add(topic)
+                size += len(topic) + _overrides_bytes(context.overrides.get(topic, {}))
+            return size
+
+        for part in in_parts((self._state(name, is_new=told[name]) for name in sorted(told)), weigh, MAX_REQUEST_BYTES):
+            yield LeaderAndIsr(
+                controller_id=self._broker_id,
+                controller_epoch=context.epoch,
+                broker_epoch=context.brokers[broker].epoch,
+                number=next(self._numbers),
+                partitions=tuple(part),
+                overrides={
+                    topic: context.overrides.get(topic, {}) for topic in sorted({state.name.topic for state in part})
+                },
+            )
 
     def _state(self, name: TopicPartition, *, is_new: bool) -> LeaderAndIsrPartitionState:
         assignment, known = self._context.assignment(name), self._context.leadership[name]
@@ -154,40 +181,77 @@ class Outbox:
             is_new=is_new,
         )
 
-    def _update_metadata(self, broker: int) -> UpdateMetadata:
+    def _update_metadata(self, broker: int) -> Iterator[UpdateMetadata]:
         context, is_full = self._context, broker in self._full
         served = context.topic_ids.keys() - context.deleting
         told = context.topic_ids.keys() if is_full else self._topics[broker]
-        return UpdateMetadata(
-            controller_id=self._broker_id,
-            controller_epoch=context.epoch,
-            broker_epoch=context.brokers[broker].epoch,
-            number=next(self._numbers),
-            brokers=tuple(context.brokers[each] for each in sorted(context.brokers)),
-            topics=tuple(context.topic_state(topic) for topic in sorted(told & served)),
-            deleted=tuple(sorted(told - served)),
-            is_full=is_full,
-            broker_overrides=context.broker_overrides,
-            acls=context.acls if is_full or broker in self._acls else None,
-            quotas=context.quotas if is_full or broker in self._quotas else None,
-            client_metrics=context.client_metrics if is_full or broker in self._client_metrics else None,
+        states = (context.topic_state(topic) for topic in sorted(told & served))
+        parts = list(
+            zip_longest(
+                in_parts(states, _topic_bytes, MAX_REQUEST_BYTES),
+                in_parts(sorted(told - served), len, MAX_REQUEST_BYTES),
+                fillvalue=(),
+            )
         )
+        first = 0
+        for index, (topics, deleted) in enumerate(parts):
+            number = next(self._numbers)
+            first = first or number
+            is_first, is_part = index == 0, len(parts) > 1
+            yield UpdateMetadata(
+                controller_id=self._broker_id,
+                controller_epoch=context.epoch,
+                broker_epoch=context.brokers[broker].epoch,
+                number=number,
+                brokers=tuple(context.brokers[each] for each in sorted(context.brokers)),
+                topics=tuple(topics),
+                deleted=tuple(deleted),
+                is_full=is_full and not is_part,
+                full_since=first if is_full and is_part else 0,
+                ends_full=is_full and is_part and index == len(parts) - 1,
+                broker_overrides=context.broker_overrides,
+                acls=context.acls if is_first and (is_full or broker in self._acls) else None,
+                quotas=context.quotas if is_first and (is_full or broker in self._quotas) else None,
+                client_metrics=(
+                    context.client_metrics if is_first and (is_full or broker in self._client_metrics) else None
+                ),
+            )
 
-    def _stop_replica(self, broker: int) -> StopReplica:
+    def _stop_replica(self, broker: int) -> Iterator[StopReplica]:
         context, stops = self._context, self._stops[broker]
-        return StopReplica(
-            controller_id=self._broker_id,
-            controller_epoch=context.epoch,
-            broker_epoch=context.brokers[broker].epoch,
-            number=next(self._numbers),
-            partitions=tuple(
-                StopPartition(name=name, leader_epoch=self._stop_epoch(name), delete=stops[name])
-                for name in sorted(stops)
-            ),
-        )
+        for part in in_parts(sorted(stops), lambda name: len(name.topic) + PARTITION_BYTES, MAX_REQUEST_BYTES):
+            yield StopReplica(
+                controller_id=self._broker_id,
+                controller_epoch=context.epoch,
+                broker_epoch=context.brokers[broker].epoch,
+                number=next(self._numbers),
+                partitions=tuple(
+                    StopPartition(name=name, leader_epoch=self._stop_epoch(name), delete=stops[name]) for name in part
+                ),
+            )
 
     def _stop_epoch(self, name: TopicPartition) -> int:
         known = self._context.leadership.get(name)
         if known is None or name.topic in self._context.deleting:
             return LEADER_EPOCH_DURING_DELETE
         return known.leader_epoch
+
+
+def _topic_bytes(topic: TopicState) -> int:
+    return (
+        PARTITION_BYTES
+        + len(topic.name)
+        + _overrides_bytes(topic.overrides)
+        + sum(
+            _partition_bytes(part.in_sync_replicas, part.replicas, part.adding, part.removing)
+            for part in topic.partitions
+        )
+    )
+
+
+def _partition_bytes(*brokers: tuple[int, ...]) -> int:
+    return PARTITION_BYTES + BROKER_ID_BYTES * sum(map(len, brokers))
+
+
+def _overrides_bytes(overrides: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value) + ENTRY_BYTES for key, value in overrides.items())

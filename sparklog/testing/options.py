@@ -81,6 +81,7 @@ class BrokerOptions(TypedDict, total=False):
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     socket_request_max_bytes: int
+    grpc_request_max_bytes: int
     max_outstanding_produces: int
     controlled_shutdown_timeout_ms: int
     offsets_topic_num_partitions: int

@@ -204,12 +204,14 @@ class TopicListing(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., internal: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("names", "allow_auto_topic_creation")
+    __slots__ = ("names", "allow_auto_topic_creation", "include_unsure")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_AUTO_TOPIC_CREATION_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_UNSURE_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     allow_auto_topic_creation: bool
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., allow_auto_topic_creation: _Optional[bool] = ...) -> None: ...
+    include_unsure: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., allow_auto_topic_creation: _Optional[bool] = ..., include_unsure: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -218,7 +220,7 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("name", "error", "internal", "partitions", "configs", "topic_id")
+    __slots__ = ("name", "error", "internal", "partitions", "configs", "topic_id", "unsure")
     class ConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -232,13 +234,15 @@ class TopicDescription(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNSURE_FIELD_NUMBER: _ClassVar[int]
     name: str
     error: _records_pb2.Error
     internal: bool
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     configs: _containers.ScalarMap[str, str]
     topic_id: str
-    def __init__(self, name: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[str] = ...) -> None: ...
+    unsure: bool
+    def __init__(self, name: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[str] = ..., unsure: _Optional[bool] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
     __slots__ = ("partition", "error", "leader", "leader_epoch", "replicas", "in_sync_replicas", "log_start_offset", "high_watermark", "log_end_offset", "size_bytes")

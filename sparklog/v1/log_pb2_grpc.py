@@ -31,7 +31,7 @@ class LogStub:
     An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
     other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
-    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 
@@ -79,7 +79,7 @@ class LogServicer:
     An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
     other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
-    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 
@@ -174,7 +174,7 @@ class Log:
     An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
     other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
-    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 

@@ -178,7 +178,7 @@ class TopicState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionState, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UpdateMetadataRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas", "client_metrics")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "brokers", "topics", "deleted", "is_full", "broker_overrides", "number", "acls", "quotas", "client_metrics", "full_since", "ends_full")
     class BrokerOverridesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +198,8 @@ class UpdateMetadataRequest(_message.Message):
     ACLS_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_METRICS_FIELD_NUMBER: _ClassVar[int]
+    FULL_SINCE_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FULL_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -210,7 +212,9 @@ class UpdateMetadataRequest(_message.Message):
     acls: AclList
     quotas: QuotaList
     client_metrics: ClientMetricsSubscriptions
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ..., client_metrics: _Optional[_Union[ClientMetricsSubscriptions, _Mapping]] = ...) -> None: ...
+    full_since: int
+    ends_full: bool
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerState, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicState, _Mapping]]] = ..., deleted: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ..., broker_overrides: _Optional[_Mapping[int, TopicOverrides]] = ..., number: _Optional[int] = ..., acls: _Optional[_Union[AclList, _Mapping]] = ..., quotas: _Optional[_Union[QuotaList, _Mapping]] = ..., client_metrics: _Optional[_Union[ClientMetricsSubscriptions, _Mapping]] = ..., full_since: _Optional[int] = ..., ends_full: _Optional[bool] = ...) -> None: ...
 
 class QuotaList(_message.Message):
     __slots__ = ("quotas",)

@@ -12,7 +12,7 @@ import pytest
 from sparklog.base.errors import EligibleLeadersNotAvailable
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.broker.apis import elect_leaders
+from sparklog.broker.apis import describe_topics, elect_leaders
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.topics import TopicStore
 from sparklog.records.batch import iterate_headers
@@ -150,6 +150,10 @@ async def test_a_partition_waits_until_all_its_replicas_are_compared_or_for_an_o
         assert (info(three, broker_id).leader, info(three, broker_id).in_sync_replicas) == (-1, ())
     while "[3] have not told yet" not in str(refused := await elect(three, unclean=False)):
         assert isinstance(refused, EligibleLeadersNotAvailable)
+    request = describe_topics.DescribeTopicsRequest(names=["t"], include_unsure=True)
+    [described] = (await three.brokers[1].serve(describe_topics.API, request)).topics
+    assert described.is_unsure
+    assert "the replicas are compared first; start broker 3" in str(described.partitions[0].error)
     assert await elect(three, unclean=True) is None
     assert await until(three, {1, 2}) == 2
     assert b"b" in await read(three, 2, T0)

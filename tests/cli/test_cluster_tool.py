@@ -15,7 +15,7 @@ from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
 from support.clients.command_result import CommandResult
 from support.names import unique
-from support.patience import wait_until
+from support.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 Sparklog = Callable[..., CommandResult]
@@ -291,3 +291,33 @@ def test_the_history_says_who_was_elected_and_why(sparklog: Sparklog, topic: str
     assert f"leader elected          {topic}-0  leader={elected['leader']} " in line
     assert not sparklog(*wanted, "--since", "2100-01-01").out
     assert sparklog("cluster", "history", "--partition", "0").status != 0
+
+
+def test_a_topic_s_partitions_that_nobody_can_describe_are_named(
+    cluster: RunningCluster, admin: Admin, sparklog: Sparklog
+) -> None:
+    name = unique("away")
+    admin.create_topic(name, partitions=4, replication_factor=1, configs={"min.insync.replicas": "1"})
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for partition in range(4):
+            producer.send(name, b"v", partition=partition).result(PATIENCE_S)
+    leaders = {part.leader: part.partition for part in admin.describe_topics([name])[0].partitions}
+    away = max(leaders.keys() - {cluster.controller_id})
+    whole = sparklog("topics", "describe", name)
+    assert whole.out.startswith(f"topic {name}: 4 records")
+    assert "not known" not in whole.out
+
+    cluster.stop_broker(away)
+    try:
+        described = sparklog("topics", "describe", name)
+        [found] = sparklog("topics", "describe", name, "--json").rows
+    finally:
+        cluster.start_broker(away)
+    assert described.status == 0
+    assert described.out.startswith(f"topic {name}: 3 records")
+    reason = f"LEADER_NOT_AVAILABLE: {name}-{leaders[away]} has no leader at the moment"
+    assert described.out.splitlines()[-2:] == [
+        f"partition {leaders[away]}: {reason}",
+        "not known, and not in the sums: what is in 1 partition",
+    ]
+    assert [part["error"] for part in found["partitions"] if part["error"]] == [reason]

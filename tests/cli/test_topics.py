@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from sparklog.cli import run
+from sparklog.testing import start_broker
 from support.clients.command_result import CommandResult
 
 Sparklog = Callable[..., CommandResult]
@@ -97,3 +103,24 @@ def test_deleting_says_what_was_deleted_when_others_are_not_there(sparklog: Spar
     assert (partly.status, partly.out) == (1, "deleted a\n")
     assert "'nope'" in partly.err
     assert "'nada'" in partly.err
+
+
+def test_a_topic_that_the_cluster_store_had_lost_is_shown_as_unsure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start_broker(tmp_path) as broker:
+        assert run(["topics", "create", "kept", "--bootstrap", broker.bootstrap]) == 0
+    for path in tmp_path.glob("**/cluster.sqlite*"):
+        path.unlink()
+    with start_broker(tmp_path) as broker:
+        assert run(["topics", "create", "new", "--bootstrap", broker.bootstrap]) == 0
+        capsys.readouterr()
+        described = {}
+        for name in ("kept", "new"):
+            assert run(["topics", "describe", name, "--json", "--bootstrap", broker.bootstrap]) == 0
+            described[name] = json.loads(capsys.readouterr().out)
+        assert {name: found["unsure"] for name, found in described.items()} == {"kept": True, "new": False}
+        assert run(["topics", "describe", "kept", "--bootstrap", broker.bootstrap]) == 0
+        assert "unsure: the cluster store had lost this topic" in capsys.readouterr().out
+        assert run(["topics", "describe", "new", "--bootstrap", broker.bootstrap]) == 0
+        assert "unsure" not in capsys.readouterr().out

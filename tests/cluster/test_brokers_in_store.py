@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import BadVersion, ConfigError, ConnectionLoss, NodeExists
+from sparklog.base.errors import BadVersion, ConfigError, ConnectionLoss, NodeExists, StoreError
 from sparklog.cluster import brokers, elections
 from sparklog.cluster.elections import NO_CONTROLLER, Elected
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.store import Create, ensure_path
+from sparklog.cluster.store import Create, Operation, ensure_path
 from support.store_engines import Told
 
 ONE = BrokerInfo(
@@ -65,6 +66,37 @@ def test_the_node_is_that_of_kafka(store: MemoryStore) -> None:
         "features": {},
         "sparklog": {"version": "1.2", "directory_id": "disk"},
     }
+
+
+class Contested(MemoryStore):
+    """A store in which others are quicker for a while: each attempt to register fails before one succeeds."""
+
+    quicker = 0
+    attempts = 0
+
+    def multi(self, operations: Iterable[Operation]) -> None:
+        operations = list(operations)
+        if any(each.path == "/brokers/ids/1" for each in operations):
+            self.attempts += 1
+            if self.attempts <= self.quicker:
+                raise NodeExists("/brokers/ids/1")
+        super().multi(operations)
+
+
+@pytest.mark.parametrize("quicker", [0, 1, brokers.ATTEMPTS - 1])
+def test_a_broker_is_registered_by_the_first_attempt_that_succeeds(tree: MemoryTree, quicker: int) -> None:
+    store = Contested(tree)
+    store.quicker = quicker
+    assert register(store) == store.get("/brokers/ids/1").created
+    assert store.attempts == quicker + 1
+
+
+def test_a_broker_gives_up_where_others_are_always_quicker(tree: MemoryTree) -> None:
+    store = Contested(tree)
+    store.quicker = brokers.ATTEMPTS
+    with pytest.raises(StoreError, match="has been changed by others 20 times"):
+        register(store)
+    assert store.attempts == brokers.ATTEMPTS
 
 
 def test_a_broker_that_was_killed_takes_its_place_again_with_a_new_epoch(tree: MemoryTree, store: MemoryStore) -> None:

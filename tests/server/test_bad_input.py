@@ -12,6 +12,7 @@ import pytest
 
 from sparklog.base import errors
 from sparklog.records.batch import seal
+from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, log_pb2
 
 MEBIBYTE = 1 << 20
@@ -228,6 +229,16 @@ def test_a_request_over_the_limit_is_refused_by_its_size(client, topic: str) -> 
         client.produce(topic, bytes(21 * MEBIBYTE))
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert client.end_offset(topic) == 0
+
+
+def test_grpc_takes_no_request_that_would_hold_up_others_for_long(connect, batch) -> None:
+    with start_broker(message_max_bytes=64 * MEBIBYTE) as broker:
+        client = connect(broker)
+        assert not client.produce("t", batch([bytes(31 * MEBIBYTE)])).HasField("error")
+        with pytest.raises(grpc.RpcError) as refused:
+            client.produce("t", batch([bytes(33 * MEBIBYTE)]))
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.end_offset("t") == 1
 
 
 def test_bytes_that_are_no_protobuf_are_refused(client) -> None:

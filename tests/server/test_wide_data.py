@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.broker.apis import fetch, produce
 from sparklog.runtime import slices
+from sparklog.server.grpc import produce_message
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.brokers.most_calls import most_calls
@@ -94,6 +95,21 @@ def test_others_have_their_turn_between_appends_of_many_bytes(
     answers = list(log.ProduceStream(iter([wide(0), narrow(1)]), timeout=PATIENCE_S))
     assert [answer.correlation_id for answer in answers] == [0, 1]
     assert answers[1].partitions[0].base_offset == 2 * PER_PARTITION
+
+
+def test_others_have_their_turn_while_one_partition_gets_many_bytes(
+    broker: RunningBroker, log: log_pb2_grpc.LogStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_message, "COPIED_TOGETHER", 1_000)
+    data = bytes(batch(1, value=bytes(500_000)))
+    part = {"topic": "t", "partition": 0, "batches": data}
+    with most_calls(broker) as most:
+        done = log.Produce(log_pb2.ProduceRequest(partitions=[part]))
+    assert done.partitions[0].base_offset == 0
+    assert most.calls < most.total / 5
+    wanted = log_pb2.PartitionFetch(topic="t", partition=0)
+    found = log.Fetch(log_pb2.FetchRequest(partitions=[wanted])).partitions[0]
+    assert found.batches[21:] == data[21:]
 
 
 def test_what_a_stream_sends_is_appended_in_its_order(log: log_pb2_grpc.LogStub) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.controller import outbox
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim.command import describe, shrink
 from sparklog.testing.sim.faults import FaultKind
@@ -45,6 +46,16 @@ def test_a_seed_does_the_same_in_every_process_whatever_its_hash_seed() -> None:
 @pytest.mark.soak
 def test_clusters_that_lose_nothing() -> None:
     for seed in seeds(3, soak=20):
+        verdict = run(scenario_of(seed))
+        assert verdict.anomalies == [], describe(verdict)
+        assert verdict.acknowledged > 0
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_clusters_whose_controller_says_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_REQUEST_BYTES", 600)
+    for seed in seeds(2, soak=20):
         verdict = run(scenario_of(seed))
         assert verdict.anomalies == [], describe(verdict)
         assert verdict.acknowledged > 0

@@ -5,11 +5,13 @@
 - Offsets and size are the leader's: they are set if this broker leads, else the offsets are -1 and the size 0.
 - A partition without a leader has LEADER_NOT_AVAILABLE, one in a failed log directory of this broker
   KAFKA_STORAGE_ERROR; both have no leader and no offsets.
+- `include_unsure` asks the cluster store which topics it had lost, or changes of them.
 - Combines Kafka's Metadata and DescribeTopicPartitions with the offsets that Kafka's tools request separately.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
@@ -18,7 +20,7 @@ from msgspec.structs import replace
 
 from sparklog.base.acls import AclOperation
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
+from sparklog.base.errors import KafkaError, LeaderNotAvailable, StoreError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.rights import TOPIC, Either, OnEach, Shown, itself, to_create
@@ -30,6 +32,7 @@ from sparklog.runtime.slices import in_parts
 
 DESCRIBED_TOGETHER = 200
 """Partitions described in one go: a few milliseconds of work."""
+logger = logging.getLogger(__name__)
 
 
 class DescribeTopicsRequest(Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class DescribeTopicsRequest(Struct, frozen=True, kw_only=True):
     allow_auto_topic_creation: bool = False
     omits_missing: bool = False
     """Whether missing topics are left out of the response."""
+    include_unsure: bool = False
+    """Whether the cluster store is asked for `is_unsure` of each topic."""
 
 
 class PartitionDescription(Struct, frozen=True, kw_only=True):
@@ -61,6 +66,9 @@ class TopicDescription(Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionDescription] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
     topic_id: UUID | None = None
+    is_unsure: bool | None = None
+    """Whether the cluster store had lost the topic, or changes of it: its assignment may be older than its replicas.
+    None: the store was not asked, or did not answer."""
 
 
 class DescribeTopicsResponse(Struct, frozen=True, kw_only=True):
@@ -82,7 +90,15 @@ class DescribeTopics(Struct, frozen=True, kw_only=True, eq=False):
         found = [await self._describe(name, create=create) for name in names]
         if request.omits_missing:
             found = [topic for topic in found if not isinstance(topic.error, UnknownTopicOrPartition)]
-        return DescribeTopicsResponse(topics=found)
+        return DescribeTopicsResponse(topics=await self._with_unsure(found) if request.include_unsure else found)
+
+    async def _with_unsure(self, found: list[TopicDescription]) -> list[TopicDescription]:
+        try:
+            unsure = await self.topics.find_unsure([topic.name for topic in found if topic.error is None])
+        except StoreError as error:
+            logger.info("it is not known which topics are unsure: %s", error)
+            return found
+        return [topic if topic.error else replace(topic, is_unsure=topic.name in unsure) for topic in found]
 
     async def _describe(self, name: str, *, create: bool) -> TopicDescription:
         try:
@@ -104,7 +120,7 @@ class DescribeTopics(Struct, frozen=True, kw_only=True, eq=False):
         name = TopicPartition(topic.name, number)
         try:
             if info.leader not in self.metadata.brokers:
-                raise LeaderNotAvailable(f"{name} has no leader at the moment")
+                raise LeaderNotAvailable(self._why_not_led(name, info))
             if info.leader != self.info.broker_id:
                 return PartitionDescription(
                     partition=number,
@@ -132,6 +148,15 @@ class DescribeTopics(Struct, frozen=True, kw_only=True, eq=False):
             high_watermark=replica.partition.high_watermark,
             log_end_offset=replica.partition.log_end_offset,
             size_bytes=replica.log.size_bytes,
+        )
+
+    def _why_not_led(self, name: TopicPartition, info: PartitionInfo) -> str:
+        if not info.is_restored:
+            return f"{name} has no leader at the moment"
+        away = [broker for broker in info.replicas if broker not in self.metadata.brokers]
+        return (
+            f"{name} has no leader: the cluster store had lost who was in sync, and the replicas are compared first; "
+            + (f"start broker {' and '.join(map(str, away))}" if away else "all their brokers run")
         )
 
 

@@ -347,7 +347,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             partition=part.partition,
             fetch_offset=part.fetch_offset,
             next_offset=part.fetch_offset,
-            error=error.with_traceback(None),  # the frames take kilobytes for each of thousands
+            error=error.with_traceback(None),  # its frames take kilobytes, and a garbage collection visits them
             leader_epoch=leader_epoch,
         )
         if not failed.is_told_leader:

@@ -268,7 +268,7 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
                 results[each.place] = self._failed(*each.replica.partition.name, _not_in_time(each, request.timeout_ms))
 
     def _failed(self, topic: str, partition: int, error: KafkaError) -> PartitionProduced:
-        failed = PartitionProduced(topic=topic, partition=partition, error=error)
+        failed = PartitionProduced(topic=topic, partition=partition, error=error.with_traceback(None))  # as in fetch.py
         if not failed.is_told_leader:
             return failed
         return replace(failed, current_leader=self.metadata.current_leader(TopicPartition(topic, partition)))

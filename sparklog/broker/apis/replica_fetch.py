@@ -241,7 +241,7 @@ class _Fetch:
             partition=part.partition,
             fetch_offset=part.fetch_offset,
             next_offset=part.fetch_offset,
-            error=error,
+            error=error.with_traceback(None),  # as in fetch.py
             log_start_offset=replica.log.log_start_offset if replica and is_out else -1,
             leader_epoch=replica.partition.leader_epoch if replica else -1,
             segment_base_offset=replica.log.first_base_offset if replica and is_out else -1,
@@ -268,7 +268,7 @@ class _Fetch:
             replica = self._replicas.get_leader(name)
             replica.partition.check_leader_epoch(part.leader_epoch)
         except KafkaError as error:
-            return FetchedPartition(name=name, error=error)
+            return FetchedPartition(name=name, error=error.with_traceback(None))
         except OSError as error:
             return FetchedPartition(name=name, error=KafkaStorageError(f"{name} could not be read: {error}"))
         if self._is_throttled(replica):

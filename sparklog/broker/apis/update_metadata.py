@@ -3,6 +3,7 @@
 - STALE_CONTROLLER_EPOCH: the controller has been deposed. STALE_BROKER_EPOCH: the request was meant for this broker
   before its restart.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
+- A full update of very many topics comes in parts; it is complete with the last one.
 - For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs,
   also if a default of topics has changed it.
 - Copies of each topic's configuration and replicas, and of the keys set for brokers at run time, are kept, in case
@@ -57,16 +58,16 @@ async def handle(
         state_changes.update_configs({topic.name: topic.config for topic in change.reconfigured})
     if change.removed:
         groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
-    if change.rearranged or change.removed or request.is_full:
-        known = {topic.name: topic.topic_id for topic in metadata} if change.removed or request.is_full else None
+    if change.rearranged or change.removed or change.is_full:
+        known = {topic.name: topic.topic_id for topic in metadata} if change.removed or change.is_full else None
         kept = {
             topic.name: KeptConfig.of(topic.topic_id, topic.overrides, dict(enumerate(topic.partitions)))
             for topic in change.rearranged
         }
         await state_changes.keep_topics(kept, known)
-    if change.has_other_broker_keys or request.is_full:
+    if change.has_other_broker_keys or change.is_full:
         await state_changes.keep_brokers(broker_nodes(dynamic.for_all, dynamic.own, dynamic.started_with.broker_id))
-    if request.is_full:
+    if change.is_full:
         await strays.delete()
     return UpdateMetadataResponse()
 

@@ -55,19 +55,20 @@ class MarkerWriter(Struct, frozen=True, kw_only=True, eq=False):
             try:
                 settled = self._append(name, marker)
             except KafkaError as error:
-                errors[name] = error
+                errors[name] = error.with_traceback(None)  # as in fetch.py
             else:
                 errors[name] = None
                 if settled is not None:
                     pending[name] = asyncio.ensure_future(settled)
 
+        async def collect(name: TopicPartition) -> None:
+            try:
+                await pending[name]
+            except KafkaError as error:
+                errors[name] = error.with_traceback(None)
+
         await self.slices.each(dict.fromkeys(marker.partitions), append)
-        outcomes = await asyncio.gather(*pending.values(), return_exceptions=True)
-        for name, outcome in zip(pending, outcomes, strict=True):
-            if isinstance(outcome, KafkaError):
-                errors[name] = outcome
-            elif outcome is not None:
-                raise outcome
+        await self.slices.each(pending, collect)
         return MarkerWritten(producer_id=marker.producer_id, errors=errors)
 
     def _append(self, name: TopicPartition, marker: TransactionMarker) -> Awaitable[None] | None:

@@ -112,10 +112,14 @@ class AsyncAdmin(AsyncClient):
         )
         return sorted(listings, key=lambda topic: topic.name)
 
-    async def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
-        """Return partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition."""
+    async def describe_topics(self, names: Iterable[str], *, include_unsure: bool = False) -> list[TopicDescription]:
+        """Return partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition.
+
+        A partition without a leader, or whose leader could not be asked, has an error. include_unsure: look into the
+        cluster store for `unsure` of each topic.
+        """
         wanted = list(names)
-        return await self._describe(wanted) if wanted else []
+        return await self._describe(wanted, include_unsure=include_unsure) if wanted else []
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Increase a topic to `total` partitions; raises InvalidPartitions if it has that many or more."""
@@ -462,9 +466,10 @@ class AsyncAdmin(AsyncClient):
         """Close the connections."""
         await self._cluster.close()
 
-    async def _describe(self, names: Iterable[str]) -> list[TopicDescription]:
+    async def _describe(self, names: Iterable[str], *, include_unsure: bool = False) -> list[TopicDescription]:
         """Describe these topics, or all, with the internal ones, if no name is given."""
-        answer = await self._ask("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=names))
+        request = admin_pb2.DescribeTopicsRequest(names=names, include_unsure=include_unsure)
+        answer = await self._ask("DescribeTopics", request)
         return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
 
     async def _ask(self, method: str, request: Any) -> Any:

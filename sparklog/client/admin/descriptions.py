@@ -43,12 +43,17 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic; `configs` has only values that differ from the broker's defaults."""
+    """A topic; `configs` has only values that differ from the broker's defaults.
+
+    unsure: whether the cluster store had lost the topic, or changes of it, so that its replicas may be older than what
+    brokers have; None: not known, or not asked for.
+    """
 
     name: str
     internal: bool
     partitions: tuple[PartitionDescription, ...]
     configs: dict[str, str]
+    unsure: bool | None = None
 
     @property
     def records(self) -> int:

@@ -166,12 +166,12 @@ class Committer:
         def member() -> Membership | None:
             if not self._assignment.from_group:
                 return None
+            self._membership.check()
             if not self._membership.is_member:
                 raise UnknownMemberId(
                     f"group {self._config.group_id} has removed this consumer, which is joining again: "
                     "others may read what it read"
                 )
-            self._membership.check()
             if self._assignment.held(had) != had:
                 raise IllegalGeneration(f"given up before it was committed: one of {', '.join(map(str, had))}")
             return self._membership

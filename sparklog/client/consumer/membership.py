@@ -67,8 +67,8 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        """Whether the member has a generation: from the end of `join` until it leaves, or `reset`."""
-        return self.generation != NO_GENERATION
+        """Whether the member has a generation: from the end of `join` until it leaves, or its membership is lost."""
+        return self.generation != NO_GENERATION and self._lost is None
 
     def check(self) -> None:
         """Raise the error by which the membership was lost, if it is lost."""

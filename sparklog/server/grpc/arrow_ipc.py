@@ -19,7 +19,7 @@ from sparklog.base.fs import Buffer
 DICTIONARY_BATCH, RECORD_BATCH = 2, 3
 
 
-def refuse_compressed(data: bytes) -> None:
+def refuse_compressed(data: Buffer) -> None:
     """Raise InvalidRecord if the body of a message is compressed, and ArrowException if `data` is not an IPC stream."""
     for message in pa.ipc.MessageReader.open_stream(data):
         if _is_compressed(memoryview(message.metadata)):

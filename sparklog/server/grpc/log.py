@@ -38,6 +38,7 @@ from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
 from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc.load_payloads import load_payloads
+from sparklog.server.grpc.produce_message import Apart, copy_of, parse_apart, read_apart
 from sparklog.server.grpc.produce_stream import Answering, ProduceStream
 from sparklog.server.grpc.response_memory import Reservation, ResponseMemory
 from sparklog.server.grpc.service import (
@@ -45,8 +46,6 @@ from sparklog.server.grpc.service import (
     SMALL_BYTES,
     by_names,
     has_large_fields,
-    parse,
-    read_message,
 )
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
@@ -249,14 +248,15 @@ class LogServicer:
         """
         is_small = len(data) <= SMALL_BYTES
         if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
-            request = parse(log_pb2.ProduceRequest, data)
-            if not any(map(_is_encoded_here, request.partitions)):
-                return await self._translate_parsed(call, request, len(data))
-            del request
+            parsed = parse_apart(data)
+            if not any(map(_is_encoded_here, parsed.request.partitions)):
+                return await self._translate_parsed(call, parsed, len(data))
+            del parsed
         async with self._few_small if is_small else self._large:
-            return await self._translate_parsed(call, await read_message(log_pb2.ProduceRequest, data), len(data))
+            return await self._translate_parsed(call, await read_apart(data), len(data))
 
-    async def _translate_parsed(self, call: GrpcCall, request: log_pb2.ProduceRequest, size: int) -> Translated:
+    async def _translate_parsed(self, call: GrpcCall, parsed: Apart, size: int) -> Translated:
+        request = parsed.request
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
@@ -275,9 +275,9 @@ class LogServicer:
                 if access:
                     produce.check_topic(access, part.topic)
                 if part.WhichOneof("payload") == "batches":
-                    partitions.append(_batches(part))
+                    partitions.append(await self._batches(parsed, part))
                 else:
-                    partitions.extend(await self._encode(part))
+                    partitions.extend(await self._encode(parsed, part))
             except KafkaError as error:
                 partition = part.partition if part.HasField("partition") else -1
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
@@ -296,7 +296,17 @@ class LogServicer:
         )
         return Translated(request.correlation_id, translated, refused)
 
-    async def _encode(self, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
+    async def _batches(self, parsed: Apart, part: log_pb2.PartitionProduce) -> PartitionProduce:
+        if not part.HasField("partition"):
+            raise InvalidPartitions(f"{part.topic}: batches need a partition; records and arrow are spread by key")
+        return PartitionProduce(
+            topic=part.topic,
+            partition=part.partition,
+            data=await copy_of(parsed.payload_of(part), self.broker.slices),
+            current_leader_epoch=_leader_epoch(part),
+        )
+
+    async def _encode(self, parsed: Apart, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
         """Encode plain records or Arrow as batches, one result per partition."""
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
@@ -306,6 +316,7 @@ class LogServicer:
         encoded = await self._encoding.run(
             payloads.encode_payload,
             part,
+            await copy_of(parsed.payload_of(part), self.broker.slices),
             partitions=target.partitions,
             without_key=self._without_key % target.partitions,
             now_ms=target.now_ms,
@@ -339,17 +350,6 @@ def _is_encoded_here(part: log_pb2.PartitionProduce) -> bool:
 
 async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb2.ProduceResponse:
     return await answer
-
-
-def _batches(part: log_pb2.PartitionProduce) -> PartitionProduce:
-    if not part.HasField("partition"):
-        raise InvalidPartitions(f"{part.topic}: batches need a partition; records and arrow are spread by key")
-    return PartitionProduce(
-        topic=part.topic,
-        partition=part.partition,
-        data=bytearray(part.batches),
-        current_leader_epoch=_leader_epoch(part),
-    )
 
 
 def _produced(

@@ -47,6 +47,7 @@ PRODUCED = pa.schema(
 
 def encode_payload(
     part: log_pb2.PartitionProduce,
+    arrow: Buffer,
     *,
     partitions: int,
     without_key: int,
@@ -54,14 +55,15 @@ def encode_payload(
     max_batch_bytes: int,
     compression: Compression | None = None,
 ) -> list[tuple[int, bytearray]]:
-    """Encode the `records` or `arrow` of one PartitionProduce as batches; return (partition, batches) pairs.
+    """Encode the records of one PartitionProduce as batches; return (partition, batches) pairs.
 
-    Records without a key go to the partition `without_key`. compression: how the topic's batches are compressed; None:
-    with the codec of the request. Raises InvalidRecord if the payload is invalid.
+    arrow: the content of its `arrow`, if it has no `records`. Records without a key go to the partition `without_key`.
+    compression: how the topic's batches are compressed; None: with the codec of the request. Raises InvalidRecord if
+    the payload is invalid.
     """
     codec, level = compression or (part.codec, None)
     plain = part.WhichOneof("payload") == "records"
-    table = table_of_records(part.records.records) if plain else table_of_arrow(part.arrow)
+    table = table_of_records(part.records.records) if plain else table_of_arrow(arrow)
     if part.HasField("partition"):
         pieces: Iterable[tuple[int, pa.Table]] = [(part.partition, table)]
     else:
@@ -79,7 +81,7 @@ def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
     return pa.concat_tables(_columns(some) for some in of_many(records, ROWS_TOGETHER))
 
 
-def table_of_arrow(data: bytes) -> pa.Table:
+def table_of_arrow(data: Buffer) -> pa.Table:
     """Return the rows of an Arrow IPC stream.
 
     Raises InvalidRecord if the bytes are not such a stream, if it has no rows, if its columns are not those of records,

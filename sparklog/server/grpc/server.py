@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sparklog.base.addresses import Address
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server.grpc.admin import AdminServicer
@@ -76,7 +77,7 @@ class GrpcServer:
         self._telling: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=(
-                ("grpc.max_receive_message_length", broker.config.socket_request_max_bytes),
+                ("grpc.max_receive_message_length", _max_request_bytes(broker.config)),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
             )
@@ -149,6 +150,10 @@ class GrpcServer:
             await self._server.start()  # a gRPC server that was never started keeps its port until the process ends
         await self._server.stop(grace_ms / 1000)
         await self._replication.settled()
+
+
+def _max_request_bytes(config: BrokerConfig) -> int:
+    return min(config.grpc_request_max_bytes, config.socket_request_max_bytes)
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:

@@ -99,10 +99,11 @@ _LIMITS = {
     replication_pb2.ReadFileRequest: _OF_ONE_PARTITION,
     replication_pb2.ControlledShutdownRequest: _OF_ONE_PARTITION,
 }
+PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
+PAYLOADS = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
+"""The fields of a PartitionProduce that may be large."""
 PARSED_BY_SERVICER = {"Produce"}
 """Methods that take the bytes of their requests, and parse them when they can be served."""
-_PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
-_LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
 
 
 def service_handler(
@@ -404,10 +405,10 @@ def _fields_bytes(data: bytes) -> int:
     fields = 0
     for number, _, part in fields_of(memoryview(data)):
         fields += 1
-        if number == _PARTITIONS:
+        if number == PARTITIONS:
             for inner, _, payload in fields_of(part):
                 fields += 1
-                size -= len(payload) if inner in _LARGE else 0
+                size -= len(payload) if inner in PAYLOADS else 0
                 if fields > MANY_FIELDS:
                     return len(data)
         if fields > MANY_FIELDS:

@@ -1,0 +1,83 @@
+"""Parsing of a ProduceRequest without copies of its batches and Arrow.
+
+Protobuf copies each field of bytes when it parses a message, and again when the field is read: for tens of megabytes,
+that takes tens of milliseconds in which nothing else runs. So a request that is not small is parsed with a number of
+four bytes in the place of each payload. The payloads are copied from the request once, a megabyte at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import NamedTuple
+
+from sparklog.base.fs import Buffer
+from sparklog.base.protobuf import bytes_field, fields_of
+from sparklog.runtime.slices import Slices
+from sparklog.server.grpc.service import PARTITIONS, PAYLOADS, SMALL_BYTES, has_large_fields, parse
+from sparklog.v1 import log_pb2
+
+COPIED_TOGETHER = 1 << 20
+"""Bytes that are copied between two looks at the clock: less than a millisecond."""
+_PLACE = struct.Struct("<I")
+
+
+class Apart(NamedTuple):
+    """A request, and the payloads that are not in it."""
+
+    request: log_pb2.ProduceRequest
+    payloads: list[memoryview] | None = None
+    """None: they are in the request."""
+
+    def payload_of(self, part: log_pb2.PartitionProduce) -> Buffer:
+        """Return the batches or Arrow of a partition of the request; empty if it has neither."""
+        found: bytes = part.arrow if part.WhichOneof("payload") == "arrow" else part.batches
+        return self.payloads[_PLACE.unpack(found)[0]] if self.payloads and found else found
+
+
+async def read_apart(data: bytes) -> Apart:
+    """Return the request in `data`; parse it in a thread if that may take long. Raises as `service.parse` does."""
+    if has_large_fields(log_pb2.ProduceRequest, data):
+        return Apart(await asyncio.to_thread(parse, log_pb2.ProduceRequest, data))
+    return parse_apart(data)
+
+
+def parse_apart(data: bytes) -> Apart:
+    """Return the request in `data`, which must not have large fields. Raises as `service.parse` does."""
+    if len(data) <= SMALL_BYTES:
+        return Apart(parse(log_pb2.ProduceRequest, data))
+    payloads: list[memoryview] = []
+    rest = bytearray()
+    for field in fields_of(memoryview(data)):
+        if field.number == PARTITIONS and field.has_length:
+            rest += bytes_field(PARTITIONS, _without_payload(field.content, payloads))
+        else:
+            rest += field.whole
+    return Apart(parse(log_pb2.ProduceRequest, bytes(rest)), payloads)
+
+
+def _without_payload(part: memoryview, payloads: list[memoryview]) -> bytearray:
+    """Return a PartitionProduce with numbers in the place of payloads, which are added to `payloads`."""
+    rest = bytearray()
+    for field in fields_of(part):
+        if field.number in PAYLOADS and field.has_length:
+            rest += bytes_field(field.number, _PLACE.pack(len(payloads)))
+            payloads.append(field.content)
+        else:
+            rest += field.whole
+    return rest
+
+
+async def copy_of(payload: Buffer, slices: Slices) -> bytearray:
+    """Return a copy that the broker may modify. A large one is made in slices."""
+    if len(payload) <= COPIED_TOGETHER:
+        return bytearray(payload)
+    copy = bytearray()  # it grows without being moved: the allocator maps its pages anew
+    view = memoryview(payload)
+
+    async def add(position: int) -> None:
+        nonlocal copy
+        copy += view[position : position + COPIED_TOGETHER]
+
+    await slices.each(range(0, len(view), COPIED_TOGETHER), add)
+    return copy
