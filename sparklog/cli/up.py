@@ -13,14 +13,16 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import click
 
 from sparklog import __version__
-from sparklog.base.cluster_config import cluster_defaults
+from sparklog.base.cluster_config import cluster_defaults, cores_defaults
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
@@ -33,7 +35,18 @@ from sparklog.server.open_listeners import open_listeners
 from sparklog.server.security import ConfigFile
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
+AUTO = -1
+"""--brokers auto: one for each core."""
 logger = logging.getLogger("sparklog.cli.up")
+
+
+class Brokers(click.ParamType[int]):
+    """A number of brokers, or `auto`, as `AUTO`."""
+
+    name = "brokers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return AUTO if value in ("auto", AUTO) else click.IntRange(1).convert(value, param, ctx)
 
 
 @click.command("up")
@@ -57,9 +70,10 @@ logger = logging.getLogger("sparklog.cli.up")
 )
 @click.option(
     "--brokers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart.",
+    type=Brokers(),
+    metavar="N|auto",
+    help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart; auto: one "
+    "for each core.",
 )
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key; may be repeated.")
 @click.option("--allow-anonymous", is_flag=True, help="Let everybody on the network do everything: see below.")
@@ -93,6 +107,11 @@ def command(
     seconds. No signal is needed.
 
     --brokers 3 runs a cluster: topics have three replicas, and no acknowledged record is lost when one broker dies.
+
+    --brokers auto uses the whole machine: a broker computes on one core, so there is one for each, and clients see one
+    cluster. Topics have one replica, or with ZooKeeper, where several machines can be the cluster, three. The rack of
+    the brokers is the host's name, so that replicas are on different machines. Give each machine a broker.id of its
+    own: the brokers count from there.
     """
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
     chosen += [f"grpc.listener={grpc}"] if grpc else []
@@ -100,7 +119,10 @@ def command(
     try:
         if brokers:
             given = given_keys(config_file, os.environ, settings)
-            chosen += [f"{key}={value}" for key, value in cluster_defaults(brokers).items() if key not in given]
+            host, zookeeper = socket.gethostname(), "zookeeper.connect" in given
+            of_cores = brokers == AUTO
+            defaults = cores_defaults(host, has_zookeeper=zookeeper) if of_cores else cluster_defaults(brokers)
+            chosen += [f"{key}={value}" for key, value in defaults.items() if key not in given]
         config = load_broker_config(config_file, os.environ, [*settings, *chosen])
         if not allow_anonymous:
             _check_not_open(config)
@@ -118,6 +140,8 @@ def command(
             shared = [f"--config={config_file}"] if config_file else []
             shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
+            if brokers == AUTO:
+                brokers = several.brokers_for_cores(config)
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
         file = ConfigFile(config_file, read) if config_file else None

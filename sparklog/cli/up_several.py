@@ -1,4 +1,4 @@
-"""`sparklog up --brokers N`: a cluster on this machine, one process per broker, under one parent.
+"""`sparklog up --brokers N|auto`: a cluster on this machine, one process per broker, under one parent.
 
 One line on standard output says that all brokers are ready and know one another, and gives their addresses. The
 brokers' logs go to standard error, each line with the broker's number. The parent does not restart a broker that dies:
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shlex
 import signal
@@ -24,7 +25,7 @@ from pathlib import Path
 import click
 
 from sparklog import __version__
-from sparklog.base.cluster_config import broker_settings
+from sparklog.base.cluster_config import broker_ids, broker_settings
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.client.aio import AsyncAdmin
@@ -101,12 +102,13 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
     Raises ConfigError if a folder is the log directory of a single broker: the cluster would not have its topics.
     """
     _check_folders(config)
+    ids = broker_ids(config, brokers)
     if found := left_out(config, brokers):
         numbers = ", ".join(map(str, found))
         text = "the data of broker %s lies here too: what it has replicas of lacks one. --brokers %d starts it as well"
-        logger.warning(text, numbers, found[-1])
+        logger.warning(text, numbers, found[-1] - ids[0] + 1)
     stop = asyncio.Event()
-    local = [LocalBroker(number, [*arguments, *_own(config, number)]) for number in range(1, brokers + 1)]
+    local = [LocalBroker(each, [*arguments, *_own(config, number)]) for number, each in enumerate(ids, 1)]
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -136,11 +138,19 @@ def _check_folders(config: BrokerConfig) -> None:
             )
 
 
+def brokers_for_cores(config: BrokerConfig) -> int:
+    """Return the number of cores that this process may use, but no fewer than brokers have run in these folders."""
+    cores = len(os.sched_getaffinity(0))
+    before = left_out(config, cores)
+    return before[-1] - broker_ids(config, 1)[0] + 1 if before else cores
+
+
 def left_out(config: BrokerConfig, brokers: int) -> list[int]:
-    """Return the numbers above `brokers` of brokers that have run in these folders before."""
+    """Return the ids of brokers that have run in these folders before, above those of `brokers` brokers."""
+    last = broker_ids(config, brokers)[-1]
     used = (path.parent.name for folder in config.log_dirs for path in Path(folder).glob(f"broker-*/{META_PROPERTIES}"))
     numbers = {int(name.removeprefix("broker-")) for name in used if name.removeprefix("broker-").isdigit()}
-    return sorted(number for number in numbers if number > brokers)
+    return sorted(number for number in numbers if number > last)
 
 
 def _own(config: BrokerConfig, number: int) -> list[str]:
