@@ -113,14 +113,15 @@ def run(broker: BrokerProcess, load: Load, frame: bytes, seconds: float) -> Meas
                 connection, selectors.EVENT_READ, pipelined := Pipelined(connection, frame, load.in_flight)
             )
             pipelined.send()
-        _answers_within(selector, seconds / 5)
+        answers_within(selector, seconds / 5)
         before, began = broker.cpu_seconds(), time.perf_counter()
-        answers = _answers_within(selector, seconds)
+        answers = answers_within(selector, seconds)
         took = time.perf_counter() - began
         return Measured((broker.cpu_seconds() - before) / answers * 1e6, answers / took)
 
 
-def _answers_within(selector: selectors.BaseSelector, seconds: float) -> int:
+def answers_within(selector: selectors.BaseSelector, seconds: float) -> int:
+    """Keep all connections busy for some seconds and return the number of answers that have arrived."""
     answers, until = 0, time.perf_counter() + seconds
     while time.perf_counter() < until:
         for key, _ in selector.select(1):

@@ -1,7 +1,8 @@
 """Settings of several brokers on one machine, derived from one configuration.
 
-Brokers are numbered from 1. Each has its own folder in every log directory and its own ports: broker 1 has the
-configured ports, each further broker adds 10 to those of the one before; port 0 stays 0. All share one cluster store.
+Brokers are numbered from 1, or from broker.id if that is higher, so that several machines can form one cluster. Each
+has its own folder in every log directory and its own ports: the first broker has the configured ports, each further
+one adds 10 to those of the one before; port 0 stays 0. All share one cluster store.
 
 This module also writes `conf/three-brokers/`: ``python -m sparklog.base.cluster_config conf/three-brokers``.
 """
@@ -35,12 +36,28 @@ def cluster_defaults(brokers: int) -> Mapping[str, str]:
     }
 
 
+def cores_defaults(host: str, *, has_zookeeper: bool) -> Mapping[str, str]:
+    """Return the default settings of a cluster with one broker for each core of machine `host`.
+
+    The machine is the rack, so that replicas are on different machines if there are enough. One machine keeps one
+    replica: further ones would die with it. ZooKeeper means several machines: they keep three.
+    """
+    return {**cluster_defaults(MOST_REPLICAS if has_zookeeper else 1), "broker.rack": host}
+
+
+def broker_ids(config: BrokerConfig, brokers: int) -> range:
+    """Return the ids of `brokers` brokers on this machine."""
+    first = max(config.broker_id, 1)
+    return range(first, first + brokers)
+
+
 def broker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
-    """Return the settings that broker `number` has besides the common `config`."""
+    """Return the settings that the `number`th broker of this machine, from 1, has besides the common `config`."""
     further = PORTS_APART * (number - 1)
+    broker_id = broker_ids(config, number)[-1]
     settings = {
-        "broker.id": str(number),
-        "log.dirs": ",".join(f"{folder}/broker-{number}" for folder in config.log_dirs),
+        "broker.id": str(broker_id),
+        "log.dirs": ",".join(f"{folder}/broker-{broker_id}" for folder in config.log_dirs),
         "grpc.listener": _moved(config.grpc_listener, further),
         "listeners": ",".join(_moved(listener, further) for listener in config.listeners),
     }

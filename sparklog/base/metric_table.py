@@ -276,6 +276,10 @@ PROCESS = Section(
                 "machine, or move leaderships to other brokers.",
             ),
         ),
+        histogram(
+            "sparklog_event_loop_lag_seconds",
+            "How long the event loop kept a timer waiting, measured every 20 ms; up to 1 ms means nothing.",
+        ),
         gauge("process_open_fds", "Open file descriptors (Linux)."),
         gauge(
             "process_max_fds",

@@ -161,9 +161,13 @@ class TopicMetrics:
 
 
 class LoopDelay:
-    """The longest delay of a periodic timer of the event loop: how long a request may have to wait for its turn."""
+    """The delays of a periodic timer of the event loop: how long a request may have to wait for its turn.
+
+    Timers of an idle loop are up to 1 ms late.
+    """
 
     def __init__(self, interval_s: float) -> None:
+        self.delays = Histogram()
         self._interval_s = interval_s
         self._due: float | None = None
         self._worst_s = 0.0
@@ -171,7 +175,9 @@ class LoopDelay:
     def fired(self, now: float) -> None:
         """Note that the timer has fired, which is set again at once. `now` is the event loop's time in seconds."""
         if self._due is not None:
-            self._worst_s = max(self._worst_s, now - self._due)
+            delay_s = max(0.0, now - self._due)
+            self.delays.observe(delay_s)
+            self._worst_s = max(self._worst_s, delay_s)
         self._due = now + self._interval_s
 
     def take(self, now: float) -> float:

@@ -86,7 +86,7 @@ from sparklog.security.quotas import ClientQuotas, Windows
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
 ROOM_INTERVAL_MS = 1_000
-LOOP_DELAY_INTERVAL_MS = 100
+LOOP_DELAY_INTERVAL_MS = 20
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
 READY_TIMEOUT_MS = 60_000

@@ -1,4 +1,4 @@
-"""`sparklog up`: run a broker, or several (cli/up_several.py), in the foreground until SIGTERM or SIGINT.
+"""`sparklog up`: run a broker (cli/up_one.py), or several (cli/up_several.py), until SIGTERM or SIGINT.
 
 One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
 stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
@@ -8,32 +8,39 @@ configuration is wrong.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import os
-import resource
-import signal
+import socket
 import sys
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import click
 
-from sparklog import __version__
-from sparklog.base.cluster_config import cluster_defaults
+from sparklog.base.cluster_config import cluster_defaults, cores_defaults
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.cli import reason
 from sparklog.cli.logs import log_to_stderr, tell_why_not
-from sparklog.log.directory.open_files import LEAST
-from sparklog.server.garbage import freeze_what_stays
-from sparklog.server.node import BrokerNode
 from sparklog.server.open_listeners import open_listeners
-from sparklog.server.security import ConfigFile
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
+AUTO = -1
+"""--brokers auto: one for each core."""
 logger = logging.getLogger("sparklog.cli.up")
+
+
+class Brokers(click.ParamType[int]):
+    """A number of brokers, or `auto`, as `AUTO`."""
+
+    name = "brokers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return AUTO if value in ("auto", AUTO) else click.IntRange(1).convert(value, param, ctx)
 
 
 @click.command("up")
@@ -57,13 +64,14 @@ logger = logging.getLogger("sparklog.cli.up")
 )
 @click.option(
     "--brokers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart.",
+    type=Brokers(),
+    metavar="N|auto",
+    help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart; auto: one "
+    "for each core.",
 )
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key; may be repeated.")
 @click.option("--allow-anonymous", is_flag=True, help="Let everybody on the network do everything: see below.")
-@click.option("--child", "is_child", is_flag=True, hidden=True, help="Started by --brokers: stop when stdin ends.")
+@click.option("--child", "siblings", type=int, hidden=True, help="Started by --brokers, as one of so many.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -75,7 +83,7 @@ def command(
     brokers: int | None,
     settings: tuple[str, ...],
     allow_anonymous: bool,
-    is_child: bool,
+    siblings: int | None,
     log_level: str,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -93,6 +101,11 @@ def command(
     seconds. No signal is needed.
 
     --brokers 3 runs a cluster: topics have three replicas, and no acknowledged record is lost when one broker dies.
+
+    --brokers auto uses the whole machine: a broker computes on one core, so there is one for each, and clients see one
+    cluster. Topics have one replica, or with ZooKeeper, where several machines can be the cluster, three. The rack of
+    the brokers is the host's name, so that replicas are on different machines. Give each machine a broker.id of its
+    own: the brokers count from there.
     """
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
     chosen += [f"grpc.listener={grpc}"] if grpc else []
@@ -100,7 +113,10 @@ def command(
     try:
         if brokers:
             given = given_keys(config_file, os.environ, settings)
-            chosen += [f"{key}={value}" for key, value in cluster_defaults(brokers).items() if key not in given]
+            host, zookeeper = socket.gethostname(), "zookeeper.connect" in given
+            of_cores = brokers == AUTO
+            defaults = cores_defaults(host, has_zookeeper=zookeeper) if of_cores else cluster_defaults(brokers)
+            chosen += [f"{key}={value}" for key, value in defaults.items() if key not in given]
         config = load_broker_config(config_file, os.environ, [*settings, *chosen])
         if not allow_anonymous:
             _check_not_open(config)
@@ -108,20 +124,20 @@ def command(
         click.echo(f"sparklog up: {reason(error)}", err=True)
         sys.exit(WRONG_CONFIGURATION)
     number = config.broker_id
-    prefix = f"broker {number} " if is_child else ""
+    prefix = f"broker {number} " if siblings else ""
     log_to_stderr(log_level, config.logging_format, broker=None if brokers else number, prefix=prefix)
     try:
-        _raise_file_limit()
+        # Each is imported where it is needed: the parent of several brokers is no broker, and has none to import.
         if brokers:
-            # Imported here because it imports the client, which a single broker does not need.
-            several = importlib.import_module("sparklog.cli.up_several")
+            several = _imported("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
             shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
+            if brokers == AUTO:
+                brokers = several.brokers_for_cores(config)
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
-        file = ConfigFile(config_file, read) if config_file else None
-        asyncio.run(_run(config, file, stop_with_stdin=is_child))
+        _imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings)
     except (SparklogError, OSError) as error:
         tell_why_not(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)
@@ -140,32 +156,13 @@ def _check_not_open(config: BrokerConfig) -> None:
         )
 
 
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the user's maximum: it bounds the number of partitions.
-
-    Raises SparklogError if the maximum is too low.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if most != resource.RLIM_INFINITY and most < LEAST:
-        raise SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n")
-
-
-async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stop.set)
-    if stop_with_stdin:
-        loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
-    node = BrokerNode(config, file=file)
-    await node.start()
-    freeze_what_stays()
-    kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
-    click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
-    await stop.wait()
-    logger.info("stopping")
-    await node.stop()
+def _imported(name: str) -> Any:
+    """Import a module and return it. Garbage is not collected meanwhile: there is none, and looking takes a tenth."""
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`sparklog up --brokers N`: a cluster on this machine, one process per broker, under one parent.
+"""`sparklog up --brokers N|auto`: a cluster on this machine, one process per broker, under one parent.
 
 One line on standard output says that all brokers are ready and know one another, and gives their addresses. The
 brokers' logs go to standard error, each line with the broker's number. The parent does not restart a broker that dies:
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shlex
 import signal
@@ -24,15 +25,12 @@ from pathlib import Path
 import click
 
 from sparklog import __version__
-from sparklog.base.cluster_config import broker_settings
+from sparklog.base.cluster_config import broker_ids, broker_settings
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import ConfigError, SparklogError
-from sparklog.client.aio import AsyncAdmin
+from sparklog.base.errors import ConfigError
 from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 READY = re.compile(r"sparklog \S+ ready: grpc (\S+), (?:kafka (\S+), )?data .*\n")
-ACQUAINTED_WITHIN_S = 30
-ACQUAINTED_EVERY_S = 0.05
 STOP_WITHIN_S = 60
 CANNOT_START, UNCLEAN = 1, 1
 logger = logging.getLogger(__name__)
@@ -48,10 +46,13 @@ class LocalBroker:
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> bool:
-        """Start the process and return whether the broker is ready. If not, it has logged why and has ended."""
+    async def start(self, brokers: int) -> bool:
+        """Start the process and return whether the broker is ready. If not, it has logged why and has ended.
+
+        brokers: how many are started, this one included
+        """
         self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child"),
+            *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child", str(brokers)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C must reach only the parent
@@ -63,6 +64,12 @@ class LocalBroker:
         else:
             await process.wait()
         return bool(ready)
+
+    async def meets_others(self) -> None:
+        """Wait until the broker knows all others, has waited long enough, or has ended."""
+        assert self._process
+        assert self._process.stdout
+        await self._process.stdout.readline()
 
     async def ended(self) -> int:
         """Wait for the process to end and return its exit status."""
@@ -101,12 +108,13 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
     Raises ConfigError if a folder is the log directory of a single broker: the cluster would not have its topics.
     """
     _check_folders(config)
+    ids = broker_ids(config, brokers)
     if found := left_out(config, brokers):
         numbers = ", ".join(map(str, found))
         text = "the data of broker %s lies here too: what it has replicas of lacks one. --brokers %d starts it as well"
-        logger.warning(text, numbers, found[-1])
+        logger.warning(text, numbers, found[-1] - ids[0] + 1)
     stop = asyncio.Event()
-    local = [LocalBroker(number, [*arguments, *_own(config, number)]) for number in range(1, brokers + 1)]
+    local = [LocalBroker(each, [*arguments, *_own(config, number)]) for number, each in enumerate(ids, 1)]
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -119,7 +127,7 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
         loop.add_signal_handler(signal_number, interrupted)
     if not await _start(local):
         return CANNOT_START
-    await _acquaint(config, local, stop)
+    await _acquaint(local, stop)
     if not stop.is_set():
         _say_ready(config, local)
     await _watch(local, stop)
@@ -136,11 +144,19 @@ def _check_folders(config: BrokerConfig) -> None:
             )
 
 
+def brokers_for_cores(config: BrokerConfig) -> int:
+    """Return the number of cores that this process may use, but no fewer than brokers have run in these folders."""
+    cores = len(os.sched_getaffinity(0))
+    before = left_out(config, cores)
+    return before[-1] - broker_ids(config, 1)[0] + 1 if before else cores
+
+
 def left_out(config: BrokerConfig, brokers: int) -> list[int]:
-    """Return the numbers above `brokers` of brokers that have run in these folders before."""
+    """Return the ids of brokers that have run in these folders before, above those of `brokers` brokers."""
+    last = broker_ids(config, brokers)[-1]
     used = (path.parent.name for folder in config.log_dirs for path in Path(folder).glob(f"broker-*/{META_PROPERTIES}"))
     numbers = {int(name.removeprefix("broker-")) for name in used if name.removeprefix("broker-").isdigit()}
-    return sorted(number for number in numbers if number > brokers)
+    return sorted(number for number in numbers if number > last)
 
 
 def _own(config: BrokerConfig, number: int) -> list[str]:
@@ -149,7 +165,7 @@ def _own(config: BrokerConfig, number: int) -> list[str]:
 
 async def _start(brokers: list[LocalBroker]) -> bool:
     """Start all brokers at the same time and return whether all are ready. If one is not, stop all of them."""
-    have_started = await asyncio.gather(*(broker.start() for broker in brokers))
+    have_started = await asyncio.gather(*(broker.start(len(brokers)) for broker in brokers))
     failed = [broker.number for broker, has_started in zip(brokers, have_started, strict=True) if not has_started]
     if not failed:
         return True
@@ -159,31 +175,14 @@ async def _start(brokers: list[LocalBroker]) -> bool:
     return False
 
 
-async def _acquaint(config: BrokerConfig, brokers: list[LocalBroker], stop: asyncio.Event) -> None:
+async def _acquaint(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
     """Wait until each broker knows all others, so that new topics get all their replicas."""
-    if config.grpc_security_protocol != "PLAINTEXT":
-        return  # the parent has no certificate to show
     stopping = asyncio.create_task(stop.wait())
-    all_know = asyncio.gather(*(_knows(broker, len(brokers)) for broker in brokers))
-    done, late = await asyncio.wait(
-        (stopping, all_know), timeout=ACQUAINTED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
-    )
+    all_know = asyncio.gather(*(broker.meets_others() for broker in brokers))
+    _, late = await asyncio.wait((stopping, all_know), return_when=asyncio.FIRST_COMPLETED)
     for each in late:
         each.cancel()
     await asyncio.gather(*late, return_exceptions=True)
-    if not done:
-        logger.warning("after %d s not all brokers know one another yet", ACQUAINTED_WITHIN_S)
-
-
-async def _knows(broker: LocalBroker, brokers: int) -> None:
-    async with AsyncAdmin(bootstrap_servers=broker.grpc) as admin:
-        while True:
-            try:
-                if len((await admin.describe_cluster()).brokers) >= brokers:
-                    return
-            except SparklogError as error:
-                logger.debug("broker %d: %s", broker.number, error)
-            await asyncio.sleep(ACQUAINTED_EVERY_S)
 
 
 def _say_ready(config: BrokerConfig, brokers: list[LocalBroker]) -> None:

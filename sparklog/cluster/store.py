@@ -28,6 +28,7 @@ done, or not. Every engine passes the same contract suite (tests/cluster/test_st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -152,13 +153,22 @@ def parent_of(path: str) -> str:
 
 def ensure_path(store: Store, path: str) -> None:
     """Create the node and its ancestors, if they do not exist."""
-    if path == "/" or store.exists(path):
-        return
-    ensure_path(store, parent_of(path))
-    try:
-        store.create(path)
-    except NodeExists:
-        return  # another broker was quicker
+    ensure_paths(store, (path,))
+
+
+def ensure_paths(store: Store, paths: Iterable[str]) -> None:
+    """Create the nodes and their ancestors that do not exist, in one write: each write waits for a disk."""
+    paths = tuple(paths)
+    while missing := dict.fromkeys(each for path in paths for each in _missing(store, path)):
+        with suppress(NodeExists):  # another broker was quicker with some
+            store.multi(map(Create, missing))
+
+
+def _missing(store: Store, path: str) -> list[str]:
+    """Return the node and its ancestors as far as they do not exist, parents first."""
+    if path in ("", "/") or store.exists(path):
+        return []
+    return [*_missing(store, parent_of(path)), path]
 
 
 def subtree(store: Store, path: str) -> list[str]:

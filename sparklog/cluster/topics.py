@@ -31,6 +31,7 @@ from msgspec import Struct, structs
 from sparklog.base.errors import NodeExists, NoNode
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.brokers import BROKER_IDS
 from sparklog.cluster.config_nodes import (
     CONFIG_CHANGES,
     DEFAULT,
@@ -42,7 +43,7 @@ from sparklog.cluster.config_nodes import (
     read_config,
 )
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
+from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path, ensure_paths
 from sparklog.log.directory.topic_configs import UNLIMITED, config_of
 
 TOPICS = "/brokers/topics"
@@ -75,8 +76,7 @@ class TopicStore:
 
     def make_paths(self) -> None:
         """Create the parent nodes that do not exist."""
-        for path in (TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS):
-            ensure_path(self._store, path)
+        ensure_paths(self._store, (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS))
 
     # Topics
 

@@ -24,7 +24,7 @@ from sparklog.cluster.config_nodes import CLIENT_METRICS, CLIENTS, CONFIG_CHANGE
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
 from sparklog.cluster.quotas import QuotaStore
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.cluster.store import Store, ensure_paths
 from sparklog.cluster.topics import (
     BROKER_CONFIGS,
     CONFIGS,
@@ -81,8 +81,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
 
     Notices are read before the state they are about: a later change has its own notice.
     """
-    for path in _PATHS:
-        ensure_path(store, path)
+    ensure_paths(store, _PATHS)
     notices = [
         f"{path}/{name}"
         for path, event in (

@@ -5,7 +5,7 @@ Independent of the compiled kernels, so that each can be tested against the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -165,6 +165,7 @@ def write_records(
     records: Sequence[Record],
     *,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     leader_epoch: int = -1,
     producer_id: int = -1,
     producer_epoch: int = -1,
@@ -195,7 +196,7 @@ def write_records(
         content = _write_record(record, delta, record.timestamp_ms - base_timestamp)
         _write_varint(body, len(content))
         body += content
-    records_bytes = compress(codec, body)
+    records_bytes = compress(codec, body, level)
     attributes = (
         codec
         | (LOG_APPEND_TIME_BIT if first.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
@@ -219,6 +220,36 @@ def write_records(
     batch += records_bytes
     seal(batch)
     return batch
+
+
+def write_batches(
+    records: Iterable[Record], *, max_batch_bytes: int, codec: Codec = Codec.NONE, level: int | None = None
+) -> Iterator[bytearray]:
+    """Yield the records as batches of at most `max_batch_bytes` before compression; a larger record gets its own.
+
+    level: of the codec, as in `compress`. Raises InvalidRecord as `write_records` does.
+    """
+    group: list[Record] = []
+    left = 0
+    for record in records:
+        size = _size(record, group[0] if group else record)
+        if group and size > left:
+            yield write_records(group, codec=codec, level=level)
+            group, size = [], _size(record, record)
+        if not group:
+            left = max_batch_bytes - HEADER_SIZE
+        group.append(record)
+        left -= size
+    if group:
+        yield write_records(group, codec=codec, level=level)
+
+
+def _size(record: Record, first: Record) -> int:
+    """Return the size in bytes of a record in a batch that begins with `first`."""
+    length = bytearray()
+    content = _write_record(record, record.offset - first.offset, record.timestamp_ms - first.timestamp_ms)
+    _write_varint(length, len(content))
+    return len(length) + len(content)
 
 
 def _write_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytearray:

@@ -140,7 +140,10 @@ class BrokerCollector(Collector):
 
     def _add_process(self, families: Families) -> None:
         if loop := self._broker.loop:
-            families.add("sparklog_event_loop_delay_seconds", self._broker.loop_delay.take(loop.time()))
+            found = self._broker.loop_delay
+            families.add("sparklog_event_loop_delay_seconds", found.take(loop.time()))
+            lag = found.delays
+            families.add_histogram("sparklog_event_loop_lag_seconds", LATENCY_BUCKETS_S, lag.buckets, lag.seconds)
         for metric in self._process.collect():
             for sample in metric.samples:
                 if sample.name in families:

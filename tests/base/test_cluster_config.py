@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.base.cluster_config import broker_settings, broker_toml, cluster_defaults
+from sparklog.base.cluster_config import broker_ids, broker_settings, broker_toml, cluster_defaults, cores_defaults
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 
@@ -52,6 +52,21 @@ def test_three_brokers_or_more_lose_nothing_when_one_dies(brokers: int, replicas
         "min.insync.replicas": in_sync,
         "cluster.history.enable": "true",
     }
+
+
+def test_the_brokers_of_a_second_machine_count_from_its_broker_id_and_have_the_same_ports() -> None:
+    config = BrokerConfig(broker_id=17, log_dirs=("/a",), grpc_listener="10.0.0.2:9094")
+
+    assert list(broker_ids(config, 3)) == [17, 18, 19]
+    second = broker_settings(config, 2)
+    assert (second["broker.id"], second["log.dirs"], second["grpc.listener"]) == ("18", "/a/broker-18", "10.0.0.2:9104")
+
+
+def test_brokers_for_cores_keep_one_replica_on_one_machine_and_three_where_zookeeper_joins_several() -> None:
+    alone, joined = cores_defaults("h", has_zookeeper=False), cores_defaults("h", has_zookeeper=True)
+
+    assert alone == {**cluster_defaults(1), "broker.rack": "h"}
+    assert joined == {**cluster_defaults(3), "broker.rack": "h"}
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

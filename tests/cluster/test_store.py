@@ -1,7 +1,7 @@
 """The contract of every cluster store; an engine passes it by being named in the `engine` fixture."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from sparklog.cluster.store import (
     Check,
     Create,
     Delete,
+    Operation,
     SessionState,
     Set,
     Store,
     ensure_path,
+    ensure_paths,
     parent_of,
     subtree,
 )
@@ -356,6 +358,25 @@ def test_ensure_path_makes_what_is_missing(store: Store) -> None:
     ensure_path(store, "/x/y/z")
     ensure_path(store, "/x/y/z")
     assert store.children("/x/y") == ["z"]
+
+
+def test_paths_that_share_ancestors_are_made_together_and_what_there_is_stays(store: Store) -> None:
+    store.create("/x", b"kept")
+    ensure_paths(store, ("/x/y/z", "/x/y", "/x/y/w", "/v", "/"))
+    assert (store.children("/x/y"), store.exists("/v"), store.get("/x").data) == (["w", "z"], True, b"kept")
+
+
+def test_whoever_makes_a_path_at_the_same_time_hinders_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    multi = store.multi
+
+    def too_late(operations: Iterable[Operation]) -> None:
+        monkeypatch.undo()
+        store.create("/x")
+        multi(operations)
+
+    monkeypatch.setattr(store, "multi", too_late)
+    ensure_paths(store, ("/x/y", "/w"))
+    assert (store.children("/x"), store.exists("/w")) == (["y"], True)
 
 
 def test_a_subtree_lists_children_before_parents(store: Store) -> None:

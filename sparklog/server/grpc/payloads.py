@@ -26,6 +26,7 @@ from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
 from sparklog.records.recompression import Compression
 from sparklog.runtime.slices import of_many
+from sparklog.server.grpc import record_codec
 from sparklog.server.grpc.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
@@ -120,7 +121,7 @@ def encode(table: pa.Table, *, codec: int, level: int | None = None, now_ms: int
     Raises InvalidRecord if a column has the wrong type or the codec does not exist.
     """
     try:
-        batches = arrow.encode_all(
+        batches = record_codec.encode_all(
             table, codec=Codec(codec), level=level, default_timestamp_ms=now_ms, max_batch_bytes=max_batch_bytes
         )
     except (pa.ArrowException, ValueError, TypeError) as error:
@@ -185,7 +186,7 @@ def decode_to_records(data: Buffer, offset_from: int, max_bytes: int, aborted: A
 def _pieces(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[pa.RecordBatch]:
     """Yield runs of records that take at most `max_bytes` as messages, or one record that is larger."""
     try:
-        for batch in arrow.decode_batches(
+        for batch in record_codec.decode_batches(
             data, offset_from=offset_from, limit_bytes=MAX_DECODED_BYTES, aborted=aborted
         ):
             ends = np.cumsum(_sizes(batch))

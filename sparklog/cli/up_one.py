@@ -1,0 +1,78 @@
+"""One broker in the foreground, until SIGTERM or SIGINT.
+
+A broker of `sparklog up --brokers` also stops when its standard input ends, as its parent has ended then. After the
+line that says that it is ready, it prints ACQUAINTED once it knows as many brokers as its parent has started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+
+import click
+
+from sparklog import __version__
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import SparklogError
+from sparklog.log.directory.open_files import LEAST
+from sparklog.server.garbage import freeze_what_stays
+from sparklog.server.node import BrokerNode
+from sparklog.server.security import ConfigFile
+
+ACQUAINTED = "knows the others"
+ACQUAINTED_WITHIN_S = 30
+logger = logging.getLogger("sparklog.cli.up")
+
+
+def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerConfig], *, brokers: int | None) -> None:
+    """Run a broker until a signal comes.
+
+    file: the configuration file, if there is one, and `read` reads the configuration again
+    brokers: number of brokers that the parent process starts; None if this is no child
+
+    Raises SparklogError or OSError if it cannot start.
+    """
+    _raise_file_limit()
+    asyncio.run(_run(config, ConfigFile(file, read) if file else None, brokers))
+
+
+def _raise_file_limit() -> None:
+    """Raise the limit of open files to the user's maximum: it bounds the number of partitions.
+
+    Raises SparklogError if the maximum is too low.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most != resource.RLIM_INFINITY and most < LEAST:
+        raise SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n")
+
+
+async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
+    if brokers:
+        loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
+    node = BrokerNode(config, file=file)
+    await node.start()
+    freeze_what_stays()
+    kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
+    click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
+    meeting = asyncio.create_task(_meet(node, brokers)) if brokers else None
+    await stop.wait()
+    if meeting:
+        meeting.cancel()
+    logger.info("stopping")
+    await node.stop()
+
+
+async def _meet(node: BrokerNode, brokers: int) -> None:
+    metadata = node.broker.metadata
+    if not await metadata.wait_until(lambda: len(metadata.brokers) >= brokers, ACQUAINTED_WITHIN_S * 1000):
+        logger.warning("after %d s this broker does not know all others yet", ACQUAINTED_WITHIN_S)
+    click.echo(ACQUAINTED)
