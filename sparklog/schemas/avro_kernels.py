@@ -77,6 +77,7 @@ AS_INT32, AS_INT64, AS_FLOAT32, AS_FLOAT64 = range(4)
     NO_FRAME, UNKNOWN_SCHEMA, CUT_OFF, TOO_LONG, BAD_VARINT, OUT_OF_RANGE, BAD_BOOLEAN, BAD_SIZE, NOT_UTF8, BAD_SYMBOL,
     BAD_BRANCH, NO_MATCH, BAD_DECIMAL, TOO_MANY_ITEMS, TOO_LARGE,
 ) = range(1, 16)  # fmt: skip
+INCOMPATIBLE = 16  # found before a body is read, as the first two
 FAULTS = {
     NO_FRAME: "it does not begin with the magic byte 0 and a schema id, and its headers name no schema",
     UNKNOWN_SCHEMA: "its schema is not known",
@@ -93,6 +94,7 @@ FAULTS = {
     BAD_DECIMAL: "a decimal has more digits than its schema allows",
     TOO_MANY_ITEMS: "an array or a map claims more items than there are bytes for",
     TOO_LARGE: "it needs more memory than the limit allows",
+    INCOMPATIBLE: "its schema cannot be read as the reader's",
 }
 
 

@@ -2,8 +2,8 @@
 
 A field that the writer lacks gets the reader's default. One that the reader lacks is skipped. Numbers are promoted (int
 → long → float → double), string and bytes are each other's. Records, enums and fixed have the same name, without its
-namespace, or one that is an alias; records outside of unions may have any name, as in Avro's Java library. Of a
-reader's union, a branch of the writer's own type goes before one that it can be promoted to.
+namespace, or one that is an alias. Of a reader's union, a branch of the writer's own type goes before one that it can
+be promoted to.
 
 Logical types decide too, where the specification leaves it open: a timestamp is converted from the writer's unit,
 decimals must agree in their scale, and a date is no time. A number without a logical type takes the reader's.
@@ -13,7 +13,7 @@ A default value is kept as Avro bytes among the constants and read from there, b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -141,7 +141,7 @@ class Program:
                     self._nulls(child)
             return
         match writer, branch:
-            case Record(), Record():
+            case Record(), Record() if _same_name(writer, branch):
                 self._record(writer, branch, column, path)
             case Array(items), Array(items_into):
                 self._items(column, lambda: self._value(items, items_into, column.children[0], f"{path}[]"))
@@ -320,14 +320,14 @@ def _choose(writer: Type, reader: Type, path: str) -> Type:
         raise _no_match(writer, reader, path)
     if not isinstance(reader, Union):
         return reader
-    for suits in (_is_same, _is_promoted, _is_only_record):
+    for suits in (_is_same, _is_promoted):
         for branch in branches:
-            if suits(writer, branch, branches):
+            if suits(writer, branch):
                 return branch
     raise _no_match(writer, reader, path)
 
 
-def _is_same(writer: Type, branch: Type, _branches: Sequence[Type]) -> bool:
+def _is_same(writer: Type, branch: Type) -> bool:
     match writer, branch:
         case Simple(kind), Simple(other):
             return kind is other
@@ -337,15 +337,10 @@ def _is_same(writer: Type, branch: Type, _branches: Sequence[Type]) -> bool:
             return type(writer) is type(branch)
 
 
-def _is_promoted(writer: Type, branch: Type, _branches: Sequence[Type]) -> bool:
+def _is_promoted(writer: Type, branch: Type) -> bool:
     if not isinstance(writer, Simple) or not isinstance(branch, Simple):
         return False
     return branch.kind in _PROMOTED.get(writer.kind, ())
-
-
-def _is_only_record(writer: Type, branch: Type, branches: Sequence[Type]) -> bool:
-    records = [each for each in branches if isinstance(each, Record)]
-    return isinstance(writer, Record) and records == [branch]
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:

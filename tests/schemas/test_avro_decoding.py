@@ -157,8 +157,8 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         ),
         (ENUM, {**ENUM, "symbols": ["B"], "default": "B"}, b"\x00", "B"),
         (
-            record({"name": "x", "type": "int"}),
-            {**record({"name": "x", "type": "int"}), "name": "S"},
+            {**record({"name": "x", "type": "int"}), "namespace": "a"},
+            {**record({"name": "x", "type": "int"}), "name": "S", "aliases": ["R"]},
             b"\x02",
             {"x": 1},
         ),
@@ -297,6 +297,7 @@ def test_defaults_cannot_multiply_a_body_beyond_the_limit() -> None:
         ({"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}, "date cannot"),
         (record(), record({"name": "a", "type": "int", "default": "x"}), "a: the default 'x' is no int"),
         (ENUM, {**ENUM, "name": "Other"}, "enum E cannot be read as enum Other"),
+        (record(), {**record(), "name": "Other"}, "record R cannot be read as record Other"),
     ],
 )
 def test_schemas_that_do_not_fit_are_refused_with_the_place(writer: Any, reader: Any, reason: str) -> None:
