@@ -2,6 +2,8 @@
 
     SparklogError
     ├── ConfigError                 a configuration or an option is wrong: fix it and start again
+    ├── SchemaError                 a schema is invalid, not to be had, or cannot be read as the one wanted
+    ├── MalformedRecord             a key or value does not follow its schema
     ├── StoreError                  the cluster store refused a write or a read; handled inside the broker
     ├── UnexpectedGap               batches for a follower's log leave out offsets; handled inside the broker
     ├── KafkaError                  has a code of Kafka's protocol; travels in responses
@@ -24,6 +26,18 @@ class SparklogError(Exception):
 
 class ConfigError(SparklogError):
     """A configuration key or option is unknown, or its value is not allowed."""
+
+
+class SchemaError(SparklogError):
+    """A schema is invalid, has no type in Spark, or cannot be read as the schema that is wanted."""
+
+
+class RegistryError(SchemaError):
+    """The schema registry refused, does not know, or did not answer."""
+
+
+class MalformedRecord(SparklogError):
+    """A key or value does not follow its schema."""
 
 
 class StoreError(SparklogError):

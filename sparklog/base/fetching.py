@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Thread
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from sparklog.base.errors import ConfigError, NetworkException, SaslAuthenticationFailed
@@ -63,20 +64,55 @@ def fetch(url: str, *, form: bytes | None = None, headers: Mapping[str, str] = N
     Raises NetworkException if the content cannot be read or is larger than MAX_BYTES; SaslAuthenticationFailed if the
     server does not accept who asks.
     """
-    try:
-        if path := path_of(url):
+    if path := path_of(url):
+        try:
             with open(path, "rb") as file:
                 return _bounded(file.read, url)
-        with _opener().open(urllib.request.Request(url, form, dict(headers)), timeout=TIMEOUT_S) as response:
-            return _bounded(response.read1, url)
+        except (OSError, ValueError) as error:
+            raise _unreadable(url, error) from None
+    answer = ask(url, body=form, headers=headers)
+    if answer.status in (400, 401, 403):
+        raise SaslAuthenticationFailed(f"{shown(url)} refuses with HTTP status {answer.status}")
+    if not 200 <= answer.status < 300:
+        raise NetworkException(f"{shown(url)} answers with HTTP status {answer.status}")
+    return answer.content
+
+
+class Answer(NamedTuple):
+    """What an HTTP server answers."""
+
+    status: int
+    content: bytes
+
+
+def ask(
+    url: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    tls: ssl.SSLContext | None = None,
+    redirects: bool = True,
+) -> Answer:
+    """Return the answer to a GET, or to a POST of `body`, whatever its status. Blocks.
+
+    tls: for https; None: the authorities of the system
+    redirects: whether to follow them. The headers go along, also to another server: not with credentials among them
+
+    Raises NetworkException if there is no answer within TIMEOUT_S, or one of more than MAX_BYTES.
+    """
+    try:
+        with _opener(tls, redirects).open(urllib.request.Request(url, body, dict(headers)), timeout=TIMEOUT_S) as found:
+            return Answer(found.status, _bounded(found.read1, url))
     except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in (400, 401, 403):
-            raise SaslAuthenticationFailed(f"{shown(url)} refuses with HTTP status {error.code}") from None
-        raise NetworkException(f"{shown(url)} answers with HTTP status {error.code}") from None
+        with error:
+            return Answer(error.code, _bounded(error.read1, url))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
-        raise NetworkException(f"{shown(url)} cannot be read: {reason}") from None
+        raise _unreadable(url, error) from None
+
+
+def _unreadable(url: str, error: Exception) -> NetworkException:
+    reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+    return NetworkException(f"{shown(url)} cannot be read: {reason}")
 
 
 async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
@@ -121,14 +157,14 @@ def _bounded(read: Callable[[int], bytes], url: str) -> bytes:
     return bytes(found)
 
 
-def _opener() -> urllib.request.OpenerDirector:
+def _opener(tls: ssl.SSLContext | None, redirects: bool) -> urllib.request.OpenerDirector:
     """Return what opens http and https, and nothing else, also after a redirect."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
         urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPSHandler(context=tls),
+        *([urllib.request.HTTPRedirectHandler()] if redirects else []),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):

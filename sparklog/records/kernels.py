@@ -117,6 +117,49 @@ def word_at(context: Any, array: Any, position: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def float_at(context: Any, array: Any, position: Any) -> Any:
+    """Return the 4 bytes at `position` as a little-endian float32; no bounds check."""
+    return types.float32(array, types.int64), _load_unaligned
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def double_at(context: Any, array: Any, position: Any) -> Any:
+    """Return the 8 bytes at `position` as a little-endian float64; no bounds check."""
+    return types.float64(array, types.int64), _load_unaligned
+
+
+def _load_unaligned(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+    of = context.get_value_type(signature.return_type)
+    return builder.load(builder.bitcast(builder.gep(data, [arguments[1]]), of.as_pointer()), align=1)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_at(context: Any, array: Any, position: Any, number: Any) -> Any:
+    """Write a number to the bytes at `position`, as many as its type has, little-endian; no bounds check."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        of = context.get_value_type(signature.args[2])
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), of.as_pointer())
+        builder.store(arguments[2], place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, number), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def item_at(context: Any, array: Any, index: Any) -> Any:
+    """Return array[index], of int64, without numba's wrap-around of negative indices; no bounds check."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load(builder.gep(data, [arguments[1]]))
+
+    return types.int64(array, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def fetch_ahead(context: Any, array: Any, index: Any) -> Any:
     """Prefetch array[index] into the processor's caches."""
 

@@ -1,0 +1,136 @@
+"""Avro to Arrow columns beside fastavro, on one core:  python -m bench.schemas [--help]
+
+Bodies without a frame, in one column. Kinds of records:
+
+    flat       long, string, an int or null, double, string: about 32 bytes
+    evolved    the same, read with a schema that lacks one field, adds two and promotes one
+    nested     a record in a record, an array of four records, a map of two numbers: about 80 bytes
+    numbers    ten longs and ten doubles
+
+A figure is the best of several runs, in the thread's CPU time, which is the time it would take alone on the machine.
+fastavro makes a Python dictionary of each record; `to Arrow` then makes columns of them, as the decoder does at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from bench.decode import best_seconds
+from sparklog.schemas.avro import parse_avro
+from sparklog.schemas.avro_decoding import AvroDecoder
+
+PEER_RECORDS = 20_000
+"""fastavro reads fewer: it would take a minute otherwise."""
+
+CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "US", "WN")
+
+
+def record(name: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": of} for each, of in fields.items()]}
+
+
+FLAT = record("Flight", id="long", carrier="string", delay=["null", "int"], price="double", origin="string")
+EVOLVED = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "origin", "type": "string"},
+        {"name": "id", "type": "double"},
+        {"name": "cancelled", "type": "boolean", "default": False},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "delay", "type": ["null", "int"]},
+        {"name": "price", "type": "double"},
+    ],
+}
+NESTED = record(
+    "Order",
+    id="long",
+    customer=record("Customer", name="string", since={"type": "long", "logicalType": "timestamp-millis"}),
+    items={"type": "array", "items": record("Item", sku="string", count="int", price="double")},
+    labels={"type": "map", "values": "long"},
+)
+NUMBERS = record("Row", **{f"l{i}": "long" for i in range(10)}, **{f"d{i}": "double" for i in range(10)})
+
+
+def flat(rng: random.Random, i: int) -> dict[str, Any]:
+    delay = rng.choice([None, rng.randrange(-20, 300)])
+    return {"id": i, "carrier": rng.choice(CARRIERS), "delay": delay, "price": i / 7, "origin": "New York JFK"}
+
+
+def nested(rng: random.Random, i: int) -> dict[str, Any]:
+    items = [{"sku": f"sku-{rng.randrange(1000)}", "count": rng.randrange(9), "price": i / 7} for _ in range(4)]
+    customer = {"name": f"customer {i}", "since": 1_700_000_000_000 + i}
+    return {"id": i, "customer": customer, "items": items, "labels": {"weight": i, "height": 2}}
+
+
+def numbers(rng: random.Random, _i: int) -> dict[str, Any]:
+    return {f"l{i}": rng.randrange(2**40) for i in range(10)} | {f"d{i}": rng.random() for i in range(10)}
+
+
+def encode(schema: dict[str, Any], rows: list[dict[str, Any]]) -> list[bytes]:
+    parsed = fastavro.parse_schema(schema)
+    bodies = []
+    for row in rows:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, row)
+        bodies.append(stream.getvalue())
+    return bodies
+
+
+def measure(name: str, writer: Any, reader: Any, make: Any, count: int, repeats: int) -> None:
+    rng = random.Random(1)
+    bodies = encode(writer, [make(rng, i) for i in range(count)])
+    ends = np.cumsum([len(each) for each in bodies], dtype=np.int64)
+    starts, data = np.concatenate([[0], ends[:-1]]), np.frombuffer(b"".join(bodies), np.uint8)
+    decoder = AvroDecoder(parse_avro(json.dumps(reader)))
+    entries = np.full(count, decoder.add_writer(parse_avro(json.dumps(writer))))
+
+    def decode() -> None:
+        faults = np.zeros(count, np.uint8)
+        for _ in decoder.decode(data, starts, ends, entries, faults):
+            pass
+        assert not faults.any()
+
+    decode()  # compiles
+    ours = best_seconds(decode, repeats)
+    few = bodies[:PEER_RECORDS]
+    parsed = fastavro.parse_schema(writer), fastavro.parse_schema(reader)
+    arrow = decoder.type
+
+    def peer() -> list[Any]:
+        return [fastavro.schemaless_reader(io.BytesIO(body), *parsed) for body in few]
+
+    theirs = best_seconds(peer, repeats)
+    columns = best_seconds(lambda: pa.array(peer(), arrow), repeats)
+    rate, peer_rate = count / ours / 1e6, len(few) / theirs / 1e6
+    print(
+        f"{name:<8} {len(data) / count:>5.0f} B {rate:>7.2f} M records/s {len(data) / ours / 1e6:>7,.0f} MB/s"
+        f"   fastavro {peer_rate:>5.2f} M, to Arrow {len(few) / columns / 1e6:>5.2f} M   {rate / peer_rate:>5.1f} x",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    for name, writer, reader, make in (
+        ("flat", FLAT, FLAT, flat),
+        ("evolved", FLAT, EVOLVED, flat),
+        ("nested", NESTED, NESTED, nested),
+        ("numbers", NUMBERS, NUMBERS, numbers),
+    ):
+        measure(name, writer, reader, make, arguments.records, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

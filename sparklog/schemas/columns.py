@@ -1,0 +1,194 @@
+"""The Arrow columns that a schema becomes, and the numbers by which kernels know them.
+
+Types are those of Spark's `from_avro`, with the names and nullability that Spark's Arrow reader expects:
+
+    null → null · boolean → bool · int → int32 · long → int64 · float → float32 · double → float64
+    bytes, fixed → binary · string, enum → string · decimal → decimal128 · date → date32
+    timestamp-… → timestamp[us, UTC] · local-timestamp-… → timestamp[us] · record → struct · array → list · map → map
+    union: of a type and null → the type, nullable · of int and long → int64 · of float and double → float64
+           of others → a struct of member0, member1 … without null; only the member that the value has is not null
+
+Each column has a number. All columns between two lists have the same length, so they share one counter: their *domain*.
+Domain 0 counts the rows, each list or map adds one for its items. A column's buffers lie in one block of memory:
+validity bits where it is nullable, then fixed-width values or int32 offsets, then the bytes of texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum as PlainEnum
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.base.errors import SchemaError
+from sparklog.schemas.avro import Array, Enum, Fixed, Kind, Logical, Map, Record, Simple, Type, Union
+
+MOST_COLUMNS = 10_000
+ROWS = 0
+"""The domain of the rows."""
+
+
+class Storage(PlainEnum):
+    """The buffers of a column, besides validity bits."""
+
+    NOTHING = 0  # null, struct
+    BITS = 1
+    FIXED = 2
+    BYTES = 3  # offsets and bytes
+    ITEMS = 4  # offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One node of the tree of columns."""
+
+    number: int
+    type: pa.DataType
+    nullable: bool
+    domain: int
+    storage: Storage
+    width: int = 0
+    """Bytes of a value with FIXED storage."""
+    items: int = -1
+    """The domain of the items of a list or map."""
+    children: tuple[Column, ...] = ()
+    """Fields of a struct, the item of a list, key and value of a map."""
+
+    def walk(self) -> Iterator[Column]:
+        """Yield this column and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All columns of a schema."""
+
+    root: Column
+    """Nullable: a row may be a tombstone."""
+    columns: int
+    domains: int
+
+
+def lay_out(schema: Type) -> Layout:
+    """Return the columns of a schema. Raises SchemaError if there are too many."""
+    planner = _Planner()
+    root = planner.column(schema, nullable=True, domain=ROWS)
+    return Layout(root, planner.columns, planner.domains)
+
+
+def without_null(union: Union) -> tuple[tuple[Type, ...], bool]:
+    """Return the branches that are not null, and whether there was one that is."""
+    branches = tuple(each for each in union.branches if each != Simple(Kind.NULL))
+    return branches, len(branches) < len(union.branches)
+
+
+def merged(branches: tuple[Type, ...]) -> Type | None:
+    """Return the one type that holds all branches of a union; None if they need a struct of members."""
+    if len(branches) == 1:
+        return branches[0]
+    kinds = {each.kind for each in branches if isinstance(each, Simple)}
+    if len(branches) == 2 and kinds == {Kind.INT, Kind.LONG}:
+        return Simple(Kind.LONG)
+    if len(branches) == 2 and kinds == {Kind.FLOAT, Kind.DOUBLE}:
+        return Simple(Kind.DOUBLE)
+    return None
+
+
+_OF_KIND: dict[Kind, tuple[pa.DataType, Storage, int]] = {
+    Kind.NULL: (pa.null(), Storage.NOTHING, 0),
+    Kind.BOOLEAN: (pa.bool_(), Storage.BITS, 0),
+    Kind.INT: (pa.int32(), Storage.FIXED, 4),
+    Kind.LONG: (pa.int64(), Storage.FIXED, 8),
+    Kind.FLOAT: (pa.float32(), Storage.FIXED, 4),
+    Kind.DOUBLE: (pa.float64(), Storage.FIXED, 8),
+    Kind.BYTES: (pa.binary(), Storage.BYTES, 0),
+    Kind.STRING: (pa.string(), Storage.BYTES, 0),
+}
+_OF_LOGICAL: dict[Logical, pa.DataType] = {
+    Logical.DATE: pa.date32(),
+    Logical.TIMESTAMP_MILLIS: pa.timestamp("us", "UTC"),
+    Logical.TIMESTAMP_MICROS: pa.timestamp("us", "UTC"),
+    Logical.LOCAL_TIMESTAMP_MILLIS: pa.timestamp("us"),
+    Logical.LOCAL_TIMESTAMP_MICROS: pa.timestamp("us"),
+}
+
+
+class _Planner:
+    """Numbers of columns and domains that are given away so far."""
+
+    def __init__(self) -> None:
+        self.columns = 0
+        self.domains = 1
+
+    def column(self, of: Type, *, nullable: bool, domain: int) -> Column:
+        if isinstance(of, Union):
+            branches, has_null = without_null(of)
+            one = merged(branches)
+            if one is None:
+                return (
+                    self._struct(
+                        [(f"member{i}", each, True) for i, each in enumerate(branches)], nullable or has_null, domain
+                    )
+                    if branches
+                    else self.column(Simple(Kind.NULL), nullable=True, domain=domain)
+                )
+            return self.column(one, nullable=nullable or has_null, domain=domain)
+        match of:
+            case Record(_, fields):
+                return self._struct([(field.name, field.type, False) for field in fields], nullable, domain)
+            case Array(items):
+                return self._items(nullable, domain, [("element", items)])
+            case Map(values):
+                return self._items(nullable, domain, [("key", Simple(Kind.STRING)), ("value", values)])
+        arrow, storage, width = _leaf(of)
+        nullable = nullable or pa.types.is_null(arrow)
+        return Column(number=self._number(), type=arrow, nullable=nullable, domain=domain, storage=storage, width=width)
+
+    def _struct(self, fields: list[tuple[str, Type, bool]], nullable: bool, domain: int) -> Column:
+        number = self._number()
+        children = tuple(self.column(of, nullable=null, domain=domain) for _, of, null in fields)
+        arrow = pa.struct([_field(name, child) for (name, _, _), child in zip(fields, children, strict=True)])
+        return Column(
+            number=number, type=arrow, nullable=nullable, domain=domain, storage=Storage.NOTHING, children=children
+        )
+
+    def _items(self, nullable: bool, domain: int, parts: list[tuple[str, Type]]) -> Column:
+        number, items = self._number(), self.domains
+        self.domains += 1
+        children = tuple(self.column(of, nullable=False, domain=items) for _, of in parts)
+        fields = [_field(name, child) for (name, _), child in zip(parts, children, strict=True)]
+        arrow = pa.list_(fields[0]) if len(fields) == 1 else pa.map_(*fields)
+        return Column(
+            number=number,
+            type=arrow,
+            nullable=nullable,
+            domain=domain,
+            storage=Storage.ITEMS,
+            items=items,
+            children=children,
+        )
+
+    def _number(self) -> int:
+        if self.columns >= MOST_COLUMNS:
+            raise SchemaError(f"the schema has more than {MOST_COLUMNS} columns: read it as a smaller reader schema")
+        self.columns += 1
+        return self.columns - 1
+
+
+def _field(name: str, column: Column) -> Any:
+    return pa.field(name, column.type, nullable=column.nullable)
+
+
+def _leaf(of: Simple | Fixed | Enum) -> tuple[pa.DataType, Storage, int]:
+    if isinstance(of, Enum):
+        return _OF_KIND[Kind.STRING]
+    if of.decimal:
+        return pa.decimal128(of.decimal.precision, of.decimal.scale), Storage.FIXED, 16
+    if isinstance(of, Fixed):
+        return _OF_KIND[Kind.BYTES]
+    arrow, storage, width = _OF_KIND[of.kind]
+    return _OF_LOGICAL.get(of.logical, arrow) if of.logical else arrow, storage, width

@@ -1,0 +1,119 @@
+"""Where the id of a record's schema is, and where its body begins.
+
+    payload   00 · id, 4 bytes big-endian · body        what Confluent's serializers write
+              01 · GUID, 16 bytes · body
+    header    `__value_schema_id` or `__key_schema_id`: the same bytes without a body, which is then all of the payload
+
+A header goes before the payload, as in Confluent's deserializers; of several headers of the name, the last counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+SchemaId = int | UUID
+"""A schema's number in its registry, or its GUID, which is the same in all registries."""
+
+NULL, NO_FRAME = -1, -2
+
+HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
+ID_BYTES, GUID_BYTES = 5, 17
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framed:
+    """A column of keys or values, each with the id of its schema."""
+
+    data: Bytes
+    starts: Longs
+    """Where each body begins in `data`."""
+    ends: Longs
+    ids: list[SchemaId]
+    """The ids that occur."""
+    which: Longs
+    """For each row the position of its id in `ids`; NULL where the row is null, NO_FRAME where there is no id."""
+
+
+def bodies(column: pa.Array) -> tuple[Bytes, Longs, Longs]:
+    """Return the bytes of a binary column, and where each row begins and ends; a null row is empty."""
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return np.frombuffer(data if data is not None else b"", np.uint8), ends[:-1], ends[1:]
+
+
+def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
+    """Return the bodies of a binary column and their ids.
+
+    headers: the column of headers, list<struct<key: string, value: binary>>; None: look at the payload alone
+    header: the name of the header that has the id
+    """
+    data, starts, ends = bodies(column)
+    which = np.full(len(column), NO_FRAME, np.int64)
+    if column.null_count:
+        which[np.asarray(column.is_null())] = NULL
+    ids: dict[SchemaId, int] = {}
+    _by_header(headers, header, which, ids)
+    starts = starts.copy()
+    for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
+        rows = np.flatnonzero((which == NO_FRAME) & (ends - starts >= size))
+        if not len(rows):
+            continue
+        rows = rows[data[starts[rows]] == magic]
+        _give_ids(rows, data[starts[rows, None] + np.arange(size)], which, ids)
+        starts[rows] += size
+    return Framed(data=data, starts=starts, ends=ends, ids=list(ids), which=which)
+
+
+def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[SchemaId, int]) -> None:
+    if headers is None or not len(headers.flatten()):
+        return
+    entries = headers.flatten()
+    chosen = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(entries.field("key"), name), False)))
+    if not len(chosen):
+        return
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
+    rows = np.repeat(np.arange(len(headers)), lengths)[chosen]
+    is_last = np.append(rows[1:] != rows[:-1], True)
+    rows, chosen = rows[is_last], chosen[is_last]
+    data, starts, ends = bodies(entries.field("value").take(pa.array(chosen)))
+    for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
+        fits = np.flatnonzero((ends - starts == size) & (which[rows] == NO_FRAME))
+        if not len(fits):
+            continue
+        fits = fits[data[starts[fits]] == magic]
+        _give_ids(rows[fits], data[starts[fits, None] + np.arange(size)], which, ids)
+
+
+def _give_ids(rows: Longs, frames: Bytes, which: Longs, ids: dict[SchemaId, int]) -> None:
+    """Note the ids of rows, given their frames: a magic byte and the id, in each row of a matrix."""
+    if not len(rows):
+        return
+    keys = np.ascontiguousarray(frames[:, 1:]).view(">u4" if frames.shape[1] == ID_BYTES else "V16")[:, 0]
+    if (keys == keys[0]).all():
+        which[rows] = _number(frames[0], ids)
+        return
+    _, firsts, places = np.unique(keys, return_index=True, return_inverse=True)
+    which[rows] = np.array([_number(frames[first], ids) for first in firsts.tolist()])[places]
+
+
+def _number(frame: Bytes, ids: dict[SchemaId, int]) -> int:
+    """Return the number of a frame's id, a new one if it has none."""
+    return ids.setdefault(_id_of(frame.tobytes()), len(ids))
+
+
+def _id_of(frame: bytes) -> SchemaId:
+    return UUID(bytes=frame[1:]) if frame[0] else int.from_bytes(frame[1:], "big")
+
+
+def frame_of(wanted: SchemaId) -> bytes:
+    """Return the bytes that name a schema, before a body or in a header."""
+    return b"\x01" + wanted.bytes if isinstance(wanted, UUID) else b"\x00" + wanted.to_bytes(4, "big")

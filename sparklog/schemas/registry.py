@@ -1,0 +1,221 @@
+"""The client of a schema registry that speaks Confluent's REST API (Confluent, Apicurio, Karapace, Redpanda …).
+
+    GET /schemas/ids/{id}                       a schema by its number
+    GET /schemas/guids/{guid}                   by its GUID
+    GET /subjects/{subject}/versions            the versions of a subject
+    GET /subjects/{subject}/versions/{version}  one of them, or `latest`
+
+Each request has a time limit and is repeated `ATTEMPTS` times, at each URL in turn, if there is no answer or one that
+says that the registry is in trouble (5xx, 429). Redirects are not followed: they could lead credentials elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from sparklog.base.errors import ConfigError, NetworkException, RegistryError
+from sparklog.base.fetching import Answer, ask, shown
+from sparklog.base.pem import read_pem
+from sparklog.schemas.framing import SchemaId
+
+ATTEMPTS = 3
+PAUSE_S = 0.5
+MOST_REFERENCES = 200
+ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOptions:
+    """Where the registry is, and how to show it who asks."""
+
+    urls: tuple[str, ...]
+    user_info: str | None = field(default=None, repr=False)
+    """USER:PASSWORD."""
+    token: str | None = field(default=None, repr=False)
+    truststore: str | None = None
+    """A PEM file with the authorities that sign the registry's certificate; None: those of the system."""
+    keystore: str | None = None
+    """A PEM file with key and certificate of this client."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema as the registry has it."""
+
+    kind: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: tuple[str, ...] = ()
+    """Texts of the schemas that it uses, each after those that it uses itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    ids: tuple[SchemaId, ...]
+    """Its number, and its GUID if the registry has those."""
+    schema: SchemaText
+
+
+class UnknownSchema(RegistryError):
+    """The registry has no such schema or subject."""
+
+
+class Registry:
+    """Asks the registry; it keeps nothing but what schemas refer to."""
+
+    def __init__(self, options: RegistryOptions, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._options = options
+        self._sleep = sleep
+        self._headers = _headers(options)
+        self._tls = _tls(options)
+        self._referenced: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def by_id(self, wanted: SchemaId) -> SchemaText:
+        """Return the schema. Raises UnknownSchema if the registry has none, RegistryError if it gives none."""
+        kind = "guids" if isinstance(wanted, UUID) else "ids"
+        return self._schema(self._get(f"schemas/{kind}/{wanted}", f"schema {wanted}"))
+
+    def version(self, subject: str, version: int | str = "latest") -> Version:
+        """Return a version of a subject. Raises as `by_id`."""
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version}", f"subject {subject}")
+        guid = found.get("guid")
+        try:
+            ids: tuple[SchemaId, ...] = (int(found["id"]), *([UUID(guid)] if guid else []))
+            return Version(subject=subject, version=int(found["version"]), ids=ids, schema=self._schema(found))
+        except (KeyError, ValueError, TypeError) as wrong:
+            raise RegistryError(f"{self._where} answers for subject {subject} without {wrong}") from None
+
+    def versions(self, subject: str, most: int) -> list[Version]:
+        """Return the versions of a subject, oldest first, but only the newest `most`. Raises as `by_id`."""
+        numbers = self._get(f"subjects/{quote(subject, safe='')}/versions", f"subject {subject}")
+        if not isinstance(numbers, list) or not all(isinstance(each, int) for each in numbers):
+            raise RegistryError(f"{self._where} answers for subject {subject} with no list of versions")
+        return [self.version(subject, each) for each in sorted(numbers)[-most:]]
+
+    @property
+    def _where(self) -> str:
+        return f"the schema registry at {shown(self._options.urls[0])}"
+
+    def _schema(self, found: Any) -> SchemaText:
+        """Return the schema of an answer, with the texts that it refers to."""
+        text = self._text(found)
+        texts: dict[tuple[str, int], str] = {}
+        self._refer(found, texts, ())
+        return SchemaText(found.get("schemaType") or "AVRO", text, tuple(texts.values()))
+
+    def _refer(self, found: Mapping[str, Any], texts: dict[tuple[str, int], str], within: tuple[Any, ...]) -> None:
+        for each in found.get("references") or ():
+            try:
+                wanted = str(each["subject"]), int(each["version"])
+            except (KeyError, ValueError, TypeError):
+                raise RegistryError(f"{self._where} answers with a reference that names no version: {each}") from None
+            if wanted in texts:
+                continue
+            if wanted in within or len(texts) + len(within) >= MOST_REFERENCES:
+                raise RegistryError(f"{wanted[0]} version {wanted[1]} refers to itself, or to too many schemas")
+            if wanted not in self._referenced:
+                path = f"subjects/{quote(wanted[0], safe='')}/versions/{wanted[1]}"
+                self._referenced[wanted] = self._get(path, f"subject {wanted[0]} version {wanted[1]}")
+            part = self._referenced[wanted]
+            text = self._text(part)
+            self._refer(part, texts, (*within, wanted))
+            texts[wanted] = text
+
+    def _text(self, found: Any) -> str:
+        text = found.get("schema") if isinstance(found, dict) else None
+        if not isinstance(text, str):
+            raise RegistryError(f"{self._where} answers without a schema: is it a registry of schemas?")
+        return text
+
+    def _get(self, path: str, what: str) -> Any:
+        answer = self._answer(path)
+        if answer.status == 404:
+            raise UnknownSchema(f"{self._where} has no {what}: {_message(answer)}")
+        if answer.status in (401, 403):
+            raise RegistryError(
+                f"{self._where} refuses {what} with HTTP status {answer.status}: check "
+                "schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token or the user's rights"
+            )
+        if answer.status != 200:
+            raise RegistryError(f"{self._where} answers with HTTP status {answer.status}: {_message(answer)}")
+        try:
+            return json.loads(answer.content)
+        except (ValueError, RecursionError):
+            raise RegistryError(f"{self._where} answers with no JSON: is it a registry of schemas?") from None
+
+    def _answer(self, path: str) -> Answer:
+        """Return the first answer that is no sign of trouble, or the last one. Raises RegistryError without any."""
+        answer: Answer | None = None
+        failure: NetworkException | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._sleep(PAUSE_S * 2 ** (attempt - 1))
+            for url in self._options.urls:
+                try:
+                    answer = ask(f"{url.rstrip('/')}/{path}", headers=self._headers, tls=self._tls, redirects=False)
+                except NetworkException as error:
+                    failure = error
+                    continue
+                if answer.status < 500 and answer.status != 429:
+                    return answer
+        if answer is not None:
+            return answer
+        raise RegistryError(f"the schema registry does not answer: {failure}; check schema.registry.url")
+
+
+def subject_name(strategy: str, *, topic: str, record: str, is_key: bool) -> str:
+    """Return the subject of a topic's keys or values, as Confluent's serializers name it.
+
+    strategy: topic, record or topic_record; record: the full name of the record
+    """
+    if strategy == "topic":
+        return f"{topic}-{'key' if is_key else 'value'}"
+    return record if strategy == "record" else f"{topic}-{record}"
+
+
+def _headers(options: RegistryOptions) -> dict[str, str]:
+    headers = {"Accept": ACCEPT}
+    if options.user_info is not None:
+        headers["Authorization"] = f"Basic {base64.b64encode(options.user_info.encode()).decode()}"
+    elif options.token is not None:
+        headers["Authorization"] = f"Bearer {options.token}"
+    return headers
+
+
+def _tls(options: RegistryOptions) -> ssl.SSLContext | None:
+    if options.truststore is None and options.keystore is None:
+        return None
+    trusted = None
+    if options.truststore is not None:
+        trusted = read_pem("schema.registry.ssl.truststore.location", options.truststore).decode("latin-1")
+    try:
+        context = ssl.create_default_context(cadata=trusted)
+        if options.keystore is not None:
+            read_pem("schema.registry.ssl.keystore.location", options.keystore)
+            context.load_cert_chain(options.keystore, password=lambda: "")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"schema.registry.ssl.…: {error}; a keystore has a certificate and its key, which is not encrypted"
+        ) from None
+    return context
+
+
+def _message(answer: Answer) -> str:
+    """Return what the registry says, in at most 200 characters."""
+    try:
+        text = json.loads(answer.content).get("message", "")
+    except (ValueError, AttributeError, RecursionError):
+        text = ""
+    return str(text)[:200] or "it gives no reason"
