@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -63,6 +63,7 @@ from sparklog.broker.restoration import (
 )
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
@@ -108,8 +109,12 @@ class Broker:
         store: Store | None = None,
         peers: Peers | None = None,
         random: randomness.Random | None = None,
+        on_lost_store: Callable[[], None] = lambda: None,
     ) -> None:
-        """`store` replaces the configured one. `peers` is None if there are no other brokers."""
+        """`store` replaces the configured one. `peers` is None if there are no other brokers.
+
+        on_lost_store: called on the event loop once the cluster store has lost everything: the broker must be stopped
+        """
         self.config = config
         self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
         """Makes the principals of clients with certificates."""
@@ -153,6 +158,7 @@ class Broker:
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
         self._is_open = False
         self._store_id = ""
+        self._on_lost_store = on_lost_store
         self._has_left = False
         self._is_ready = asyncio.Event()
         self.clients = ClientRequests(
@@ -204,7 +210,9 @@ class Broker:
         self._services = services = compose(
             Dependencies(
                 config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
-                clock=self.clock, random=self._random, store=store, logs=self._logs, metadata=self.metadata,
+                clock=self.clock, random=self._random, store=store,
+                store_guard=StoreGuard(store, self._store_id, self._lost_store),
+                logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
                 client_quotas=self.client_quotas,
             )
@@ -213,6 +221,7 @@ class Broker:
         if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs
             services.authorizer.set_acls(await asyncio.to_thread(services.acl_store.load))
         await services.registration.start()
+        services.store_guard.start()
         services.history.start()
         await services.controller.start()
         self._start_schedule(services)
@@ -321,6 +330,10 @@ class Broker:
         self.services.replicas.set_dir_offline(path, why)
         self.services.registration.tell_of_failed_disk()
 
+    def _lost_store(self) -> None:
+        self._has_left = True  # there is no controller that could elect other leaders
+        self._on_lost_store()
+
     @property
     def takes_records(self) -> bool:
         """Whether the broker accepts records: it is not stopping, and some log directory is not full."""
@@ -331,6 +344,8 @@ class Broker:
         """Why clients should use other brokers than this one, which runs; empty if they should use it."""
         if not self.takes_records:
             return "each log directory is full or has failed"
+        if self.services.store_guard.is_lost:
+            return "the cluster store has lost everything: start all brokers again"
         if not (self.services.registration.is_registered and self._is_known()):
             return "the broker is not in its cluster: it waits for the cluster store or the controller"
         return ""
@@ -417,6 +432,7 @@ class Broker:
     async def _stop_services(self, services: Services) -> None:
         await services.controller.stop()
         await services.history.stop()
+        await services.store_guard.stop()
         await services.registration.stop()
         await services.fetchers.stop()
         await services.replicas.close()

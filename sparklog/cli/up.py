@@ -2,7 +2,7 @@
 
 One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
 stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
-configuration is wrong.
+configuration is wrong, 3 if the cluster store has lost everything while the broker ran: it can be started again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparklog.server.node import BrokerNode
 from sparklog.server.open_listeners import open_listeners
 from sparklog.server.security import ConfigFile
 
-CANNOT_START, WRONG_CONFIGURATION = 1, 2
+CANNOT_START, WRONG_CONFIGURATION, LOST_STORE = 1, 2, 3
 logger = logging.getLogger("sparklog.cli.up")
 
 
@@ -121,7 +121,7 @@ def command(
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
         file = ConfigFile(config_file, read) if config_file else None
-        asyncio.run(_run(config, file, stop_with_stdin=is_child))
+        sys.exit(asyncio.run(_run(config, file, stop_with_stdin=is_child)))
     except (SparklogError, OSError) as error:
         tell_why_not(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)
@@ -151,7 +151,8 @@ def _raise_file_limit() -> None:
         raise SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n")
 
 
-async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin: bool) -> None:
+async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin: bool) -> int:
+    """Run the broker until it is told to stop, or its cluster store has lost everything. Return the exit status."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -163,9 +164,13 @@ async def _run(config: BrokerConfig, file: ConfigFile | None, *, stop_with_stdin
     freeze_what_stays()
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
-    await stop.wait()
+    ends = [asyncio.create_task(event.wait()) for event in (stop, node.has_lost_store)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
     logger.info("stopping")
     await node.stop()
+    return LOST_STORE if node.has_lost_store.is_set() else 0
 
 
 if __name__ == "__main__":

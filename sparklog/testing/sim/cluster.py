@@ -161,6 +161,7 @@ class SimNode:
             parse_broker_config([Setting(name, raw, "") for name, raw in cluster.settings(self.broker_id).items()]),
             fs=self.fs, clock=self.clock, store=store,
             peers=SimPeers(cluster.network, self.name), random=random.Random(self._chance.random()),
+            on_lost_store=lambda: self._told_to_start_again(process),
         )  # fmt: skip
 
         async def serve(api: Api[Any, Any], request: Any) -> Any:
@@ -189,6 +190,21 @@ class SimNode:
             return
         self.is_up = True
         cluster.trace.event(f"{self.name} is up")
+
+    def _told_to_start_again(self, process: SimProcess) -> None:
+        """Called when the broker says that its store has lost everything: a supervisor starts it again."""
+        cluster = self._cluster
+        cluster.trace.event(f"{self.name} says that the store has lost everything")
+        cluster.loop.create_task(self._start_again(process), context=cluster.context)
+
+    async def _start_again(self, process: SimProcess) -> None:
+        await asyncio.sleep(self._chance.uniform(0, 1))
+        if self.process is process and not process.is_dead:
+            if self.is_up and not process.is_paused:
+                await self.stop()
+            else:
+                self.kill()
+            self.start()
 
     async def stop(self) -> None:
         """Stop the broker cleanly, if it is up. Report an error or a stop of over a minute; end the process anyway."""
