@@ -56,6 +56,7 @@ from sparklog.broker.restoration import (
     adopt,
     has_lost_changes,
     is_replaced,
+    missing_topics,
     restore,
     restore_broker_keys,
     restore_lost_configs,
@@ -63,11 +64,11 @@ from sparklog.broker.restoration import (
 )
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
-from sparklog.broker.store_guard import StoreGuard
+from sparklog.broker.store_guard import SURE_S, StoreGuard
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
-from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
+from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id, find_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
@@ -206,7 +207,9 @@ class Broker:
         )
         if self.config.tracing_otlp_endpoint:
             self.tracing = await asyncio.to_thread(self._open_tracing)
-        store, cluster_id = await asyncio.to_thread(self._open)
+        store, cluster_id, had_id = await asyncio.to_thread(self._open)
+        await self._until_sure(store)
+        await asyncio.to_thread(self._restore, store, had_id=had_id)
         self._services = services = compose(
             Dependencies(
                 config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
@@ -268,8 +271,11 @@ class Broker:
         tracing = Tracing(self.config.tracing_otlp_endpoint, "sparklog", resource)
         return RequestTracing(tracing, self.config.tracing_sample_every)
 
-    def _open(self) -> tuple[Store, str]:
-        """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
+    def _open(self) -> tuple[Store, str, bool]:
+        """Open the store, then the logs with their topics' configurations. Blocks.
+
+        Return the store, the cluster id, and whether the store had an id.
+        """
         config = self.config
         if self._store is None:
             self._fs.make_dir(config.log_dirs[0])
@@ -285,17 +291,27 @@ class Broker:
         self._logs.ownership.claim(cluster_id)
         candidate = self._new_cluster_id()
         self._store_id = find_or_create_store_id(store, candidate)
-        self._restore(topics, store, had_id=self._store_id != candidate)
-        return store, cluster_id
+        return store, cluster_id, self._store_id != candidate
+
+    async def _until_sure(self, store: Store) -> None:
+        """Wait until topics that the store does not have surely were deleted. Raises StoreError if it has lost them."""
+        topics = TopicStore(store, self.config.topic_defaults)
+        missing = await asyncio.to_thread(missing_topics, self._logs, topics, self._store_id)
+        if missing:
+            await asyncio.sleep(SURE_S)
+            if await asyncio.to_thread(find_store_id, store) != self._store_id:
+                raise StoreError(
+                    f"the cluster store has just lost everything, {', '.join(sorted(missing))} included: start again"
+                )
 
     def _load_broker_overrides(self, store: Store) -> None:
         """Apply the keys that were set for brokers at run time. Blocks."""
         changed = TopicStore(store, self.config.topic_defaults).load_broker_overrides()
         self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(self.config.broker_id, {}))
 
-    def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
+    def _restore(self, store: Store, *, had_id: bool) -> None:
         """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
-        logs = self._logs
+        logs, topics = self._logs, TopicStore(store, self.dynamic.current.topic_defaults)
         others = brokers.load(store).keys() - {self.config.broker_id}
         is_new = is_replaced(logs, self._store_id)
         has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)

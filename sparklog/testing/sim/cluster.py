@@ -31,7 +31,13 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.config import Setting, parse_broker_config
-from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
+from sparklog.base.errors import (
+    ConnectionLoss,
+    KafkaStorageError,
+    NetworkException,
+    SessionExpired,
+    StoreError,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
@@ -183,6 +189,8 @@ class SimNode:
         except (StoreError, KafkaStorageError) as error:  # the store is out of reach, or the disk fails: expected
             cluster.trace.event(f"{self.name} gives up its start: {error!r}")
             process.kill()
+            if isinstance(error, StoreError) and not isinstance(error, ConnectionLoss | SessionExpired):
+                cluster.loop.create_task(self._start_later(process), context=cluster.context)
             return
         except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
@@ -196,6 +204,13 @@ class SimNode:
         cluster = self._cluster
         cluster.trace.event(f"{self.name} says that the store has lost everything")
         cluster.loop.create_task(self._start_again(process), context=cluster.context)
+
+    async def _start_later(self, process: SimProcess) -> None:
+        """Start again what has given up because its store has lost everything, as a supervisor does."""
+        await asyncio.sleep(self._chance.uniform(0, 1))
+        if self.process is process:
+            self.kill()  # its locks go with it
+            self.start()
 
     async def _start_again(self, process: SimProcess) -> None:
         await asyncio.sleep(self._chance.uniform(0, 1))
