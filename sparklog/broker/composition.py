@@ -35,6 +35,7 @@ from sparklog.broker.replacements import Replacements
 from sparklog.broker.replica_moves import MoveWork
 from sparklog.broker.rights import Accesses
 from sparklog.broker.services import Services
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
@@ -83,6 +84,7 @@ class Dependencies(Struct, frozen=True, kw_only=True):
     clock: Clock
     random: randomness.Random
     store: Store
+    store_guard: StoreGuard
     logs: LogManager
     metadata: MetadataCache
     metrics: Metrics
@@ -118,7 +120,10 @@ def compose(dependencies: Dependencies) -> Services:
         is_told_changes=True,
     )  # fmt: skip
     session_waiting: Purgatory[int] = Purgatory()
-    topics = Topics(dynamic, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room)
+    topics = Topics(
+        dynamic, topic_store, metadata, dependencies.random.randrange, dependencies.logs.check_room,
+        dependencies.store_guard.until_sure,
+    )  # fmt: skip
     producer_ids = ProducerIds(store, config.broker_id, above=dependencies.logs.greatest_producer_id)
     authorizer = Authorizer.of(config, clock.time_ms)
     history = _history(dependencies, peers, topics, producer_ids)
@@ -197,6 +202,7 @@ def compose(dependencies: Dependencies) -> Services:
         waiting=dependencies.waiting,
         peers=peers,
         registration=registration,
+        store_guard=dependencies.store_guard,
         controller=Controller(
             store=store,
             directory_id=dependencies.logs.ownership.directory_id,
@@ -204,6 +210,7 @@ def compose(dependencies: Dependencies) -> Services:
             config=config,
             clock=clock,
             note=history.note,
+            is_own_store=dependencies.store_guard.is_intact,
         ),
         history=history,
     )
@@ -227,7 +234,7 @@ def _replicas(
         broker_id=config.broker_id,
         clock=dependencies.clock,
         max_lag_ms=config.replica_lag_time_max_ms,
-        alter_isr=IsrWriter(dependencies.store).write,
+        alter_isr=IsrWriter(dependencies.store, lambda: dependencies.store_guard.is_lost).write,
         broker_epoch_of=epoch_of,
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,

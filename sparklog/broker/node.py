@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -56,6 +56,7 @@ from sparklog.broker.restoration import (
     adopt,
     has_lost_changes,
     is_replaced,
+    missing_topics,
     restore,
     restore_broker_keys,
     restore_lost_configs,
@@ -63,10 +64,11 @@ from sparklog.broker.restoration import (
 )
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
+from sparklog.broker.store_guard import SURE_S, StoreGuard
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
-from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id
+from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id, find_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
@@ -108,8 +110,12 @@ class Broker:
         store: Store | None = None,
         peers: Peers | None = None,
         random: randomness.Random | None = None,
+        on_lost_store: Callable[[], None] = lambda: None,
     ) -> None:
-        """`store` replaces the configured one. `peers` is None if there are no other brokers."""
+        """`store` replaces the configured one. `peers` is None if there are no other brokers.
+
+        on_lost_store: called on the event loop once the cluster store has lost everything: the broker must be stopped
+        """
         self.config = config
         self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
         """Makes the principals of clients with certificates."""
@@ -153,6 +159,7 @@ class Broker:
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
         self._is_open = False
         self._store_id = ""
+        self._on_lost_store = on_lost_store
         self._has_left = False
         self._is_ready = asyncio.Event()
         self.clients = ClientRequests(
@@ -200,11 +207,15 @@ class Broker:
         )
         if self.config.tracing_otlp_endpoint:
             self.tracing = await asyncio.to_thread(self._open_tracing)
-        store, cluster_id = await asyncio.to_thread(self._open)
+        store, cluster_id, had_id = await asyncio.to_thread(self._open)
+        await self._until_sure(store)
+        await asyncio.to_thread(self._restore, store, had_id=had_id)
         self._services = services = compose(
             Dependencies(
                 config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
-                clock=self.clock, random=self._random, store=store, logs=self._logs, metadata=self.metadata,
+                clock=self.clock, random=self._random, store=store,
+                store_guard=StoreGuard(store, self._store_id, self._lost_store),
+                logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
                 client_quotas=self.client_quotas,
             )
@@ -213,6 +224,7 @@ class Broker:
         if services.authorizer.is_enabled:  # other brokers ask before the controller has sent the ACLs
             services.authorizer.set_acls(await asyncio.to_thread(services.acl_store.load))
         await services.registration.start()
+        services.store_guard.start()
         services.history.start()
         await services.controller.start()
         self._start_schedule(services)
@@ -259,8 +271,11 @@ class Broker:
         tracing = Tracing(self.config.tracing_otlp_endpoint, "sparklog", resource)
         return RequestTracing(tracing, self.config.tracing_sample_every)
 
-    def _open(self) -> tuple[Store, str]:
-        """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
+    def _open(self) -> tuple[Store, str, bool]:
+        """Open the store, then the logs with their topics' configurations. Blocks.
+
+        Return the store, the cluster id, and whether the store had an id.
+        """
         config = self.config
         if self._store is None:
             self._fs.make_dir(config.log_dirs[0])
@@ -276,17 +291,27 @@ class Broker:
         self._logs.ownership.claim(cluster_id)
         candidate = self._new_cluster_id()
         self._store_id = find_or_create_store_id(store, candidate)
-        self._restore(topics, store, had_id=self._store_id != candidate)
-        return store, cluster_id
+        return store, cluster_id, self._store_id != candidate
+
+    async def _until_sure(self, store: Store) -> None:
+        """Wait until topics that the store does not have surely were deleted. Raises StoreError if it has lost them."""
+        topics = TopicStore(store, self.config.topic_defaults)
+        missing = await asyncio.to_thread(missing_topics, self._logs, topics, self._store_id)
+        if missing:
+            await asyncio.sleep(SURE_S)
+            if await asyncio.to_thread(find_store_id, store) != self._store_id:
+                raise StoreError(
+                    f"the cluster store has just lost everything, {', '.join(sorted(missing))} included: start again"
+                )
 
     def _load_broker_overrides(self, store: Store) -> None:
         """Apply the keys that were set for brokers at run time. Blocks."""
         changed = TopicStore(store, self.config.topic_defaults).load_broker_overrides()
         self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(self.config.broker_id, {}))
 
-    def _restore(self, topics: TopicStore, store: Store, *, had_id: bool) -> None:
+    def _restore(self, store: Store, *, had_id: bool) -> None:
         """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
-        logs = self._logs
+        logs, topics = self._logs, TopicStore(store, self.dynamic.current.topic_defaults)
         others = brokers.load(store).keys() - {self.config.broker_id}
         is_new = is_replaced(logs, self._store_id)
         has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)
@@ -321,6 +346,10 @@ class Broker:
         self.services.replicas.set_dir_offline(path, why)
         self.services.registration.tell_of_failed_disk()
 
+    def _lost_store(self) -> None:
+        self._has_left = True  # there is no controller that could elect other leaders
+        self._on_lost_store()
+
     @property
     def takes_records(self) -> bool:
         """Whether the broker accepts records: it is not stopping, and some log directory is not full."""
@@ -331,6 +360,8 @@ class Broker:
         """Why clients should use other brokers than this one, which runs; empty if they should use it."""
         if not self.takes_records:
             return "each log directory is full or has failed"
+        if self.services.store_guard.is_lost:
+            return "the cluster store has lost everything: start all brokers again"
         if not (self.services.registration.is_registered and self._is_known()):
             return "the broker is not in its cluster: it waits for the cluster store or the controller"
         return ""
@@ -418,6 +449,7 @@ class Broker:
     async def _stop_services(self, services: Services) -> None:
         await services.controller.stop()
         await services.history.stop()
+        await services.store_guard.stop()
         await services.registration.stop()
         await services.fetchers.stop()
         await services.replicas.close()

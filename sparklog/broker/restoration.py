@@ -68,6 +68,14 @@ def is_replaced(logs: LogManager, store_id: str) -> bool:
     return True
 
 
+def missing_topics(logs: LogManager, topics: TopicStore, store_id: str) -> set[str]:
+    """Return the topics with folders here that the store of the log directories had, and does not have now. Blocks."""
+    if logs.store_id != store_id:
+        return set()
+    here = {partition.topic for partition in logs.partitions}
+    return {name for name, copy in logs.kept_topics.items() if copy.topic_id and name in here} - set(topics.names())
+
+
 def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
     """Restore the topics that there are copies of. Blocks."""
     epochs: dict[str, dict[int, int]] = defaultdict(dict)

@@ -20,6 +20,7 @@ from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.replica_moves import MoveWork
 from sparklog.broker.rights import Accesses
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import Strays
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
@@ -88,6 +89,7 @@ class Services:
     peers: Peers
     """Calls to the other brokers and to this one."""
     registration: Registration
+    store_guard: StoreGuard
     controller: Controller
     history: ClusterHistory
     slices: Slices

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -76,15 +76,18 @@ class Topics:
         metadata: MetadataCache,
         random_below: Callable[[int], int],
         check_room: Callable[[int], None],
+        until_sure: Callable[[str, int], Awaitable[None]],
     ) -> None:
         """random_below: returns a random number below its argument. check_room: raises PolicyViolation if this broker
-        cannot take that many more partitions.
+        cannot take that many more partitions. until_sure: waits until a topic of the name may be created, for at most
+        so many ms; raises BrokerNotAvailable.
         """
         self._config = config
         self._store = store
         self._metadata = metadata
         self._random_below = random_below
         self._check_room = check_room
+        self._until_sure = until_sure
         self._writes = SerialExecutor()
 
     async def settled(self) -> None:
@@ -127,6 +130,7 @@ class Topics:
         if validate_only:
             return topic
         mutate(count)
+        await self._until_sure(name, timeout_ms)
         await self._add(topic, replicas, timeout_ms)
         logger.info("created topic %s with %d partitions", name, len(replicas))
         await self._wait(lambda: self._is_there(topic), timeout_ms, f"topic {name!r} is not led by anybody yet")

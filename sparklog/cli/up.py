@@ -2,7 +2,7 @@
 
 One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
 stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
-configuration is wrong.
+configuration is wrong, 3 if the cluster store has lost everything while the broker ran: it can be started again.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def command(
                 brokers = several.brokers_for_cores(config)
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
-        _imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings)
+        sys.exit(_imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
     except (SparklogError, OSError) as error:
         tell_why_not(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)

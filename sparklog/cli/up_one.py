@@ -23,13 +23,15 @@ from sparklog.server.garbage import freeze_what_stays
 from sparklog.server.node import BrokerNode
 from sparklog.server.security import ConfigFile
 
+LOST_STORE = 3
+"""Exit status of a broker that is to be started again, as the cluster store has lost everything."""
 ACQUAINTED = "knows the others"
 ACQUAINTED_WITHIN_S = 30
 logger = logging.getLogger("sparklog.cli.up")
 
 
-def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerConfig], *, brokers: int | None) -> None:
-    """Run a broker until a signal comes.
+def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerConfig], *, brokers: int | None) -> int:
+    """Run a broker until a signal comes, or its cluster store has lost everything. Return the exit status.
 
     file: the configuration file, if there is one, and `read` reads the configuration again
     brokers: number of brokers that the parent process starts; None if this is no child
@@ -37,7 +39,7 @@ def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerCon
     Raises SparklogError or OSError if it cannot start.
     """
     _raise_file_limit()
-    asyncio.run(_run(config, ConfigFile(file, read) if file else None, brokers))
+    return asyncio.run(_run(config, ConfigFile(file, read) if file else None, brokers))
 
 
 def _raise_file_limit() -> None:
@@ -51,7 +53,7 @@ def _raise_file_limit() -> None:
         raise SparklogError(f"a process may have {most} open files here, and a broker needs {LEAST}: raise ulimit -n")
 
 
-async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | None) -> None:
+async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -64,11 +66,13 @@ async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | Non
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
     meeting = asyncio.create_task(_meet(node, brokers)) if brokers else None
-    await stop.wait()
-    if meeting:
-        meeting.cancel()
+    ends = [asyncio.create_task(event.wait()) for event in (stop, node.has_lost_store)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*ends, *([meeting] if meeting else [])):
+        task.cancel()
     logger.info("stopping")
     await node.stop()
+    return LOST_STORE if node.has_lost_store.is_set() else 0
 
 
 async def _meet(node: BrokerNode, brokers: int) -> None:

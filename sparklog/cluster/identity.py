@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
-from sparklog.base.errors import NodeExists
-from sparklog.cluster.store import Store, ensure_path
+from sparklog.base.errors import NodeExists, NoNode
+from sparklog.cluster.store import Store, Watch, ensure_path
 
 CLUSTER_ID = "/cluster/id"
 STORE_ID = "/cluster/store"
@@ -24,6 +25,15 @@ def find_or_create_cluster_id(store: Store, candidate: str) -> str:
 def find_or_create_store_id(store: Store, candidate: str) -> str:
     """Return the store's id. If it has none yet, set it to `candidate`."""
     return _find_or_create(store, STORE_ID, candidate)
+
+
+def find_store_id(store: Store, watch: Watch | None = None) -> str | None:
+    """Return the store's id; None if it has none. `watch` is called when that changes."""
+    if not store.exists(STORE_ID, watch):
+        return None
+    with suppress(NoNode):  # it was deleted right now
+        return str(json.loads(store.get(STORE_ID).data)["id"])
+    return None
 
 
 def _find_or_create(store: Store, path: str, candidate: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -249,8 +249,12 @@ class IsrWriter:
     Used on the event loop; takes one thread at a time.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_lost: Callable[[], bool] = lambda: False) -> None:
+        """is_lost: returns whether the store has lost everything. A restored state may have the version of the lost
+        one, so nothing is written then.
+        """
         self._store = store
+        self._is_lost = is_lost
         self._waiting: list[tuple[AlterIsr, asyncio.Future[IsrAltered]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -269,6 +273,8 @@ class IsrWriter:
             self._waiting = []
             results: Sequence[IsrAltered | Exception]
             try:
+                if self._is_lost():
+                    raise NoNode("the cluster store has lost everything: no ISR is written in it")
                 results = await asyncio.to_thread(alter_isrs, self._store, [change for change, _ in taken])
             except Exception as error:  # noqa: BLE001 - the callers get it; later changes are still written
                 results = [error] * len(taken)

@@ -48,6 +48,7 @@ class ActiveController:
         config: BrokerConfig,
         numbers: Iterator[int],
         note: Note,
+        is_own_store: Callable[[], bool],
         tell: Callable[[StoreEvent], None],
         correspondent: Correspondent,
     ) -> None:
@@ -71,6 +72,7 @@ class ActiveController:
             ),
             replicas=ReplicaMachine(context, fenced, outbox, note=note),
             note=note,
+            is_own_store=is_own_store,
         )
         self.operations = begin_operations(self.dependencies)
         self._liveness = Liveness(self.dependencies, self.operations)

@@ -1,7 +1,8 @@
 """Changes of topics, ISRs and configurations that other writers made in the cluster store.
 
     topics     a new partition gets its first leader, which is the first live replica. A topic that disappeared without
-               a request for its deletion is forgotten. One that a broker has restored has states already
+               a request for its deletion is forgotten once it is sure, `SURE_S` later, that the store has not lost
+               everything. One that a broker has restored has states already
     ISR        the controller reads the ISRs that leaders changed, and informs all brokers
     configs    all brokers are informed; a topic that now allows unclean elections may get leaders
     ACLs       all brokers are informed
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.client_metrics import ClientMetricsConfigs
+from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.client_metrics import ENTITY
@@ -43,6 +45,8 @@ from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
 
+SURE_S = 1.0
+"""Longer than anybody takes to delete all nodes of a store, one after the other."""
 logger = logging.getLogger(__name__)
 
 
@@ -53,6 +57,8 @@ class Changes:
         self._dependencies = dependencies
         self._context = dependencies.context
         self._operations = operations
+        self._missing: dict[str, float] = {}
+        """When topics that nobody has asked to delete were first missed, by the loop's clock."""
 
     async def topics_changed(self) -> None:
         """Take over new topics and partitions, and forget topics that are gone or that another has replaced."""
@@ -63,7 +69,7 @@ class Changes:
             for name, assignment in topics.read.items()
             if context.topic_ids.get(name, assignment.topic_id) != assignment.topic_id
         }
-        await self._forget(sorted((context.topic_ids.keys() - topics.names) | replaced))
+        await self._forget(sorted(await self._surely_gone(context.topic_ids.keys() - topics.names) | replaced))
         added: list[TopicPartition] = []
         for name, assignment in topics.read.items():
             if name not in context.topic_ids:
@@ -138,6 +144,23 @@ class Changes:
             name for name in names if self._context.is_restored(name) and name.topic not in self._context.deleting
         ]
         await self._dependencies.partitions.move(waiting, PartitionState.ONLINE)
+
+    async def _surely_gone(self, missing: Collection[str]) -> set[str]:
+        """Return those of the missing topics that can be forgotten, and look again for the others later.
+
+        Raises StoreError if the store has lost everything.
+        """
+        asked = {name for name in missing if name in self._context.deleting}
+        now = asyncio.get_running_loop().time()
+        self._missing = {name: self._missing.get(name, now) for name in missing if name not in asked}
+        if not self._missing:
+            return asked
+        if not await asyncio.to_thread(self._dependencies.is_own_store):
+            raise StoreError("the cluster store has lost everything: its topics are not deleted")
+        sure = {name for name, since in self._missing.items() if now - since >= SURE_S}
+        if len(sure) < len(self._missing):
+            self._dependencies.watching.again(StoreEvent.TOPICS, SURE_S)
+        return asked | sure
 
     async def _forget(self, topics: Collection[str]) -> None:
         if not topics:

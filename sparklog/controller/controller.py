@@ -82,16 +82,19 @@ class Controller:
         config: BrokerConfig,
         clock: Clock,
         note: Note = note_nothing,
+        is_own_store: Callable[[], bool] = lambda: True,
     ) -> None:
         """`directory_id`: id of the broker's first log directory; a restarted controller replaces its old node by it.
 
-        `note` records the decisions."""
+        `note` records the decisions. `is_own_store` returns whether the store is still the one of the broker's start;
+        it may block, and raise StoreError."""
         self._store = store
         self._directory_id = directory_id
         self._peers = peers
         self._config = config
         self._clock = clock
         self._note = note
+        self._is_own_store = is_own_store
         self._active: ActiveController | None = None
         self._numbers = count(1)
         self._events: dict[_Event, None] = {}
@@ -261,12 +264,15 @@ class Controller:
         if self._active:
             await self._active.dependencies.store.check()
             if controller == self._config.broker_id:
-                return
+                return None
             raise ControllerMoved(f"the controller is {controller}")
         broker_id, time_ms = self._config.broker_id, self._clock.time_ms()
+        if not await asyncio.to_thread(self._is_own_store):
+            return logger.error("broker %d is not elected: the cluster store has lost everything", broker_id)
         elected = await asyncio.to_thread(elect, self._store, broker_id, self._directory_id, time_ms=time_ms)
         if isinstance(elected, Elected):
             await self._begin(elected)
+        return None
 
     async def _find_controller(self) -> int:
         watch = None if self._is_watched else self._controller_changed
@@ -285,6 +291,7 @@ class Controller:
             config=self._config,
             numbers=self._numbers,
             note=self._note,
+            is_own_store=self._is_own_store,
             tell=self._put,
             correspondent=self,
         )

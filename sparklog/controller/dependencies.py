@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
@@ -40,6 +40,8 @@ class ControllerDependencies(Struct, frozen=True, kw_only=True):
     replicas: ReplicaMachine
     note: Note
     """Records the decisions."""
+    is_own_store: Callable[[], bool] = lambda: True
+    """Returns whether the store is still the one of the broker's start. It may block, and raise StoreError."""
     slices: Slices = field(default_factory=Slices)
     """A request may name thousands of partitions: they are decided on in slices."""
 

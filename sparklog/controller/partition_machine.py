@@ -180,9 +180,16 @@ def details_of(state: Leadership) -> dict[str, Any]:
 
 
 async def read_again(context: ControllerContext, store: FencedStore, names: Iterable[TopicPartition]) -> None:
-    """Update the leadership of `names` in the context from the store."""
+    """Update the leadership of `names` in the context from the store.
+
+    Raises StoreError if a state is gone that nobody deletes: a partition without one would count as new, and get
+    another leader in a leader epoch that it has had.
+    """
     asked = list(names)
     found = await store.read_states(asked)
+    lost = [name for name in asked if name in context.leadership and name not in found]
+    if lost := [name for name in lost if name.topic not in context.deleting]:
+        raise StoreError(f"the cluster store has lost the states of {', '.join(map(str, lost))}")
     for name in asked:
         context.leadership.pop(name, None)
     context.leadership.update(found)

@@ -86,6 +86,15 @@ class Watching:
         """Return whether there is a node at `path`; its creation causes the event, too."""
         return store.exists(path, self.watch(path, event))
 
+    def again(self, event: StoreEvent, delay_s: float) -> None:
+        """Report an event in a while, though nothing has changed."""
+
+        def report() -> None:
+            if not self._is_closed:
+                self._tell(event)
+
+        self._loop.call_later(delay_s, report)
+
     def close(self) -> None:
         """Report nothing any more."""
         self._is_closed = True

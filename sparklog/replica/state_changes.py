@@ -142,7 +142,7 @@ class StateChanges:
         errors: dict[TopicPartition, KafkaError] = {}
         states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         for state in request.partitions:
-            if error := self._fenced(state.name, state.leader_epoch):
+            if error := self._fenced(state.name, state.leader_epoch) or self._doubled(state):
                 errors[state.name] = error
             else:
                 states[state.name] = state
@@ -214,6 +214,18 @@ class StateChanges:
         if replica is None or leader_epoch >= replica.partition.leader_epoch:
             return None
         return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
+
+    def _doubled(self, state: LeaderAndIsrPartitionState) -> FencedLeaderEpoch | None:
+        """Return an error if the leader epoch has another leader, as after the store has lost the partition's state."""
+        replica = self._replicas.find(state.name)
+        if replica is None or replica.log.topic_id != state.topic_id:
+            return None
+        if replica.partition.leader_epoch != state.leader_epoch:
+            return None
+        leaders = {state.leader, replica.partition.leader} - {NO_LEADER}
+        if len(leaders) < 2:
+            return None
+        return FencedLeaderEpoch(f"{state.name}: leader epoch {state.leader_epoch} has both leaders {sorted(leaders)}")
 
     def _is_moved(self, state: LeaderAndIsrPartitionState) -> bool:
         """Return whether its present copying must end: there is no replica, or leader or epoch change."""

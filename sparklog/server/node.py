@@ -52,7 +52,12 @@ class BrokerNode:
         file: the file that the configuration comes from, if its users of PLAIN are to be read again when it changes
         """
         self._security = ListenerSecurity(config, clock=clock, file=file)
-        self.broker = Broker(config, fs=fs, clock=clock, store=store, peers=GrpcPeers(self._security))
+        self.has_lost_store = asyncio.Event()
+        """Set once the cluster store has lost everything: the node must be stopped, and started again."""
+        self.broker = Broker(
+            config, fs=fs, clock=clock, store=store, peers=GrpcPeers(self._security),
+            on_lost_store=self.has_lost_store.set,
+        )  # fmt: skip
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None

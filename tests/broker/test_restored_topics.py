@@ -235,6 +235,10 @@ async def test_a_restored_topic_that_is_deleted_does_not_come_back(three: Broker
     await kill(three)
     await three.start(2, 3, 1)
     assert not stored(three).exists("t")
+    await patience.until(
+        lambda: not any("t" in broker.services.logs.kept_topics for broker in three.brokers.values()),
+        "no broker has a copy",
+    )
     await kill(three)
     three.lose_store()
     await three.start(2, 3, 1)

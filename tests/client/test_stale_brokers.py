@@ -149,7 +149,8 @@ async def test_a_topic_that_was_created_again_begins_with_its_own_epochs(
 async def test_who_names_a_coordinator_that_is_none_is_not_the_only_one_asked(cluster: Cluster) -> None:
     coordinator = Coordinator(cluster, "g")
     async with asyncio.timeout(PATIENCE_S):
-        await coordinator.ask_until("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), PATIENCE_MS)
+        answer = await coordinator.ask_until("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), PATIENCE_MS)
+    assert not answer.HasField("error")
 
 
 async def test_a_broker_that_was_silent_once_is_asked_again_when_the_other_is_wrong(
@@ -171,5 +172,7 @@ async def test_a_broker_that_hangs_does_not_keep_the_coordinator_from_being_foun
 ) -> None:
     monkeypatch.setattr("sparklog.client.coordinator.LEARNING_TIMEOUT_MS", 200, raising=False)
     brokers[OLD].is_hung = True
+    request = groups_pb2.HeartbeatRequest(group_id="g")
     async with asyncio.timeout(PATIENCE_S):
-        await Coordinator(cluster, "g").ask("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), PATIENCE_MS)
+        answer = await Coordinator(cluster, "g").ask("Heartbeat", request, PATIENCE_MS)
+    assert not answer.HasField("error")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from msgspec import structs
 
-from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion
+from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.memory import MemoryStore, MemoryTree
@@ -91,3 +91,14 @@ def test_a_change_that_comes_while_others_are_written_is_written_next(store: Cou
         return [await first, await second]
 
     assert asyncio.run(one_after_the_other()) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * 2
+
+
+def test_nothing_is_written_once_the_store_has_lost_everything(store: CountingStore) -> None:
+    """The state of a restored topic may have the version that the leader knows from the lost store."""
+
+    async def write_to_lost() -> None:
+        await IsrWriter(store, lambda: True).write(joins(NAMES[0]))
+
+    with pytest.raises(StoreError, match="has lost everything"):
+        asyncio.run(write_to_lost())
+    assert read_states(store, NAMES[:1])[NAMES[0]].isr == (1,)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from sparklog.base.errors import ControllerMoved, EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
+from sparklog.base.errors import (
+    ControllerMoved,
+    EligibleLeadersNotAvailable,
+    PreferredLeaderNotAvailable,
+    StoreError,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.partition_states import Leadership, read_states, write_states
+from sparklog.cluster.topics import state_path
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.election import Election
 from sparklog.controller.states import PartitionState, ReplicaState
@@ -146,3 +152,21 @@ async def test_a_replica_is_deleted_step_by_step_and_then_not_assigned_any_more(
     assert PartitionAndReplica(T0, 3) not in world.context.replica_states
     stops = [request for broker, request in world.sent if broker == 3 and isinstance(request, StopReplica)]
     assert [request.partitions[0].delete for request in stops] == [False, True]
+
+
+@simulated
+async def test_a_partition_whose_state_the_store_has_lost_does_not_count_as_new() -> None:
+    """It would get another leader in a leader epoch that it has had."""
+    world = await led([(2, 1)])
+    known = world.context.leadership[T0]
+    world.store.delete(state_path(*T0))
+    del world.context.brokers[2]
+    await world.partitions.move([T0], PartitionState.OFFLINE)
+    world.sent.clear()
+
+    with pytest.raises(StoreError, match="has lost the states of t-0"):
+        await world.partitions.move([T0], PartitionState.ONLINE)
+
+    assert world.context.leadership[T0] == known
+    assert read_states(world.store, [T0]) == {}
+    assert world.sent == []

@@ -10,6 +10,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from support.patience import wait_until
 from support.processes.cluster import ClusterProcesses, partitions_of
+from support.processes.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +90,46 @@ def test_a_cluster_comes_back_with_its_records_groups_and_topics(tmp_path: Path,
             assert dict(copied.configs) == CONFIGS
             committed = admin.list_group_offsets(GROUP)
             assert {name: each.offset for name, each in committed.items()} == dict.fromkeys(COPIED, 70)
+
+
+LOST_STORE = 3
+"""The exit status of a broker whose store has lost everything."""
+
+
+@pytest.mark.jvm
+def test_brokers_whose_zookeeper_is_emptied_say_so_and_come_back_with_everything(tmp_path: Path) -> None:
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    try:
+        with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+            with Admin(bootstrap_servers=cluster.grpc) as admin:
+                admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
+                admin.create_topic("single", partitions=3, replication_factor=1, configs={"min.insync.replicas": "1"})
+                cluster.wait_for_isr(3, "copied")
+                write(cluster, COPIED + SINGLE, 0, 50)
+                admin.alter_group_offsets(GROUP, dict.fromkeys(COPIED, 40))
+            cluster.wait_for_isr(3, "copied", "__consumer_offsets")
+            listed = next(
+                line for line in server.shell("ls /").splitlines() if line.startswith("[") and "brokers" in line
+            )
+            nodes = set(listed.strip("[]").split(", ")) - {"zookeeper"}
+            assert nodes >= {"brokers", "cluster", "controller"}, nodes
+
+            server.shell(*(f"deleteall /{name}" for name in sorted(nodes)))
+            for broker in cluster.brokers.values():
+                assert broker.await_end() == LOST_STORE, broker.log
+                assert "the cluster store has lost everything" in broker.log
+            for broker in cluster.brokers.values():
+                broker.start()
+
+            cluster.wait_for_isr(3, "copied", "__consumer_offsets")
+            assert read(cluster, COPIED, 100) == {name: list(range(50)) for name in COPIED}
+            assert read(cluster, SINGLE, 150) == {name: list(range(50)) for name in SINGLE}
+            write(cluster, COPIED, 50, 1)
+            with Admin(bootstrap_servers=cluster.grpc) as admin:
+                [copied] = admin.describe_topics(["copied"])
+                assert dict(copied.configs) == CONFIGS
+                committed = admin.list_group_offsets(GROUP)
+                assert {name: each.offset for name, each in committed.items()} == dict.fromkeys(COPIED, 40)
+    finally:
+        server.stop()

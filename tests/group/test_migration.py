@@ -349,6 +349,9 @@ async def test_what_librdkafka_adds_to_an_assignment_keeps_no_group_back(group):
     c = New(group, "c")
     await c.beat()
     await settle(a, c)
+    assert group.now.group_type == "consumer"
+    assert a.owned
+    assert c.owned
 
 
 async def test_an_empty_group_of_either_protocol_gives_way_to_the_other(group):

@@ -66,6 +66,21 @@ def test_the_same_request_again_changes_nothing() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("first", [ME, 2])
+def test_a_leader_epoch_with_another_leader_is_refused(first: int) -> None:
+    """The cluster store has lost the partition's state, and the controller takes the partition for new."""
+
+    async def test(host: Host) -> None:
+        await host.become(first, 4)
+        response = await host.tell(3, 4, (3,), 9)
+        assert isinstance(response.errors[NAME], FencedLeaderEpoch)
+        assert (host.replica.partition.leader, host.replica.partition.leader_epoch) == (first, 4)
+        assert not (await host.become(3, 5)).errors
+        assert host.replica.partition.leader == 3
+
+    run(test)
+
+
 def test_who_was_deposed_and_what_was_meant_for_an_earlier_life_is_refused() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, controller_epoch=5)

@@ -14,6 +14,7 @@ from msgspec import structs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
@@ -505,6 +506,12 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_topics, "_first_states", led)
 
 
+def a_store_that_loses_everything_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers go on with an empty store as if its topics had been deleted."""
+    monkeypatch.setattr(StoreGuard, "start", lambda _: None)
+    monkeypatch.setattr(StoreGuard, "is_intact", lambda _: True)
+
+
 def batches_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with transaction.partition.verification.enable=false: a late batch begins a transaction that nobody ends."""
     begin = TransactionVerifier._begin
@@ -704,6 +711,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (zombies_may_commit_offsets, with_copiers, 3),
         (batches_are_forgotten, with_sinks(FaultKind.RESTART), 0),
         (losers_are_committed_too, with_sinks(FaultKind.RESTART), 0),
+        (a_store_that_loses_everything_is_not_noticed, without_administrators(FaultKind.EMPTIED_STORE), 0),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -63,6 +63,17 @@ def test_clusters_whose_controller_says_little_at_a_time(monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 @pytest.mark.soak
+def test_clusters_whose_store_is_emptied_under_them() -> None:
+    kinds = [FaultKind.EMPTIED_STORE, FaultKind.ISOLATE, FaultKind.RESTART]
+    for seed in seeds(2, soak=20):
+        scenario = scenario_of(seed, kinds=kinds)
+        verdict = run(dataclasses.replace(scenario, is_unclean=False, administers=False, moves=False))
+        assert verdict.anomalies == [], describe(verdict)
+        assert verdict.acknowledged > 0
+
+
+@pytest.mark.slow
+@pytest.mark.soak
 def test_one_broker_that_is_killed_again_and_again() -> None:
     for seed in seeds(2, soak=20):
         verdict = run(scenario_of(seed, brokers=1, kinds=[FaultKind.KILL, FaultKind.RESTART]))

@@ -4,8 +4,9 @@
   before its restart.
 - A full update deletes the logs of partitions that have moved to other brokers (broker/strays.py).
 - A full update of very many topics comes in parts; it is complete with the last one.
-- For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs,
-  also if a default of topics has changed it.
+- For deleted topics, the groups' committed offsets are deleted too; after a full update a little later
+  (broker/store_guard.py). A topic's
+  new configuration is applied to its logs, also if a default of topics has changed it.
 - Copies of each topic's configuration and replicas, and of the keys set for brokers at run time, are kept, in case
   the cluster store is lost (broker/restoration.py).
 """
@@ -19,6 +20,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.registration import Registration
 from sparklog.broker.rights import on_cluster
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import Strays
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -41,6 +43,7 @@ async def handle(
     metadata: MetadataCache,
     registration: Registration,
     state_changes: StateChanges,
+    store_guard: StoreGuard,
     strays: Strays,
 ) -> UpdateMetadataResponse:
     """Apply the update; the answer is empty. Raises StaleControllerEpoch or StaleBrokerEpoch."""
@@ -56,15 +59,24 @@ async def handle(
         client_telemetry.set_subscriptions(request.client_metrics)
     if change.reconfigured:
         state_changes.update_configs({topic.name: topic.config for topic in change.reconfigured})
-    if change.removed:
-        groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
-    if change.rearranged or change.removed or change.is_full:
-        known = {topic.name: topic.topic_id for topic in metadata} if change.removed or change.is_full else None
+    if change.removed or change.is_full:
+        removed = {topic.name: topic.topic_id for topic in change.removed}
+
+        async def forget() -> None:
+            if removed:
+                groups.forget_topics(removed)
+            await state_changes.keep_topics({}, {topic.name: topic.topic_id for topic in metadata})
+
+        if change.is_full:
+            store_guard.when_sure(removed, forget)
+        else:
+            await forget()
+    if change.rearranged:
         kept = {
             topic.name: KeptConfig.of(topic.topic_id, topic.overrides, dict(enumerate(topic.partitions)))
             for topic in change.rearranged
         }
-        await state_changes.keep_topics(kept, known)
+        await state_changes.keep_topics(kept, None)
     if change.has_other_broker_keys or change.is_full:
         await state_changes.keep_brokers(broker_nodes(dynamic.for_all, dynamic.own, dynamic.started_with.broker_id))
     if change.is_full:

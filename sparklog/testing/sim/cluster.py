@@ -31,14 +31,29 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.config import Setting, parse_broker_config
-from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
+from sparklog.base.errors import (
+    ConnectionLoss,
+    KafkaStorageError,
+    NetworkException,
+    SessionExpired,
+    StoreError,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryNodes, MemoryStore
-from sparklog.log.directory.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from sparklog.log.directory.checkpoints import (
+    CLEAN_SHUTDOWN,
+    COMPACTED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    OffsetCheckpoint,
+)
 from sparklog.log.directory.topic_configs import TOPIC_CONFIGS
 from sparklog.log.files import (
+    CHECKPOINT,
     DELETE_FOLDER,
     FOREIGN_FOLDERS,
     LEADER_EPOCHS,
@@ -46,7 +61,9 @@ from sparklog.log.files import (
     OFFSET_INDEX,
     SNAPSHOT,
     TIME_INDEX,
+    TXN_INDEX,
     parse_name,
+    snapshot_of,
 )
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
@@ -80,8 +97,13 @@ BASE_SETTINGS = {
 }
 
 
-REMAKEABLE = (OFFSET_INDEX, TIME_INDEX, SNAPSHOT)
-REMAKEABLE_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED, LEADER_EPOCHS, TOPIC_CONFIGS)
+REMAKEABLE = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
+REMAKEABLE_CHECKPOINTS = (
+    RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED, LEADER_EPOCHS, TOPIC_CONFIGS, META_PROPERTIES,
+    CLEAN_SHUTDOWN,
+)  # fmt: skip
+MADE_ANEW = (META_PROPERTIES, CLEAN_SHUTDOWN)
+"""These are only removed. A broker refuses to start with a `meta.properties` that it cannot read."""
 DAMAGES = ("gone", "empty", "cut", "longer", "garbled")
 
 
@@ -145,6 +167,7 @@ class SimNode:
             parse_broker_config([Setting(name, raw, "") for name, raw in cluster.settings(self.broker_id).items()]),
             fs=self.fs, clock=self.clock, store=store,
             peers=SimPeers(cluster.network, self.name), random=random.Random(self._chance.random()),
+            on_lost_store=lambda: self._told_to_start_again(process),
         )  # fmt: skip
 
         async def serve(api: Api[Any, Any], request: Any) -> Any:
@@ -166,6 +189,8 @@ class SimNode:
         except (StoreError, KafkaStorageError) as error:  # the store is out of reach, or the disk fails: expected
             cluster.trace.event(f"{self.name} gives up its start: {error!r}")
             process.kill()
+            if isinstance(error, StoreError) and not isinstance(error, ConnectionLoss | SessionExpired):
+                cluster.loop.create_task(self._start_later(process), context=cluster.context)
             return
         except Exception as error:  # noqa: BLE001 - any unexpected error is a finding
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
@@ -173,6 +198,28 @@ class SimNode:
             return
         self.is_up = True
         cluster.trace.event(f"{self.name} is up")
+
+    def _told_to_start_again(self, process: SimProcess) -> None:
+        """Called when the broker says that its store has lost everything: a supervisor starts it again."""
+        cluster = self._cluster
+        cluster.trace.event(f"{self.name} says that the store has lost everything")
+        cluster.loop.create_task(self._start_again(process), context=cluster.context)
+
+    async def _start_later(self, process: SimProcess) -> None:
+        """Start again what has given up because its store has lost everything, as a supervisor does."""
+        await asyncio.sleep(self._chance.uniform(0, 1))
+        if self.process is process:
+            self.kill()  # its locks go with it
+            self.start()
+
+    async def _start_again(self, process: SimProcess) -> None:
+        await asyncio.sleep(self._chance.uniform(0, 1))
+        if self.process is process and not process.is_dead:
+            if self.is_up and not process.is_paused:
+                await self.stop()
+            else:
+                self.kill()
+            self.start()
 
     async def stop(self) -> None:
         """Stop the broker cleanly, if it is up. Report an error or a stop of over a minute; end the process anyway."""
@@ -254,21 +301,23 @@ class SimNode:
             self.process.resume(self._cluster.loop)
 
     def damage(self, size: float) -> None:
-        """Damage a random file that can be rebuilt from the records. The machine must be off.
+        """Damage a random file that can be rebuilt. The machine must be off.
 
+        The kind of the file is chosen first: most files are indexes, and the others would hardly ever be damaged.
         size: selects the kind of damage, from 0 to below 1.
         """
-        paths = [
-            path
-            for disk in self._cluster.disks
-            for path in self.fs.files(disk)
-            if path.endswith(REMAKEABLE) or posixpath.basename(path) in REMAKEABLE_CHECKPOINTS
-        ]
+        paths: dict[str, list[str]] = {}
+        for disk in self._cluster.disks:
+            for path in self.fs.files(disk):
+                if kind := _kind_of_remakeable(posixpath.basename(path)):
+                    paths.setdefault(kind, []).append(path)
         if not paths:
             return
-        path = self._chance.choice(paths)
+        kind = self._chance.choice(sorted(paths))
+        path = self._chance.choice(paths[kind])
+        how = "gone" if kind in MADE_ANEW else DAMAGES[int(size * len(DAMAGES))]
         data = self.fs.content(path)
-        self._put_damaged(path, data, DAMAGES[int(size * len(DAMAGES))], self._chance.randint(0, len(data)))
+        self._put_damaged(path, data, how, self._chance.randint(0, len(data)))
 
     def damage_log(self, size: float) -> None:
         """Damage a random file of records in a way that a start can detect. The machine must be off.
@@ -492,6 +541,16 @@ class SimCluster:
                 version = node.version if node else -1
                 found[TopicPartition(topic, number)] = {"isr": [], **state, **assigned, "version": version}
         return found
+
+
+def _kind_of_remakeable(name: str) -> str | None:
+    """Return the kind of a file that a broker can rebuild, by its name; None for any other file."""
+    if name in REMAKEABLE_CHECKPOINTS:
+        return name
+    if snapshot_of(name):
+        return CHECKPOINT
+    file = parse_name(name)
+    return file.suffix if file and not file.mark and file.suffix in REMAKEABLE else None
 
 
 @lru_cache(maxsize=1_000)

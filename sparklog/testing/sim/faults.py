@@ -18,13 +18,19 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from sparklog.base.errors import NoNode, NotEmpty
+from sparklog.cluster.store import NO_OWNER, Delete
 from sparklog.testing.sim.cluster import SimCluster, SimNode
 from sparklog.testing.sim.network import Weather
 
+EMPTIED_WITHIN_S = 0.5
+EMPTIED_AGAIN_S = 5.0
+"""Earliest time from one emptying of the store to the next: all brokers have said it and started again by then."""
 POWER_SETTLES_S = 30.0
 """How long a fault that loses data waits for its machine to be in sync again, in seconds."""
 
@@ -52,6 +58,7 @@ class FaultKind(Enum):
     DRIFT = "drift"
     DOUBLE = "double"
     LOST_STORE = "lost store"
+    EMPTIED_STORE = "emptied store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,7 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
         kinds = chance.sample(list(FaultKind), chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
         if brokers > 1:  # a topic that was deleted would come back; scenarios without such topics ask for it
             kinds = [kind for kind in kinds if kind is not FaultKind.LOST_STORE] or [FaultKind.KILL]
+        kinds = [kind for kind in kinds if kind is not FaultKind.EMPTIED_STORE] or [FaultKind.KILL]
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (FaultKind.PART, FaultKind.ONE_WAY, FaultKind.BAD_LOG)] or [
             FaultKind.KILL
@@ -110,6 +118,8 @@ class Nemesis:
         self._under_way = 0
         self._is_dirty = False
         """Whether a disk may have lost records, and its broker is not in sync again yet."""
+        self._may_empty_s = 0.0
+        """When the store may be emptied again, in virtual time."""
         self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
             FaultKind.POWER: self._power,
@@ -131,6 +141,7 @@ class Nemesis:
             FaultKind.DRIFT: self._drift,
             FaultKind.DOUBLE: self._double,
             FaultKind.LOST_STORE: self._lost_store,
+            FaultKind.EMPTIED_STORE: self._empty_store,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -288,6 +299,22 @@ class Nemesis:
             await asyncio.sleep(fault.lasts_s / len(nodes))
             if not node.is_running:
                 node.start()
+
+    async def _empty_store(self, fault: Fault, _: SimNode) -> None:
+        """Delete all nodes of the store while brokers run, children first, as `deleteall /` of ZooKeeper's shell."""
+        tree, now = self._cluster.tree, self._cluster.loop.time()
+        if now < self._may_empty_s:
+            return
+        self._may_empty_s = now + EMPTIED_AGAIN_S
+        self._cluster.trace.event("somebody deletes all nodes of the store")
+        paths = ["/"]
+        for path in paths:  # it grows
+            with suppress(NoNode):
+                paths += [f"{path.rstrip('/')}/{name}" for name in tree.names(path)]
+        for path in reversed(paths[1:]):
+            with suppress(NoNode, NotEmpty):  # another broker was quicker
+                tree.change([Delete(path)], NO_OWNER)
+            await asyncio.sleep(EMPTIED_WITHIN_S * fault.size / len(paths))
 
     async def _drift(self, fault: Fault, node: SimNode) -> None:
         rate = 0.5 + fault.size

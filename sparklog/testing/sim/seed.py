@@ -11,8 +11,11 @@ from sparklog.testing.sim.clients import members, transactions, users
 from sparklog.testing.sim.faults import FaultKind, Plan, make_plan
 
 BOUNCES = frozenset(
-    {FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE}
-)
+    {
+        FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE,
+        FaultKind.EMPTIED_STORE,
+    }
+)  # fmt: skip
 """Faults after which a process starts from its disk without a clean shutdown before."""
 ENDS_OF_ALL = (
     FaultKind.KILL,
@@ -23,6 +26,7 @@ ENDS_OF_ALL = (
     FaultKind.CUT_STORE,
 )
 """Faults that may leave a partition without a live in-sync replica."""
+LOSSES_OF_STORES = (FaultKind.LOST_STORE, FaultKind.EMPTIED_STORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +194,7 @@ def scenario_of(
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
         scenario = dataclasses.replace(scenario, is_unclean=True, min_insync_replicas=1, plan=plan)
     if not kinds and chance.random() < 0.06:
-        plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(FaultKind.LOST_STORE, FaultKind.KILL))
+        plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(chance.choice(LOSSES_OF_STORES), FaultKind.KILL))
         scenario = dataclasses.replace(
             scenario,
             brokers=1,
@@ -201,7 +205,7 @@ def scenario_of(
             plan=plan,
         )
     elif not kinds and chance.random() < 0.06:
-        kinds = (FaultKind.LOST_STORE, chance.choice((FaultKind.KILL, FaultKind.ISOLATE, FaultKind.RESTART)))
+        kinds = (chance.choice(LOSSES_OF_STORES), chance.choice((FaultKind.KILL, FaultKind.ISOLATE, FaultKind.RESTART)))
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
         scenario = dataclasses.replace(scenario, is_unclean=False, administers=False, moves=False, plan=plan)
     return scenario

@@ -105,6 +105,7 @@ def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess, topic:
         broker.start()
 
         poll_until(lambda: shares(one, two) == [2, 2], one, two)
+        assert {*one.assignment(), *two.assignment()} == {TopicPartition(topic, each) for each in range(PARTITIONS)}
 
 
 @pytest.mark.soak

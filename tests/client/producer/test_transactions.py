@@ -137,11 +137,16 @@ def test_a_block_commits_at_its_end_and_aborts_after_an_exception(
     assert read("t") == [b"kept"]
 
 
-def test_an_empty_transaction_can_be_committed_and_aborted(topics: tuple[str, str], producer: Producer) -> None:
+def test_an_empty_transaction_can_be_committed_and_aborted(
+    topics: tuple[str, str], producer: Producer, read: Callable[..., list[bytes]]
+) -> None:
     producer.begin()
     producer.commit()
     producer.begin()
     producer.abort()
+    with producer.transaction():
+        producer.send("t", b"kept", partition=0)
+    assert read("t") == [b"kept"]
 
 
 def test_the_next_producer_of_an_id_aborts_what_the_former_left_and_fences_it(

@@ -101,6 +101,10 @@ class BrokerProcess:
         self._process.kill()
         self._wait()
 
+    def await_end(self) -> int:
+        """Wait until it ends by itself; its exit status."""
+        return self._wait()
+
     def pause(self) -> None:
         """Stop its clock: it answers nothing, and knows nothing of it."""
         self._process.send_signal(signal.SIGSTOP)

@@ -1,0 +1,136 @@
+"""Guards this broker against a cluster store that loses everything while the broker runs.
+
+The store's id (cluster/identity.py) goes with all else if somebody empties it, or puts another in its place. The broker
+watches the id. Once it is gone:
+
+    controller      is not elected any more: it would take an empty store for a cluster without topics, and say so
+    gone topics     a controller that begins may not name all topics any more. Those that it does not name keep their
+                    committed offsets and copies, and their names, until the store still has its id `SURE_S` later.
+                    A controller waits likewise before it says that a topic is gone (controller/changes.py)
+    the broker      says what has happened, once all is deleted, and is to be started again. A start finds a new store,
+                    restores the topics in it from the copies beside the logs, and registers (restoration.py)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from sparklog.base.errors import BrokerNotAvailable, StoreError
+from sparklog.cluster.identity import find_store_id
+from sparklog.cluster.store import Store
+
+SURE_S = 1.0
+"""Longer than anybody takes to delete all nodes of a store, one after the other."""
+RETRY_S = 0.5
+logger = logging.getLogger(__name__)
+
+
+class StoreGuard:
+    """Watches the id of one broker's store. Create and use it on one event loop, except `is_intact`."""
+
+    def __init__(self, store: Store, store_id: str, on_lost: Callable[[], None] = lambda: None) -> None:
+        """store_id: the id that the store had at the broker's start. on_lost: called once it has no id, or another."""
+        self.is_lost = False
+        self._store = store
+        self._store_id = store_id
+        self._on_lost = on_lost
+        self._has_changed = asyncio.Event()
+        self._is_watched = False
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsure: dict[str, asyncio.Event] = {}
+        """By the names of topics that are gone, but not surely: set when it is known."""
+
+    def start(self) -> None:
+        """Watch the store's id from now on."""
+        self._begin(self._watch())
+
+    async def stop(self) -> None:
+        """Watch no longer, and forget what `when_sure` was to do."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def is_intact(self) -> bool:
+        """Return whether the store still has its id. Raises StoreError. Blocks; for any thread."""
+        return find_store_id(self._store) == self._store_id
+
+    def when_sure(self, gone: Iterable[str], do: Callable[[], Awaitable[None]]) -> None:
+        """Call `do` in a while, if the store still has its id then. gone: the topics that it is about."""
+        self._begin(self._do_when_sure(gone, do))
+
+    async def until_sure(self, topic: str, timeout_ms: int) -> None:
+        """Wait until a topic of this name may be created. Raises BrokerNotAvailable if the store has lost it."""
+        if unsure := self._unsure.get(topic):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await unsure.wait()
+        if self.is_lost or topic in self._unsure:
+            raise BrokerNotAvailable(f"the cluster store may have lost topic {topic!r}: it cannot be created now")
+
+    async def _do_when_sure(self, gone: Iterable[str], do: Callable[[], Awaitable[None]]) -> None:
+        is_known = asyncio.Event()
+        self._unsure |= dict.fromkeys(gone, is_known)
+        await asyncio.sleep(SURE_S)
+        while True:
+            try:
+                is_intact = await asyncio.to_thread(self.is_intact)
+                break
+            except StoreError as error:
+                logger.info("it is not known whether the cluster store has lost its topics: %s", error)
+                await asyncio.sleep(RETRY_S)
+        if is_intact:
+            self._unsure = {name: event for name, event in self._unsure.items() if event is not is_known}
+            await do()
+        is_known.set()
+
+    async def _watch(self) -> None:
+        while not self.is_lost:
+            try:
+                found = await asyncio.to_thread(self._find)
+            except StoreError as error:
+                logger.info("the cluster store's id cannot be read, and is asked for again: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if found == self._store_id:
+                await self._has_changed.wait()
+                self._has_changed.clear()
+            else:
+                await self._lose(found)
+
+    def _find(self) -> str | None:
+        watch = None if self._is_watched else self._changed
+        self._is_watched = True  # before the watch is set: it may be called at once
+        try:
+            return find_store_id(self._store, watch)
+        except StoreError:
+            self._is_watched = False
+            raise
+
+    def _changed(self, _: str) -> None:
+        """Called by the store, on one of its threads."""
+        self._is_watched = False
+        with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+            self._loop.call_soon_threadsafe(self._has_changed.set)
+
+    async def _lose(self, found: str | None) -> None:
+        self.is_lost = True
+        await asyncio.sleep(SURE_S)  # a start meanwhile would write what is deleted then
+        logger.critical(
+            "the cluster store has lost everything: it was %s, and %s. All records are still here, and so are copies "
+            "of the topics: start all brokers again, and they are restored. See the cluster store is lost, in "
+            "docs/operating/clusters.md", self._store_id, f"is {found}" if found else "is empty",
+        )  # fmt: skip
+        self._on_lost()
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            await work
+
+        task = self._loop.create_task(run(), name="store guard")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
