@@ -209,7 +209,7 @@ def group(_: argparse.Namespace) -> None:
                 epochs.update(new)
             told(f"join of {MEMBERS:,} members", broker, before, began, MEMBERS, lag)
             before, began, rounds = broker.cpu_seconds(), time.perf_counter(), 0
-            while len({*epochs.values()}) > 1 or sum(map(owned, parts.values())) != MEMBERS:
+            while any(owned(each) != 1 for each in parts.values()):
                 heartbeats(epochs, parts, subscribed_topic_names=None)
                 rounds += 1
             told(f"until each has its partition, {rounds} rounds", broker, before, began, rounds * MEMBERS, lag)
