@@ -53,10 +53,10 @@ class Measured(NamedTuple):
 
 
 @contextmanager
-def cluster(brokers: int, cores: list[int]) -> Iterator[list[BrokerProcess]]:
-    """Run brokers, each on a core of its own; the list is in the order of their ids."""
+def cluster(brokers: int, cores: list[int], *settings: str) -> Iterator[list[BrokerProcess]]:
+    """Run brokers, each on one of the cores; the list is in the order of their ids. No cores: wherever they run."""
     command = [sys.executable, "-m", "sparklog.cli.up", "--brokers", str(brokers), "--log-level", "warning"]
-    keys = ["--set", "default.replication.factor=1", "--set", "min.insync.replicas=1"]
+    keys = [f"--set={each}" for each in ("default.replication.factor=1", "min.insync.replicas=1", *settings)]
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as folder:
         process = subprocess.Popen(
             [*command, *keys, "--data-dir", folder, "--grpc", "127.0.0.1:0", "--kafka", "127.0.0.1:0"],

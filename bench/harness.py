@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 120
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROCESS_CPU_CLOCK = 2
 """The clock of a process counts nanoseconds; /proc/PID/stat counts hundredths of a second."""
@@ -44,12 +44,12 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[BrokerProcess]:
-    """Run a broker with ``KEY=VALUE`` settings; stop it and remove its folder at the end.
+def broker_process(*settings: str, module: str = "sparklog.cli.up", data: str | None = None) -> Iterator[BrokerProcess]:
+    """Run a broker with ``KEY=VALUE`` settings; stop it at the end. Its folder is `data`, or one that is then removed.
 
     It has a Kafka listener only if the settings name `listeners`. `module` is run instead of `sparklog up`.
     """
-    folder = tempfile.mkdtemp(prefix="sparklog-bench-")
+    folder = data or tempfile.mkdtemp(prefix="sparklog-bench-")
     arguments = [argument for setting in settings for argument in ("--set", setting)]
     command = [sys.executable, "-m", module, "--data-dir", folder, "--grpc", "127.0.0.1:0"]
     kafka = () if any(setting.startswith("listeners=") for setting in settings) else ("--kafka", "none")
@@ -66,7 +66,8 @@ def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(READY_TIMEOUT_S)
-        shutil.rmtree(folder)
+        if not data:
+            shutil.rmtree(folder)
 
 
 class AllProcesses:

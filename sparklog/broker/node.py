@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 import random as randomness
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -76,12 +76,13 @@ from sparklog.cluster.store import Store
 from sparklog.cluster.topics import ALL_BROKERS, TopicStore
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.directory.open_files import OpenFiles
+from sparklog.replica.high_watermarks import HighWatermarks
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
-from sparklog.runtime.slices import Slices
+from sparklog.runtime.slices import Slices, of_many
 from sparklog.security.principal_mapping import PrincipalMapper
 from sparklog.security.quotas import ClientQuotas, Windows
 
@@ -91,6 +92,8 @@ ROOM_INTERVAL_MS = 1_000
 LOOP_DELAY_INTERVAL_MS = 20
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
+REPLICAS_AT_ONCE = 500
+"""Of which work on each takes a millisecond."""
 READY_TIMEOUT_MS = 60_000
 logger = logging.getLogger(__name__)
 
@@ -458,7 +461,8 @@ class Broker:
         await services.groups.partitions.loaded()  # nothing reads logs any more
         await services.transactions.partitions.loaded()
         await services.topics.settled()
-        await _checkpoint_high_watermarks(services)
+        changes = services.state_changes
+        await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
         await services.peers.close()
 
     @property
@@ -505,7 +509,7 @@ class Broker:
             return replicas.find_high_watermark(name) or 0
 
         async def shrink_isr() -> None:
-            replicas.shrink_isr()
+            await self._in_turns(replicas, replicas.shrink_isr)
 
         every = self._schedule.every
         for interval_ms, name, work in (
@@ -541,7 +545,7 @@ class Broker:
         every(
             config.replica_high_watermark_checkpoint_interval_ms,
             "writing high watermarks",
-            partial(_checkpoint_high_watermarks, services),
+            self._checkpoint_high_watermarks,
         )
         every(MOVES_INTERVAL_MS, "moving replicas between log directories", services.move_work.run)
         every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
@@ -561,13 +565,22 @@ class Broker:
         if config.metrics_listener:
             every(LOOP_DELAY_INTERVAL_MS, "measuring the event loop's delay", self._note_loop_delay)
 
+    async def _in_turns(self, replicas: Iterable[Replica], do: Callable[[Sequence[Replica]], None]) -> None:
+        """Do it for few replicas at a time: a broker may have ten thousand. Other tasks run in between."""
+        some = of_many(list(replicas), REPLICAS_AT_ONCE)
+        do(next(some, ()))
+        for more in some:
+            await self.slices.give_way()
+            do(more)
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        services = self.services
+        found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
+        await self._in_turns(services.replicas, partial(services.state_changes.add_high_watermarks, found))
+        await asyncio.to_thread(services.state_changes.write_high_watermarks, found)
+
     async def _note_loop_delay(self) -> None:
         self.loop_delay.fired(asyncio.get_running_loop().time())
-
-
-async def _checkpoint_high_watermarks(services: Services) -> None:
-    changes = services.state_changes
-    await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
 
 
 def _is_led(replica: Replica | None) -> bool:

@@ -112,12 +112,25 @@ def write_states(
     names = list(states)
     written: dict[TopicPartition, Leadership] = {}
     for first in range(0, len(names), STATES_AT_ONCE):
-        part = {name: states[name] for name in names[first : first + STATES_AT_ONCE]}
-        if _write(store, part, epoch_version):
-            written |= part
-        elif len(part) > 1:  # one of them has changed: write the others alone
-            written |= {name: state for name, state in part.items() if _write(store, {name: state}, epoch_version)}
+        written |= _write_most(store, names[first : first + STATES_AT_ONCE], states, epoch_version)
     return {name: structs.replace(state, version=state.version + 1) for name, state in written.items()}
+
+
+def _write_most(
+    store: Store, names: Sequence[TopicPartition], states: Mapping[TopicPartition, Leadership], epoch_version: int
+) -> dict[TopicPartition, Leadership]:
+    """Write the states, except those that others have changed: the halves apart if some have, as each write waits."""
+    part = {name: states[name] for name in names}
+    if _write(store, part, epoch_version):
+        return part
+    if len(names) == 1:
+        return {}
+    middle = len(names) // 2
+    return {
+        name: state
+        for half in (names[:middle], names[middle:])
+        for name, state in _write_most(store, half, states, epoch_version).items()
+    }
 
 
 def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int) -> bool:

@@ -7,8 +7,9 @@ the brokers. One call of `move` makes one batch of requests.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from sparklog.base.errors import KafkaError, StoreError
@@ -28,6 +29,8 @@ from sparklog.replica.messages import NO_LEADER
 
 MAX_ROUNDS = 100
 """Maximum rounds, as a partition is decided again when its leader writes first; more indicate a bug."""
+AT_ONCE = 20
+"""Partitions for which a leader is elected in a millisecond, about."""
 logger = logging.getLogger(__name__)
 
 
@@ -93,15 +96,16 @@ class PartitionMachine:
         for _ in range(MAX_ROUNDS):
             await self._read_restored([name for name in names if self._context.is_restored(name)])
             decided: dict[TopicPartition, Leadership] = {}
-            for name in names:
+            unclean = {topic: self._is_unclean(topic) for topic in {name.topic for name in names}}
+            async for name in in_turns(names):
                 try:
-                    decided[name] = elect(self._context, name, election, unclean=self._is_unclean(name.topic))
+                    decided[name] = elect(self._context, name, election, unclean=unclean[name.topic])
                 except KafkaError as error:
                     errors[name] = error
                     logger.info("no leader (%s): %s", election.value, error)
             written = await self._store.write_states(decided)
-            for name, state in written.items():
-                self._elected(name, state, election)
+            async for name in in_turns(written):
+                self._elected(name, written[name], election)
             names = [name for name in decided if name not in written]
             if not names:
                 return errors
@@ -166,6 +170,14 @@ class PartitionMachine:
             self._context.partition_states.pop(name, None)
         else:
             self._context.partition_states[name] = state
+
+
+async def in_turns(names: Iterable[TopicPartition]) -> AsyncIterator[TopicPartition]:
+    """Yield the partitions; other tasks of the broker run in between, if they are many."""
+    for count, name in enumerate(names, 1):
+        yield name
+        if count % AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def details_of(state: Leadership) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -354,11 +354,16 @@ class ReplicaManager:
         alive = {each for each in partition.replicas if self._broker_epoch_of(each) is not None}
         return partition.low_watermark(replica.log.log_start_offset, alive)
 
-    def shrink_isr(self) -> None:
-        """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms."""
+    def shrink_isr(self, some: Iterable[Replica] | None = None) -> None:
+        """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms.
+
+        some: the partitions to look at, of which those that are no longer here are ignored; None: all
+        """
         now_ms = self._clock.monotonic_ms()
-        for replica in self:
+        for replica in self if some is None else some:
             partition = replica.partition
+            if some is not None and self.find(partition.name) is not replica:
+                continue
             self.isr_changes.carry_out(partition, partition.look_for_laggards(now_ms, self._max_lag_ms))
             self.isr_changes.resume(partition)
 

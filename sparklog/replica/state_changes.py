@@ -37,7 +37,7 @@ from sparklog.log.directory.manager import LogManager
 from sparklog.log.directory.topic_configs import KeptConfig, Overrides, config_of
 from sparklog.log.log import Log
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
-from sparklog.replica.manager import ReplicaManager
+from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
     LEADER_EPOCH_DURING_DELETE,
     NO_BROKER_EPOCH,
@@ -337,10 +337,16 @@ class StateChanges:
     def high_watermarks(self) -> HighWatermarks:
         """Return the high watermarks by log directory, for `write_high_watermarks`."""
         found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
-        for replica in self._replicas:
-            folder = posixpath.dirname(replica.log.folder)
-            found.setdefault(folder, {})[replica.partition.name] = replica.partition.high_watermark
+        self.add_high_watermarks(found, self._replicas)
         return found
+
+    def add_high_watermarks(self, found: HighWatermarks, some: Iterable[Replica]) -> None:
+        """Add the high watermarks of some replicas to those by log directory. Ignore replicas that are gone."""
+        for replica in some:
+            name = replica.partition.name
+            if self._replicas.find(name) is replica:
+                folder = replica.log.folder.rpartition("/")[0]  # posixpath takes several times as long
+                found.setdefault(folder, {})[name] = replica.partition.high_watermark
 
     def write_high_watermarks(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Write and flush one file per directory, unless it is up to date. Blocks."""

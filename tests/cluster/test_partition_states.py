@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from sparklog.base.errors import BadVersion, ConnectionLoss, ControllerMoved, InvalidUpdateVersion
@@ -30,6 +33,10 @@ FIRST = Leadership(leader=1, leader_epoch=0, isr=(1, 2, 3), controller_epoch=1)
 
 @pytest.fixture
 def store() -> MemoryStore:
+    return new_store()
+
+
+def new_store() -> MemoryStore:
     made = MemoryStore(MemoryTree())
     topics = TopicStore(made, TopicConfig())
     topics.make_paths()
@@ -85,6 +92,23 @@ def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
     names = [TopicPartition("t", number) for number in range(STATES_AT_ONCE * 2 + 1)]
     assert set(write_states(store, dict.fromkeys(names, FIRST), 0)) == set(names)
     assert len(read_states(store, names)) == len(names)
+
+
+@given(st.sets(st.integers(0, STATES_AT_ONCE - 1), max_size=2))
+def test_one_that_others_have_changed_costs_the_rest_few_writes(changed: set[int]) -> None:
+    store = new_store()
+    names = [TopicPartition("t", number) for number in range(STATES_AT_ONCE)]
+    states = write_states(store, dict.fromkeys(names, FIRST), 0)
+    for number in changed:
+        write_states(store, {names[number]: states[names[number]]}, 0)
+    writes = []
+    multi = store.multi
+    store.multi = lambda operations: (writes.append(1), multi(operations))  # type: ignore[method-assign]
+
+    written = write_states(store, states, 0)
+
+    assert set(written) == {name for number, name in enumerate(names) if number not in changed}
+    assert len(writes) <= 1 + len(changed) * 2 * math.ceil(math.log2(STATES_AT_ONCE))
 
 
 def test_a_leader_changes_the_isr_and_leaves_a_notice(store: MemoryStore) -> None:

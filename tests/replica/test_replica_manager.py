@@ -179,6 +179,24 @@ def test_a_restarted_broker_begins_with_the_high_watermark_that_it_wrote_down() 
     run(test)
 
 
+def test_a_partition_that_went_during_a_look_at_all_is_neither_written_down_nor_changed() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append()
+        gone = host.replica
+        await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)
+        before = host.in_store()
+        await asyncio.sleep(LAG_MS / 1000 + 1)
+        found = host.state_changes.high_watermarks()
+        host.state_changes.add_high_watermarks(found, [gone])
+        host.replicas.shrink_isr([gone])
+        await asyncio.sleep(SOON_S)
+        assert not any(found.values())
+        assert host.in_store() == before
+
+    run(test)
+
+
 def test_a_new_partition_does_not_inherit_the_high_watermark_of_one_that_was_deleted() -> None:
     async def test(host: Host) -> None:
         await host.become(1, 0, (1,))
