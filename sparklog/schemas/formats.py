@@ -25,7 +25,8 @@ from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import NULL_ENTRY, AvroDecoder
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
-from sparklog.schemas.registry import Registry, RegistryOptions, SchemaText, UnknownSchema
+from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema
+from sparklog.schemas.registry_options import RegistryOptions
 
 MOST_UNKNOWN = 20
 """Ids that the registry does not know before a column counts as written with another registry."""
@@ -45,6 +46,12 @@ class Piece(NamedTuple):
     def explain(self, row: int) -> str:
         """Return what is wrong with a malformed row, given its number in the piece."""
         return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
+
+    def slice(self, start: int, rows: int) -> Piece:
+        """Return some of the rows."""
+        return Piece(
+            self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
+        )
 
 
 class Decoder(Protocol):

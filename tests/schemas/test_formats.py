@@ -27,7 +27,8 @@ from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas import avro_kernels as kernels
 from sparklog.schemas.formats import MOST_UNKNOWN, AvroFormat, Decoder, FramedFormat, StringFormat, type_of
 from sparklog.schemas.framing import frame_of
-from sparklog.schemas.registry import Registry, RegistryOptions, SchemaText
+from sparklog.schemas.registry import Registry, SchemaText
+from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.registry import FakeRegistry, schema_registry
 
 ORDER_1 = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "int"}]}
