@@ -2,6 +2,7 @@
 
     AvroFormat      bodies of one writer's schema, without a frame
     FramedFormat    bodies of Avro with the ids of their schemas in a registry
+    JsonFormat      JSON objects
     StringFormat    UTF-8
 
 A decoder turns a binary column into arrays of its type. A null row stays null. A malformed row becomes null too, and
@@ -10,6 +11,7 @@ has a fault, which the decoder explains in words.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +27,7 @@ from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import NULL_ENTRY, AvroDecoder
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
+from sparklog.schemas.json_decoding import JsonDecoder
 from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema
 from sparklog.schemas.registry_options import RegistryOptions
 
@@ -95,6 +98,20 @@ class FramedFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """JSON objects."""
+
+    type: pa.DataType
+    """A struct whose fields are all nullable."""
+
+    reads_headers = False
+
+    def decoder(self, column: str) -> Decoder:
+        """As AvroFormat's; raises SchemaError for types that JSON does not have."""
+        return _Json(self.type)
+
+
+@dataclass(frozen=True, slots=True)
 class StringFormat:
     """UTF-8 texts."""
 
@@ -105,7 +122,7 @@ class StringFormat:
         return _Strings()
 
 
-Format = AvroFormat | FramedFormat | StringFormat
+Format = AvroFormat | FramedFormat | JsonFormat | StringFormat
 
 
 def type_of(reader: SchemaText) -> pa.DataType:
@@ -194,6 +211,15 @@ class _FramedAvro:
 
 _ASKED: dict[RegistryOptions, dict[SchemaId, SchemaText]] = {}
 """Schemas that this process has asked for: a worker runs many tasks."""
+
+
+class _Json:
+    def __init__(self, of: pa.DataType) -> None:
+        self._decoder = JsonDecoder(of)
+        self.type = of
+
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+        return itertools.starmap(Piece, self._decoder.decode(column))
 
 
 class _Strings:

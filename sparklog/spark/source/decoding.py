@@ -20,14 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
 from sparklog.base.ids import TopicPartition
-from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, Piece, StringFormat, type_of
+from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, Piece, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
+from sparklog.schemas.json_decoding import check_readable
 from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema, Version
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
+from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.options import ColumnFormat, Mode, TypedColumn, TypedOptions
 
 MOST_VERSIONS = 100
@@ -168,12 +171,16 @@ def plan_decoding(options: TypedOptions, schema: StructType) -> Decoding:
 def _type(column: TypedColumn, options: TypedOptions) -> DataType:
     if column.format is ColumnFormat.STRING:
         return spark_type(pa.string())
+    if column.format is ColumnFormat.JSON:
+        return spark_type(_json_type(column))
     return spark_type(type_of(_reader(column) or _registry(options).version(_subject(column)).schema))
 
 
 def _format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
     if column.format is ColumnFormat.STRING:
         return StringFormat()
+    if column.format is ColumnFormat.JSON:
+        return JsonFormat(_json_type(column))
     reader = _reader(column)
     if column.schema is not None:
         assert reader is not None  # the writer's, if no other is given
@@ -184,6 +191,23 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
         reader = _version_of(name, column, versions, schema)
     writers: dict[SchemaId, SchemaText] = {each: version.schema for version in versions for each in version.ids}
     return FramedFormat(reader=reader, writers=writers, registry=options.registry)
+
+
+def _json_type(column: TypedColumn) -> pa.DataType:
+    assert column.schema is not None  # typed_options makes sure
+    parsed = to_arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]), timezone="UTC")
+    of = _nullable(parsed.field("value").type)
+    check_readable(of)
+    return of
+
+
+def _nullable(of: pa.DataType) -> pa.DataType:
+    """Return the type with nulls allowed everywhere, as in Spark's `from_json`: any field may be missing."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in of])
+    if pa.types.is_list(of):
+        return pa.list_(pa.field("element", _nullable(of.value_type)))
+    return of
 
 
 def _versions(registry: Registry, column: TypedColumn) -> list[Version]:

@@ -66,13 +66,14 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "read_committed",
     ),
     "valueFormat": OptionDoc(
-        "How values are encoded. avro: the column `value` has the type of the schema. string: it is text. raw: it is "
-        "bytes.",
+        "How values are encoded. avro, json: the column `value` has the type of the schema. string: it is text. raw: "
+        "it is bytes.",
         "raw",
     ),
     "valueSchema": OptionDoc(
         "With avro: the schema of all values, which have no frame, as `from_avro` reads them. Without it, each value "
-        "names its schema in the registry, before its body or in the header `__value_schema_id`."
+        "names its schema in the registry, before its body or in the header `__value_schema_id`. With json: the "
+        "fields, as Spark's SQL writes them; all may be missing."
     ),
     "valueReaderSchema": OptionDoc(
         "With avro: the schema that values are read as, by Avro's rules of evolution. Default: `valueSchema`, or the "

@@ -430,8 +430,8 @@ def _urls(raw: str) -> tuple[str, ...]:
 
 def _typed_column(name: str) -> tuple[Option, ...]:
     return (
-        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string or avro"),
-        _option(f"{name}Schema", str, "an Avro schema, as JSON"),
+        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string, json or avro"),
+        _option(f"{name}Schema", str, "an Avro schema, as JSON; with json: columns such as id bigint, name string"),
         _option(f"{name}ReaderSchema", str, "an Avro schema, as JSON"),
         _option(f"{name}Subject", _name, "a subject's name"),
     )

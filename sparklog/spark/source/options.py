@@ -60,10 +60,11 @@ class DeliveryGuarantee(StrEnum):
 
 
 class ColumnFormat(StrEnum):
-    """How keys or values are encoded. RAW: they stay bytes. STRING: UTF-8. AVRO: by a schema."""
+    """How keys or values are encoded. RAW: they stay bytes. STRING: UTF-8. JSON: objects. AVRO: by a schema."""
 
     RAW = "raw"
     STRING = "string"
+    JSON = "json"
     AVRO = "avro"
 
 
@@ -148,7 +149,10 @@ class TypedColumn:
 
     format: ColumnFormat
     schema: str | None
-    """The writer's schema, of bodies without a frame. None: bodies name their schemas in the registry."""
+    """Avro: the writer's schema, of bodies without a frame; None: bodies name their schemas in the registry.
+
+    JSON: the fields, as Spark's SQL writes them.
+    """
     reader_schema: str | None
     """None: the writer's schema, or the latest of the subject."""
     subject: str | None

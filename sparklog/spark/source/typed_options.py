@@ -1,12 +1,14 @@
 """Parser of the options that say how keys and values are encoded.
 
-format      valueFormat, keyFormat                       raw, string or avro
-schemas     valueSchema, keySchema                       the writer's, of bodies without a frame
-            valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
-            valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
-registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
-            schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
-mistakes    mode, columnNameOfCorruptRecord
+    format      valueFormat, keyFormat                       raw, string, json or avro
+    schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
+                valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
+                valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+    registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
+                schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
+    mistakes    mode, columnNameOfCorruptRecord
+
+An option that would change nothing is refused: it says that something else was meant.
 """
 
 from __future__ import annotations
@@ -69,8 +71,11 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
 def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
     found = {part: given.get(f"{name}{part}".lower()) for part in OF_COLUMNS}
     of = found["Format"] or ColumnFormat.RAW
+    if of is ColumnFormat.JSON and found["Schema"] is None:
+        raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
     if of is not ColumnFormat.AVRO:
-        _refuse(given, [f"{name}{part}" for part in OF_COLUMNS[1:]], f"has a meaning only with {name}Format = avro")
+        without = OF_COLUMNS[2:] if of is ColumnFormat.JSON else OF_COLUMNS[1:]
+        _refuse(given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro")
     elif found["Schema"] is not None:
         _refuse(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
     elif "schema.registry.url" not in given:

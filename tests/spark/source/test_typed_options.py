@@ -58,7 +58,12 @@ def test_the_subject_is_that_of_the_topic_unless_named(options, subject):
             {"valueFormat": "avro"},
             "valueFormat = avro needs schema.registry.url, or valueSchema if the values are bare",
         ),
-        ({"valueFormat": "json"}, "it must be raw, string or avro"),
+        ({"valueFormat": "xml"}, "it must be raw, string, json or avro"),
+        ({"valueFormat": "json"}, "valueFormat = json needs valueSchema, such as: id bigint, name string"),
+        (
+            {"valueFormat": "json", "valueSchema": "a int", "valueSubject": "s"},
+            "valueSubject has a meaning only with valueFormat = avro",
+        ),
         ({"valueFormat": "string", "valueSchema": "long"}, "valueSchema has a meaning only with valueFormat = avro"),
         ({"keySubject": "s"}, "keySubject has a meaning only with keyFormat = avro"),
         (

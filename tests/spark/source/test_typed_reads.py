@@ -163,6 +163,31 @@ def test_keys_and_values_have_formats_of_their_own(topics, read):
     assert [tuple(row) for row in table.select("key", "value").collect()] == [(7, "a"), (-7, "ä"), (None, None)]
 
 
+def test_json_objects_have_the_columns_of_a_ddl_text(topics, read):
+    topic = topics.create()
+    send(topics, topic, [b'{"id": 1, "day": "2020-01-02", "items": [{"sku": "a"}]}', b"{}", None, b'{"id": "x"}', b"{"])
+    table = read(
+        topic,
+        valueFormat="json",
+        valueSchema="id bigint NOT NULL, day date, n smallint, items array<struct<sku: string>>",
+        mode="PERMISSIVE",
+    )
+    expected = "struct<id:bigint,day:date,n:smallint,items:array<struct<sku:string>>>"
+    assert table.schema["value"].dataType.simpleString() == expected
+    rows = table.orderBy("offset").select("value", "_corrupt_record.reason").collect()
+    assert rows[0].value.asDict(recursive=True) == {
+        "id": 1,
+        "day": datetime.date(2020, 1, 2),
+        "n": None,
+        "items": [{"sku": "a"}],
+    }
+    assert rows[1].value.asDict() == {"id": None, "day": None, "n": None, "items": None}
+    assert [row.value for row in rows[2:]] == [None] * 3
+    assert [bool(row.reason) for row in rows] == [False, False, False, True, True]
+    with pytest.raises(AnalysisException, match="m: map<string, int32> cannot be read from JSON"):
+        read(topic, valueFormat="json", valueSchema="m map<string, int>")
+
+
 @pytest.fixture
 def malformed(topics, registry):
     """A topic with two good records, two that are malformed, and a tombstone."""
