@@ -50,6 +50,7 @@ class JsonDecoder:
         check_readable(of)
         self.type = of
         self._parsed_type = _with_texts_for_dates(of)
+        self._has_decimals = _has_decimals(of)
         fields = pa.schema(list(self._parsed_type))
         self._options = pj.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
 
@@ -116,7 +117,17 @@ class JsonDecoder:
             raise pa.ArrowInvalid("the parser found other lines")
         columns = [pa.concat_arrays(table.column(each.name).chunks) for each in self._parsed_type]
         values = pa.StructArray.from_arrays(columns, fields=list(self._parsed_type))
-        return values if values.type == self.type else values.cast(self.type)
+        if values.type != self.type:
+            values = values.cast(self.type)
+        if self._has_decimals:
+            values.validate(full=True)  # the parser lets some numbers with too many digits pass
+        return values
+
+
+def _has_decimals(of: pa.DataType) -> bool:
+    if pa.types.is_struct(of):
+        return any(_has_decimals(each.type) for each in of)
+    return _has_decimals(of.value_type) if pa.types.is_list(of) else bool(pa.types.is_decimal(of))
 
 
 def _with_texts_for_dates(of: pa.DataType) -> pa.DataType:

@@ -179,7 +179,13 @@ def test_dates_decimals_and_timestamps() -> None:
     }
     (value,), _, _ = decoded(['{"at": "2020-01-02T03:04:05", "price": 1.5}'], of)
     assert (value["at"].isoformat(), value["price"]) == ("2020-01-02T03:04:05+00:00", Decimal("1.50"))
-    for wrong in ('{"at": 1577934245}', '{"day": "2020-02-30"}', '{"days": [{"day": "x"}]}', '{"price": "1.255"}'):
+    for wrong in (
+        '{"at": 1577934245}',
+        '{"day": "2020-02-30"}',
+        '{"days": [{"day": "x"}]}',
+        '{"price": "1.255"}',
+        '{"price": 123456789}',
+    ):
         assert decoded([wrong], of)[1] == [NOT_JSON]
 
 
