@@ -12,6 +12,7 @@ has a fault, which the decoder explains in words.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +31,8 @@ from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
 from sparklog.schemas.json_decoding import JsonDecoder
 from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema
 from sparklog.schemas.registry_options import RegistryOptions
+
+log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 20
 """Ids that the registry does not know before a column counts as written with another registry."""
@@ -197,6 +200,7 @@ class _FramedAvro:
             raise RegistryError(f"the records of schema {wanted} cannot be read: {error}") from None
         except SchemaError as error:
             self._problems[wanted] = kernels.INCOMPATIBLE, f"schema {wanted}: {error}"
+            log.warning("the records of schema %s are malformed: %s", wanted, error)
 
     def _schema(self, wanted: SchemaId) -> SchemaText:
         if (brought := self._format.writers.get(wanted)) is not None:

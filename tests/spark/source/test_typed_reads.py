@@ -360,3 +360,17 @@ def test_columns_that_are_decoded_in_pieces_stay_side_by_side():
             assert (key, bad) == (None, {"key": b"\x01", "value": bodies_of[i], "reason": reason})
         else:
             assert (key, bad) == (texts[i], None)
+
+
+@pytest.mark.parametrize("of", ["null", record("Empty"), {"type": "array", "items": "null"}, ["null"]], ids=str)
+def test_types_without_values_reach_spark(topics, read, of):
+    topic = topics.create()
+    schema = record("R", id="int", nothing=of)
+    value = {"id": 1, "nothing": {} if isinstance(of, dict) and of["type"] == "record" else None}
+    if isinstance(of, dict) and of["type"] == "array":
+        value["nothing"] = [None, None]
+    send(topics, topic, [*written(schema, [value]), None])
+    table = read(topic, valueFormat="avro", valueSchema=json.dumps(schema))
+    first, second = table.orderBy("offset").select("value").collect()
+    assert first.value.asDict(recursive=True) == value
+    assert second.value is None
