@@ -1,14 +1,16 @@
-"""Avro to Arrow columns beside fastavro, on one core:  python -m bench.schemas [--help]
+"""Avro and JSON to Arrow columns, on one core:  python -m bench.schemas [--help]
 
-Bodies without a frame, in one column. Kinds of records:
+Avro beside fastavro, in bodies without a frame, and JSON beside Python's own parser, each in one column. Records:
 
     flat       long, string, an int or null, double, string: about 32 bytes
     evolved    the same, read with a schema that lacks one field, adds two and promotes one
-    nested     a record in a record, an array of four records, a map of two numbers: about 80 bytes
+    nested     a record in a record, an array of four records, a map of two numbers: about 110 bytes
     numbers    ten longs and ten doubles
+    json       as flat, in JSON
 
 A figure is the best of several runs, in the thread's CPU time, which is the time it would take alone on the machine.
-fastavro makes a Python dictionary of each record; `to Arrow` then makes columns of them, as the decoder does at once.
+fastavro and Python's parser make a dictionary of each record; `to Arrow` then makes columns of them, as our decoders
+do at once.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import pyarrow as pa
 from bench.decode import best_seconds
 from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import AvroDecoder
+from sparklog.schemas.formats import JsonFormat
 
 PEER_RECORDS = 20_000
 """fastavro reads fewer: it would take a minute otherwise."""
@@ -110,10 +113,39 @@ def measure(name: str, writer: Any, reader: Any, make: Any, count: int, repeats:
 
     theirs = best_seconds(peer, repeats)
     columns = best_seconds(lambda: pa.array(peer(), arrow), repeats)
-    rate, peer_rate = count / ours / 1e6, len(few) / theirs / 1e6
+    report(name, len(data), count, ours, "fastavro", len(few) / theirs / 1e6, len(few) / columns / 1e6)
+
+
+def measure_json(count: int, repeats: int) -> None:
+    rng = random.Random(1)
+    texts = [json.dumps(flat(rng, i)).encode() for i in range(count)]
+    column = pa.array(texts, pa.binary())
+    fields = {
+        "id": pa.int64(),
+        "carrier": pa.string(),
+        "delay": pa.int32(),
+        "price": pa.float64(),
+        "origin": pa.string(),
+    }
+    arrow = pa.struct(list(fields.items()))
+    decoder = JsonFormat(arrow).decoder("value")
+
+    def decode() -> None:
+        assert not any(piece.faults.any() for piece in decoder.decode(column, None))
+
+    decode()  # compiles
+    ours = best_seconds(decode, repeats)
+    few = texts[:PEER_RECORDS]
+    theirs = best_seconds(lambda: [json.loads(each) for each in few], repeats)
+    columns = best_seconds(lambda: pa.array([json.loads(each) for each in few], arrow), repeats)
+    report("json", sum(map(len, texts)), count, ours, "json", len(few) / theirs / 1e6, len(few) / columns / 1e6)
+
+
+def report(name: str, size: int, count: int, seconds: float, peer: str, peer_rate: float, peer_columns: float) -> None:
+    rate = count / seconds / 1e6
     print(
-        f"{name:<8} {len(data) / count:>5.0f} B {rate:>7.2f} M records/s {len(data) / ours / 1e6:>7,.0f} MB/s"
-        f"   fastavro {peer_rate:>5.2f} M, to Arrow {len(few) / columns / 1e6:>5.2f} M   {rate / peer_rate:>5.1f} x",
+        f"{name:<8} {size / count:>5.0f} B {rate:>7.2f} M records/s {size / seconds / 1e6:>7,.0f} MB/s"
+        f"   {peer:<8} {peer_rate:>5.2f} M, to Arrow {peer_columns:>5.2f} M   {rate / peer_rate:>5.1f} x",
         flush=True,
     )
 
@@ -130,6 +162,7 @@ def main() -> None:
         ("numbers", NUMBERS, NUMBERS, numbers),
     ):
         measure(name, writer, reader, make, arguments.records, arguments.repeats)
+    measure_json(arguments.records, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Schemas of keys and values: Avro to Arrow columns, the frame with a schema's id, the client of a registry."""
+"""Keys and values with schemas: Avro and JSON to Arrow columns, frames with a schema's id, a registry's client."""

@@ -6,7 +6,6 @@ Memory besides the data: at most `limit_bytes` of columns at once. A body that n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.records.kernels import MAX_LONG
 from sparklog.schemas import avro_kernels as kernels
 from sparklog.schemas.avro import Type
-from sparklog.schemas.avro_kernels import Buffers, Code, Rows
+from sparklog.schemas.avro_kernels import Buffers, Code, Rows, read_only
 from sparklog.schemas.columns import ROWS, Column, Storage, lay_out
 from sparklog.schemas.resolution import Program
 
@@ -65,13 +64,13 @@ class AvroDecoder:
         """
         if self._code is None:
             self._code = _assemble(self._program)
-        whole = Rows(*map(_read_only, (starts, ends, entries)))
+        whole = Rows(*map(read_only, (starts, ends, entries)))
         rows_at_once = max(1, self._limit_bytes // (sum(map(_width, self._in_rows())) + 1))
         first = 0
         while first < len(starts):
             rows = Rows(*(part[: first + rows_at_once] for part in whole))
             before = first
-            first, array = self._pass(self._code, _read_only(data), rows, first, faults)
+            first, array = self._pass(self._code, read_only(data), rows, first, faults)
             yield array, before
 
     def _in_rows(self) -> list[Column]:
@@ -174,18 +173,11 @@ def _place(root: Column, measured: Buffers) -> tuple[Buffers, int]:
 
 def _assemble(program: Program) -> Code:
     return Code(
-        program=_read_only(np.array(program.operations, np.int64).reshape(-1)),
-        table=_read_only(np.array(program.table, np.int64)),
-        constants=_read_only(np.frombuffer(bytes(program.constants), np.uint8)),
+        program=read_only(np.array(program.operations, np.int64).reshape(-1)),
+        table=read_only(np.array(program.table, np.int64)),
+        constants=read_only(np.frombuffer(bytes(program.constants), np.uint8)),
     )
 
 
 def _width(column: Column) -> int:
     return column.width + 1 + (4 if column.storage in (Storage.BYTES, Storage.ITEMS) else 0)
-
-
-def _read_only(array: Any) -> Any:
-    """Return the array read-only: kernels are compiled for one signature."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view

@@ -78,6 +78,7 @@ AS_INT32, AS_INT64, AS_FLOAT32, AS_FLOAT64 = range(4)
     BAD_BRANCH, NO_MATCH, BAD_DECIMAL, TOO_MANY_ITEMS, TOO_LARGE,
 ) = range(1, 16)  # fmt: skip
 INCOMPATIBLE = 16  # found before a body is read, as the first two
+NOT_JSON = 17
 FAULTS = {
     NO_FRAME: "it does not begin with the magic byte 0 and a schema id, and its headers name no schema",
     UNKNOWN_SCHEMA: "its schema is not known",
@@ -94,8 +95,16 @@ FAULTS = {
     BAD_DECIMAL: "a decimal has more digits than its schema allows",
     TOO_MANY_ITEMS: "an array or a map claims more items than there are bytes for",
     TOO_LARGE: "it needs more memory than the limit allows",
+    NOT_JSON: "it is no JSON object of the schema",
     INCOMPATIBLE: "its schema cannot be read as the reader's",
 }
+
+
+def read_only(array: Any) -> Any:
+    """Return the array read-only: kernels are compiled for one signature."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 class Rows(NamedTuple):
@@ -135,7 +144,7 @@ def _set_bit(target, start, index):
 
 
 @helper
-def _is_utf8(data, position, end):
+def is_utf8(data, position, end):
     """Return whether the bytes are UTF-8 as RFC 3629 defines it."""
     while position < end:
         if position + 8 <= end and word_at(data, position) & np.uint64(0x8080808080808080) == 0:
@@ -309,7 +318,7 @@ def _read_bytes(program, at, data, position, end, column, index, buffers, target
     size, position, fault = _read_size(data, position, end)
     if fault == 0:
         fault = _append(data, position, size, column, index, buffers, target, fill)
-    if fault == 0 and not fill and item_at(program, at + A) and not _is_utf8(data, position, position + size):
+    if fault == 0 and not fill and item_at(program, at + A) and not is_utf8(data, position, position + size):
         fault = NOT_UTF8
     return position + size, fault
 

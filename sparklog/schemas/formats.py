@@ -2,6 +2,7 @@
 
     AvroFormat      bodies of one writer's schema, without a frame
     FramedFormat    bodies of Avro with the ids of their schemas in a registry
+    JsonFormat      JSON objects
     StringFormat    UTF-8
 
 A decoder turns a binary column into arrays of its type. A null row stays null. A malformed row becomes null too, and
@@ -10,6 +11,8 @@ has a fault, which the decoder explains in words.
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +28,11 @@ from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import NULL_ENTRY, AvroDecoder
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
-from sparklog.schemas.registry import Registry, RegistryOptions, SchemaText, UnknownSchema
+from sparklog.schemas.json_decoding import JsonDecoder
+from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema
+from sparklog.schemas.registry_options import RegistryOptions
+
+log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 20
 """Ids that the registry does not know before a column counts as written with another registry."""
@@ -45,6 +52,12 @@ class Piece(NamedTuple):
     def explain(self, row: int) -> str:
         """Return what is wrong with a malformed row, given its number in the piece."""
         return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
+
+    def slice(self, start: int, rows: int) -> Piece:
+        """Return some of the rows."""
+        return Piece(
+            self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
+        )
 
 
 class Decoder(Protocol):
@@ -88,6 +101,20 @@ class FramedFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """JSON objects."""
+
+    type: pa.DataType
+    """A struct whose fields are all nullable."""
+
+    reads_headers = False
+
+    def decoder(self, column: str) -> Decoder:
+        """As AvroFormat's; raises SchemaError for types that JSON does not have."""
+        return _Json(self.type)
+
+
+@dataclass(frozen=True, slots=True)
 class StringFormat:
     """UTF-8 texts."""
 
@@ -98,7 +125,7 @@ class StringFormat:
         return _Strings()
 
 
-Format = AvroFormat | FramedFormat | StringFormat
+Format = AvroFormat | FramedFormat | JsonFormat | StringFormat
 
 
 def type_of(reader: SchemaText) -> pa.DataType:
@@ -173,6 +200,7 @@ class _FramedAvro:
             raise RegistryError(f"the records of schema {wanted} cannot be read: {error}") from None
         except SchemaError as error:
             self._problems[wanted] = kernels.INCOMPATIBLE, f"schema {wanted}: {error}"
+            log.warning("the records of schema %s are malformed: %s", wanted, error)
 
     def _schema(self, wanted: SchemaId) -> SchemaText:
         if (brought := self._format.writers.get(wanted)) is not None:
@@ -187,6 +215,15 @@ class _FramedAvro:
 
 _ASKED: dict[RegistryOptions, dict[SchemaId, SchemaText]] = {}
 """Schemas that this process has asked for: a worker runs many tasks."""
+
+
+class _Json:
+    def __init__(self, of: pa.DataType) -> None:
+        self._decoder = JsonDecoder(of)
+        self.type = of
+
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+        return itertools.starmap(Piece, self._decoder.decode(column))
 
 
 class _Strings:

@@ -16,7 +16,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -25,25 +25,12 @@ from sparklog.base.errors import ConfigError, NetworkException, RegistryError
 from sparklog.base.fetching import Answer, ask, shown
 from sparklog.base.pem import read_pem
 from sparklog.schemas.framing import SchemaId
+from sparklog.schemas.registry_options import RegistryOptions
 
 ATTEMPTS = 3
 PAUSE_S = 0.5
 MOST_REFERENCES = 200
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryOptions:
-    """Where the registry is, and how to show it who asks."""
-
-    urls: tuple[str, ...]
-    user_info: str | None = field(default=None, repr=False)
-    """USER:PASSWORD."""
-    token: str | None = field(default=None, repr=False)
-    truststore: str | None = None
-    """A PEM file with the authorities that sign the registry's certificate; None: those of the system."""
-    keystore: str | None = None
-    """A PEM file with key and certificate of this client."""
 
 
 @dataclass(frozen=True, slots=True)

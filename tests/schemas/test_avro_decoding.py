@@ -108,6 +108,12 @@ def test_bodies_of_several_schemas_stand_side_by_side() -> None:
     assert not any(faults)
 
 
+def test_the_kernel_is_compiled_once_for_all_schemas() -> None:
+    for schema in ("string", {"type": "array", "items": "double"}, ENUM, decimal(5)):
+        decoded([b"\0"], schema)
+    assert len(kernels.run.signatures) == 1
+
+
 def test_members_of_a_union_are_as_in_sparks_from_avro() -> None:
     schema = record({"name": "u", "type": ["string", "null", "int", {"type": "array", "items": "int"}]})
     bodies = written(schema, [{"u": "a"}, {"u": None}, {"u": 5}, {"u": [1, 2]}])

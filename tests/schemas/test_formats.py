@@ -27,7 +27,8 @@ from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas import avro_kernels as kernels
 from sparklog.schemas.formats import MOST_UNKNOWN, AvroFormat, Decoder, FramedFormat, StringFormat, type_of
 from sparklog.schemas.framing import frame_of
-from sparklog.schemas.registry import Registry, RegistryOptions, SchemaText
+from sparklog.schemas.registry import Registry, SchemaText
+from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.registry import FakeRegistry, schema_registry
 
 ORDER_1 = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "int"}]}
@@ -116,7 +117,7 @@ def test_a_schema_is_asked_for_once(registry: FakeRegistry) -> None:
     assert registry.requests == [f"/schemas/ids/{number}"]
 
 
-def test_malformed_rows_say_why(registry: FakeRegistry) -> None:
+def test_malformed_rows_say_why(registry: FakeRegistry, caplog: pytest.LogCaptureFixture) -> None:
     other = registry.register("other", {**ORDER_1, "name": "Customer"})
     protobuf = registry.add("proto", {"schema": "message A {}", "schemaType": "PROTOBUF"})["id"]
     broken = registry.register("broken", "{")
@@ -139,6 +140,7 @@ def test_malformed_rows_say_why(registry: FakeRegistry) -> None:
         strict=True,
     ):
         assert said in str(reason)
+    assert f"the records of schema {other} are malformed" in caplog.text  # modes that read on must not hide it
 
 
 def test_a_registry_that_is_down_fails_and_names_the_schema(registry: FakeRegistry) -> None:

@@ -12,7 +12,8 @@ import pytest
 import trustme
 
 from sparklog.base.errors import ConfigError, RegistryError
-from sparklog.schemas.registry import ATTEMPTS, Registry, RegistryOptions, SchemaText, UnknownSchema, subject_name
+from sparklog.schemas.registry import ATTEMPTS, Registry, SchemaText, UnknownSchema, subject_name
+from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.registry import FakeRegistry, schema_registry
 
 

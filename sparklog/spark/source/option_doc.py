@@ -65,6 +65,41 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "whose transaction is open. read_uncommitted: all records, as Spark's Kafka source reads by default.",
         "read_committed",
     ),
+    "valueFormat": OptionDoc(
+        "How values are encoded. avro, json: the column `value` has the type of the schema. string: it is text. raw: "
+        "it is bytes.",
+        "raw",
+    ),
+    "valueSchema": OptionDoc(
+        "With avro: the schema of all values, which have no frame, as `from_avro` reads them. Without it, each value "
+        "names its schema in the registry, before its body or in the header `__value_schema_id`. With json: the "
+        "fields, as Spark's SQL writes them; all may be missing."
+    ),
+    "valueReaderSchema": OptionDoc(
+        "With avro: the schema that values are read as, by Avro's rules of evolution. Default: `valueSchema`, or the "
+        "latest of the subject when the DataFrame is loaded."
+    ),
+    "valueSubject": OptionDoc("With avro and a registry: the subject of the topic's schemas.", "TOPIC-value"),
+    "keyFormat": OptionDoc("The same for keys.", "raw"),
+    "keySchema": OptionDoc("The same for keys."),
+    "keyReaderSchema": OptionDoc("The same for keys."),
+    "keySubject": OptionDoc("The same for keys.", "TOPIC-key"),
+    "mode": OptionDoc(
+        "With valueFormat or keyFormat: what becomes of a record that does not follow its schema. FAILFAST: the query "
+        "fails. PERMISSIVE: the column is null, and `_corrupt_record` has the bytes and the reason. DROPMALFORMED: "
+        "the record is left out. A tombstone is no mistake.",
+        "FAILFAST",
+    ),
+    "columnNameOfCorruptRecord": OptionDoc("With PERMISSIVE: the name of that column.", "_corrupt_record"),
+    "schema.registry.url": OptionDoc(
+        "The schema registry, with Confluent's REST API; another URL is asked where one does not answer."
+    ),
+    "schema.registry.basic.auth.user.info": OptionDoc("Who asks the registry."),
+    "schema.registry.bearer.auth.token": OptionDoc("The same, as a token."),
+    "schema.registry.ssl.truststore.location": OptionDoc(
+        "Certificates of the authorities that sign the registry's certificate. Default: those of the system."
+    ),
+    "schema.registry.ssl.keystore.location": OptionDoc("Key and certificate with which the registry is asked."),
     "filterPushdown": OptionDoc("Whether `where` on topic, partition, offset or timestamp spares the scan.", "false"),
     "group.id": OptionDoc("Streams commit their progress to this consumer group."),
     "kafka.group.id": OptionDoc("The same."),
@@ -129,8 +164,8 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
 }
 
 COLUMNS: Mapping[str, str] = {
-    "key": "null where the record has none",
-    "value": "null in a tombstone",
+    "key": "null where the record has none; of another type with `keyFormat`",
+    "value": "null in a tombstone; of another type with `valueFormat`",
     "topic": "",
     "partition": "",
     "offset": "",

@@ -10,6 +10,7 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
               maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
+    typed     valueFormat, keyFormat and what belongs to them: typed_options.py
     traces    tracing.otlp.endpoint (stream)
     group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
 
@@ -38,9 +39,11 @@ from sparklog.spark.source.options import (
     AtOffsets,
     AtTimestamps,
     BrokerOptions,
+    ColumnFormat,
     DeliveryGuarantee,
     Edge,
     IsolationLevel,
+    Mode,
     NoMatch,
     Position,
     ReadMode,
@@ -48,8 +51,10 @@ from sparklog.spark.source.options import (
     Selection,
     Subscribe,
     SubscribePattern,
+    TypedOptions,
     WriteOptions,
 )
+from sparklog.spark.source.typed_options import COLUMNS, MISTAKES, NAMES, typed_options
 
 
 class Use(StrEnum):
@@ -62,6 +67,7 @@ class Use(StrEnum):
 
 READS = frozenset({Use.BATCH, Use.STREAM})
 ALL_USES = frozenset(Use)
+SELECTIONS = ("subscribe", "subscribepattern", "assign")
 OF_ALL_CLIENTS = ("request_timeout_ms", "retry_backoff_ms")
 TRANSACTION_TIMEOUT_MS = 300_000
 """Longer than Kafka's minute: no task gives a sign of life while Spark runs an earlier stage again."""
@@ -91,6 +97,19 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         archive=given.get("archive"),
         tracing_endpoint=given.get("tracing.otlp.endpoint"),
     )
+
+
+def parse_typed_options(options: Mapping[str, str]) -> TypedOptions | None:
+    """Return how a read's keys and values are encoded; None: they are bytes. Looks at these options and the selection.
+
+    Raises ConfigError with the mistake and the allowed values.
+    """
+    typed = {name.lower() for name in (*NAMES, *MISTAKES)}
+    if typed.isdisjoint(name.lower() for name in options):
+        return None
+    names = typed | set(SELECTIONS)
+    given = _checked({name: raw for name, raw in options.items() if name.lower() in names}, Use.BATCH)
+    return typed_options(given, _selection(given, needed=False))
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -188,7 +207,7 @@ def _one_of(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -
 
 
 def _selection(given: Mapping[str, Any], *, needed: bool) -> Selection:
-    name = _one_of(given, ("subscribe", "subscribepattern", "assign"), needed=needed)
+    name = _one_of(given, SELECTIONS, needed=needed)
     selection: Selection = given[name] if name else AllTopics()
     return selection
 
@@ -342,7 +361,7 @@ def _starting_offsets(raw: str) -> Position:
     return AtCommitted() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
 
 
-def _group_id(raw: str) -> str:
+def _name(raw: str) -> str:
     if not raw.strip():
         raise ValueError(raw)
     return raw
@@ -405,6 +424,19 @@ def _url(raw: str) -> str:
     return raw
 
 
+def _urls(raw: str) -> tuple[str, ...]:
+    return tuple(_url(each.strip()) for each in raw.split(","))
+
+
+def _typed_column(name: str) -> tuple[Option, ...]:
+    return (
+        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string, json or avro"),
+        _option(f"{name}Schema", str, "an Avro schema, as JSON; with json: columns such as id bigint, name string"),
+        _option(f"{name}ReaderSchema", str, "an Avro schema, as JSON"),
+        _option(f"{name}Subject", _name, "a subject's name"),
+    )
+
+
 def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
     def parse(raw: str) -> str:
         if allowed and raw not in allowed:
@@ -451,8 +483,16 @@ OPTIONS: Mapping[str, Option] = {
         ),
         _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
         _option("tracing.otlp.endpoint", _url, "http://HOST:PORT or https://HOST:PORT", Use.STREAM),
-        *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
+        *(_option(name, _name, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
+        *(option for name in COLUMNS for option in _typed_column(name)),
+        _option("mode", lambda raw: Mode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
+        _option("columnNameOfCorruptRecord", _name, "a column's name"),
+        _option("schema.registry.url", _urls, "http or https URLs separated by commas"),
+        _option("schema.registry.basic.auth.user.info", str, "USER:PASSWORD"),
+        _option("schema.registry.bearer.auth.token", str, "a token"),
+        _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors"),
+        _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors"),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),

@@ -6,9 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparklog.base.ids import TopicPartition
+from sparklog.schemas.registry_options import RegistryOptions
+
+if TYPE_CHECKING:
+    from sparklog.spark.source.decoding import Decoding
 
 LATEST_IN_JSON = -1
 EARLIEST_IN_JSON = -2
@@ -53,6 +57,27 @@ class DeliveryGuarantee(StrEnum):
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
+
+
+class ColumnFormat(StrEnum):
+    """How keys or values are encoded. RAW: they stay bytes. STRING: UTF-8. JSON: objects. AVRO: by a schema."""
+
+    RAW = "raw"
+    STRING = "string"
+    JSON = "json"
+    AVRO = "avro"
+
+
+class Mode(StrEnum):
+    """What becomes of a record whose key or value does not follow its schema.
+
+    FAILFAST: the query fails. PERMISSIVE: the column is null, and another column has the bytes. DROPMALFORMED: the
+    record is left out.
+    """
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
 
 
 class NoMatch(StrEnum):
@@ -119,6 +144,32 @@ Selection = AllTopics | Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypedColumn:
+    """How the keys or the values are read."""
+
+    format: ColumnFormat
+    schema: str | None
+    """Avro: the writer's schema, of bodies without a frame; None: bodies name their schemas in the registry.
+
+    JSON: the fields, as Spark's SQL writes them.
+    """
+    reader_schema: str | None
+    """None: the writer's schema, or the latest of the subject."""
+    subject: str | None
+    """Subject in the registry; None: the read has several topics and names no subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedOptions:
+    """Which of the columns `key` and `value` are typed, and what becomes of malformed records."""
+
+    columns: Mapping[str, TypedColumn]
+    mode: Mode
+    corrupt_column: str
+    registry: RegistryOptions | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
     """How to reach the broker."""
 
@@ -158,6 +209,8 @@ class ReadOptions:
     """Where spans of micro-batches go, by OTLP; None: there are none."""
     archive: str | None = None
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
+    decoding: Decoding | None = None
+    """How to decode keys and values, as `decoding.plan_decoding` says; None: they stay bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def read_task(
 
     watch: called with all records before that, with their headers, for tasks of files and of fetches
     """
-    shape = TableShape(schema)
+    shape = TableShape(schema, options.decoding)
     match task:
         case FilesTask(partition):
             columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})

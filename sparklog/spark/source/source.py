@@ -16,6 +16,7 @@ Two properties of Spark 4.2 matter here:
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,7 +28,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_write_options
+from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.read import PushdownReader, TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
 
@@ -44,18 +46,32 @@ class SparklogDataSource(DataSource):
 
     def schema(self) -> StructType:
         include = self.options.get("includeHeaders", "false").strip().lower() == "true"
-        return table_schema(include_headers=include)
+        raw, typed = table_schema(include_headers=include), parse_typed_options(self.options)
+        if typed is None:
+            return raw
+        from sparklog.spark.source.decoding import typed_schema  # as in _planned
+
+        return typed_schema(raw, typed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_columns(schema)
-        options = parse_read_options(self.options, Use.BATCH)
+        options = self._planned(schema, Use.BATCH)
         if options.filter_pushdown and PUSHDOWN_WORKER in sys.modules:
             return PushdownReader(options, schema)
         return TopicReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        check_columns(schema)
-        return TopicStreamReader(parse_read_options(self.options, Use.STREAM), schema)
+        return TopicStreamReader(self._planned(schema, Use.STREAM), schema)
+
+    def _planned(self, schema: StructType, use: Use) -> ReadOptions:
+        """Return the options of a read of these columns, with the schemas that its tasks need."""
+        options, typed = parse_read_options(self.options, use), parse_typed_options(self.options)
+        if typed is None:
+            check_columns(schema)
+            return options
+        # Loads the decoders and the registry's client, which only reads of typed columns need.
+        from sparklog.spark.source.decoding import plan_decoding
+
+        return replace(options, decoding=plan_decoding(typed, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparklog.spark.source.write import TopicWriter  # loads the gRPC client, which tasks that read do not need

@@ -31,6 +31,7 @@ from sparklog.spark.source.offsets import OffsetRange, batch_ranges, report_loss
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
+from sparklog.spark.source.source import SparklogDataSource
 from support import GOLDEN
 from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archive_closed, describe, fill_days
 from support.runs.seeds import seeds
@@ -87,6 +88,13 @@ def trimmed(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Trimmed
 def test_a_trimmed_topic_is_read_whole(topics: Topics, trimmed: Trimmed) -> None:
     assert len(produced(topics, trimmed.topic)) == len(trimmed.rows) - trimmed.ends[0] + 10
     assert ordered(rows_of(past(topics, trimmed.topic))) == trimmed.rows
+
+
+def test_values_of_the_archive_and_of_the_log_have_the_same_type(topics: Topics, trimmed: Trimmed) -> None:
+    options = {"bootstrap.servers": topics.bootstrap, "subscribe": trimmed.topic, "readMode": "history"}
+    source = SparklogDataSource({**options, "valueFormat": "string"})
+    rows = ordered(rows_of(source.reader(source.schema())))
+    assert [row["value"] for row in rows] == [row["value"].decode() for row in trimmed.rows]
 
 
 def test_each_task_gives_offsets_in_order_and_the_log_begins_where_the_archive_ends(

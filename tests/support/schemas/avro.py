@@ -33,6 +33,11 @@ def _at(micros: int) -> datetime.datetime:
     return EPOCH + datetime.timedelta(microseconds=micros)
 
 
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    """A decimal of any number of digits: arithmetic would round it to 28."""
+    return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
+
+
 SIMPLE: list[tuple[Json, st.SearchStrategy[Any]]] = [
     ("null", st.none()),
     ("boolean", st.booleans()),
@@ -54,7 +59,7 @@ LOGICAL: list[tuple[Json, st.SearchStrategy[Any]]] = [
     ({"type": "string", "logicalType": "uuid"}, st.uuids()),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 4},
-        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda each: Decimal(each).scaleb(-4)),
+        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda each: _decimal(each, 4)),
     ),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 0},
@@ -102,7 +107,7 @@ def _fixed(draw: st.DrawFn, counter: list[int], logical: bool) -> Sample:
     schema = {"type": "fixed", "name": names("F", counter), "size": size}
     if logical and size > 8 and draw(st.booleans()):
         schema |= {"logicalType": "decimal", "precision": 20, "scale": 3}
-        return Sample(schema, st.integers(-(10**20) + 1, 10**20 - 1).map(lambda each: Decimal(each).scaleb(-3)))
+        return Sample(schema, st.integers(-(10**20) + 1, 10**20 - 1).map(lambda each: _decimal(each, 3)))
     return Sample(schema, st.binary(min_size=size, max_size=size))
 
 

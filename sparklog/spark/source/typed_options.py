@@ -1,0 +1,114 @@
+"""Parser of the options that say how keys and values are encoded.
+
+    format      valueFormat, keyFormat                       raw, string, json or avro
+    schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
+                valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
+                valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+    registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
+                schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
+    mistakes    mode, columnNameOfCorruptRecord
+
+An option that would change nothing is refused: it says that something else was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.base.errors import ConfigError
+from sparklog.schemas.registry_options import RegistryOptions
+from sparklog.spark.source.options import (
+    Assign,
+    ColumnFormat,
+    Mode,
+    Selection,
+    Subscribe,
+    TypedColumn,
+    TypedOptions,
+)
+
+COLUMNS = ("value", "key")
+OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject")
+REGISTRY_KEYS = (
+    "url",
+    "basic.auth.user.info",
+    "bearer.auth.token",
+    "ssl.truststore.location",
+    "ssl.keystore.location",
+)
+REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
+NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
+MISTAKES = ("mode", "columnNameOfCorruptRecord")
+CORRUPT_RECORD = "_corrupt_record"
+
+
+def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOptions | None:
+    """Return how keys and values are read; None: as bytes.
+
+    given: parsed values by the names of options in lower case
+    Raises ConfigError for options that contradict each other.
+    """
+    columns = {name: _column(name, given, selection) for name in COLUMNS}
+    typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
+    uses_registry = any(column.format is ColumnFormat.AVRO and column.schema is None for column in typed.values())
+    if not uses_registry:
+        _refuse(given, REGISTRY_NAMES, "has a meaning only with valueFormat or keyFormat = avro, without a schema")
+    if not typed:
+        _refuse(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
+        return None
+    mode = given.get("mode", Mode.FAILFAST)
+    if mode is not Mode.PERMISSIVE:
+        _refuse(given, MISTAKES[1:], "has a meaning only with mode = PERMISSIVE")
+    return TypedOptions(
+        columns=typed,
+        mode=mode,
+        corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
+        registry=_registry(given) if uses_registry else None,
+    )
+
+
+def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
+    found = {part: given.get(f"{name}{part}".lower()) for part in OF_COLUMNS}
+    of = found["Format"] or ColumnFormat.RAW
+    if of is ColumnFormat.JSON and found["Schema"] is None:
+        raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
+    if of is not ColumnFormat.AVRO:
+        without = OF_COLUMNS[2:] if of is ColumnFormat.JSON else OF_COLUMNS[1:]
+        _refuse(given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro")
+    elif found["Schema"] is not None:
+        _refuse(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
+    elif "schema.registry.url" not in given:
+        raise ConfigError(
+            f"{name}Format = avro needs schema.registry.url, or {name}Schema if the {name}s are bare Avro, without the "
+            "id of a schema before them"
+        )
+    subject = found["Subject"] or _default_subject(name, selection)
+    if of is ColumnFormat.AVRO and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
+        raise ConfigError(
+            f"{name}Subject or {name}ReaderSchema is missing: the default subject is TOPIC-{name}, and the read may "
+            "have several topics"
+        )
+    return TypedColumn(format=of, schema=found["Schema"], reader_schema=found["ReaderSchema"], subject=subject)
+
+
+def _default_subject(name: str, selection: Selection) -> str | None:
+    topics: set[str] = set()
+    if isinstance(selection, Subscribe):
+        topics = set(selection.names)
+    elif isinstance(selection, Assign):
+        topics = {partition.topic for partition in selection.partitions}
+    return f"{topics.pop()}-{name}" if len(topics) == 1 else None
+
+
+def _registry(given: Mapping[str, Any]) -> RegistryOptions:
+    urls, user_info, token, truststore, keystore = (given.get(name) for name in REGISTRY_NAMES)
+    if user_info is not None and token is not None:
+        raise ConfigError(f"{REGISTRY_NAMES[1]} and {REGISTRY_NAMES[2]} contradict each other")
+    return RegistryOptions(urls=urls or (), user_info=user_info, token=token, truststore=truststore, keystore=keystore)
+
+
+def _refuse(given: Mapping[str, Any], names: Any, why: str) -> None:
+    for name in names:
+        if name.lower() in given:
+            raise ConfigError(f"option {name} {why}")
