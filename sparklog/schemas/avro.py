@@ -16,14 +16,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log10
 from typing import Any, TypeVar
 
 from sparklog.base.errors import SchemaError
 
 MOST_DEPTH = 64
 """Levels of types within types."""
-MOST_DIGITS = 38
-"""Digits of Spark's and Arrow's decimals."""
 
 NO_DEFAULT = object()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -212,7 +211,7 @@ class _Parser:
             case "fixed":
                 return self._fixed(node, namespace, path)
             case str(kind) if kind in set(Kind):
-                return _simple(Kind(kind), node, path)
+                return _simple(Kind(kind), node)
             case other:
                 return self.parse(other, namespace, path, depth + 1)
 
@@ -286,7 +285,7 @@ class _Parser:
         size = node.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
             raise SchemaError(f"{path}: fixed {full} needs a `size` in bytes, not {_short(size)}")
-        return self._define(Fixed(full, size, aliases, _decimal(node, path, size)))
+        return self._define(Fixed(full, size, aliases, _decimal(node, size)))
 
     def _names(self, node: dict[str, Any], namespace: str, path: str) -> tuple[str, str, tuple[str, ...]]:
         """Return the full name, its namespace, and the full names of the aliases."""
@@ -305,27 +304,22 @@ class _Parser:
         return of
 
 
-def _simple(kind: Kind, node: dict[str, Any], path: str) -> Simple:
+def _simple(kind: Kind, node: dict[str, Any]) -> Simple:
     if kind is Kind.BYTES:
-        return Simple(kind, None, _decimal(node, path, None))
+        return Simple(kind, None, _decimal(node, None))
     known = _LOGICAL_OF.get(kind, frozenset())
     return Simple(kind, next((each for each in known if each == node.get("logicalType")), None))
 
 
-def _decimal(node: dict[str, Any], path: str, size: int | None) -> Decimal | None:
+def _decimal(node: dict[str, Any], size: int | None) -> Decimal | None:
     """Return the decimal that bytes, or `size` bytes, stand for; None without one, or if it is invalid."""
     precision, scale = node.get("precision"), node.get("scale", 0)
     if node.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return None
     if precision < 1 or not 0 <= scale <= precision:
         return None
-    if size is not None and (size == 0 or 10**precision > 2 ** (8 * size - 1)):
+    if size is not None and precision > (8 * size - 1) * log10(2):
         return None
-    if precision > MOST_DIGITS:
-        raise SchemaError(
-            f"{path}: a decimal of {precision} digits does not fit Spark's {MOST_DIGITS}; give a reader schema in "
-            "which it is plain bytes"
-        )
     return Decimal(precision, scale)
 
 

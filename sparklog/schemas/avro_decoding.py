@@ -46,9 +46,12 @@ class AvroDecoder:
         """The Arrow type of decoded arrays."""
         return self._layout.root.type
 
-    def add_writer(self, schema: Type) -> int:
-        """Return the entry for bodies of this schema. Raises SchemaError if the reader's schema cannot read them."""
-        entry = self._program.add(schema)
+    def add_writer(self, schema: Type, *, bare_bytes: bool = False) -> int:
+        """Return the entry for bodies of this schema. Raises SchemaError if the reader's schema cannot read them.
+
+        bare_bytes: bodies of the schema `bytes` have no length before them
+        """
+        entry = self._program.add(schema, bare_bytes=bare_bytes)
         self._code = None
         return entry
 

@@ -42,13 +42,13 @@ ZERO_ITEMS = 1024
 # The operations, with their operands after `column` and `domain`. Skipped items have the column -1.
 # First those that read one value.
 VARINT = 0  # limits: 32 or 64 bits; how to store it; factor; the largest number that it may multiply
-BYTES = 1  # 1: must be UTF-8
+BYTES = 1  # 1: must be UTF-8; 1: all bytes that are left, without a length before them
 DOUBLE = 2
 FLOAT = 3  # unused; how to store it
 BOOLEAN = 4
 FIXED = 5  # size
 ENUM = 6  # first entry and number of entries in the table: places in the constants (start, size), start -1: none
-DECIMAL = 7  # size, or -1 for a length before it; entry in the table: the first number that is too large (high, low)
+DECIMAL = 7  # size, or BY_LENGTH or ALL_LEFT; entry in the table: the first number that is too large (high, low)
 SKIP_VARINT = 8
 SKIP_BYTES = 9
 SKIP_FIXED = 10  # size
@@ -64,6 +64,9 @@ LEAVE = 18
 JUMP = 19  # target
 END = 20  # the row is complete
 FAIL = 21  # the fault
+
+# Sizes of decimals that the program does not know.
+BY_LENGTH, ALL_LEFT = -1, -2
 
 # Columns of a program.
 OP, COLUMN, DOMAIN, A, B, C, D = range(7)
@@ -282,7 +285,9 @@ def _read_boolean(data, position, end, start, index, target, fill):
 @helper
 def _read_decimal(program, at, table, data, position, end, start, index, target, fill):
     size = item_at(program, at + A)
-    if size < 0:
+    if size == ALL_LEFT:
+        size = end - position
+    elif size == BY_LENGTH:
         size, position, fault = _read_size(data, position, end)
         if fault:
             return position, fault
@@ -315,7 +320,9 @@ def _append(data, position, size, column, index, buffers, target, fill):
 
 @helper
 def _read_bytes(program, at, data, position, end, column, index, buffers, target, fill):
-    size, position, fault = _read_size(data, position, end)
+    size, fault = end - position, 0
+    if not item_at(program, at + B):
+        size, position, fault = _read_size(data, position, end)
     if fault == 0:
         fault = _append(data, position, size, column, index, buffers, target, fill)
     if fault == 0 and not fill and item_at(program, at + A) and not is_utf8(data, position, position + size):

@@ -26,6 +26,8 @@ from sparklog.base.errors import SchemaError
 from sparklog.schemas.avro import Array, Enum, Fixed, Kind, Logical, Map, Record, Simple, Type, Union
 
 MOST_COLUMNS = 10_000
+MOST_DIGITS = 38
+"""Of Spark's decimals."""
 ROWS = 0
 """The domain of the rows."""
 
@@ -74,7 +76,7 @@ class Layout:
 
 
 def lay_out(schema: Type) -> Layout:
-    """Return the columns of a schema. Raises SchemaError if there are too many."""
+    """Return the columns of a schema. Raises SchemaError if there are too many, or a decimal is too wide."""
     planner = _Planner()
     root = planner.column(schema, nullable=True, domain=ROWS)
     return Layout(root, planner.columns, planner.domains)
@@ -187,6 +189,11 @@ def _leaf(of: Simple | Fixed | Enum) -> tuple[pa.DataType, Storage, int]:
     if isinstance(of, Enum):
         return _OF_KIND[Kind.STRING]
     if of.decimal:
+        if of.decimal.precision > MOST_DIGITS:
+            raise SchemaError(
+                f"a decimal of {of.decimal.precision} digits does not fit Spark's {MOST_DIGITS}: give a reader schema "
+                "in which it is plain bytes"
+            )
         return pa.decimal128(of.decimal.precision, of.decimal.scale), Storage.FIXED, 16
     if isinstance(of, Fixed):
         return _OF_KIND[Kind.BYTES]

@@ -186,7 +186,8 @@ class _FramedAvro:
         if wanted in self._entries or wanted in self._problems:
             return
         try:
-            self._entries[wanted] = self._decoder.add_writer(parsed(self._schema(wanted)))
+            # Confluent's serializers write the bytes of the schema `bytes` as they are.
+            self._entries[wanted] = self._decoder.add_writer(parsed(self._schema(wanted)), bare_bytes=True)
         except UnknownSchema as error:
             self._problems[wanted] = kernels.UNKNOWN_SCHEMA, str(error)
             unknown = [each for each, (fault, _) in self._problems.items() if fault == kernels.UNKNOWN_SCHEMA]

@@ -73,6 +73,15 @@ def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
     return Framed(data=data, starts=starts, ends=ends, ids=list(ids), which=which)
 
 
+def without_frames(data: Bytes, starts: Longs, ends: Longs) -> Longs:
+    """Return where the bodies begin, behind the frames of the rows that have one before them."""
+    starts = starts.copy()
+    for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
+        rows = np.flatnonzero(ends - starts >= size)
+        starts[rows[data[starts[rows]] == magic]] += size
+    return starts
+
+
 def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[SchemaId, int]) -> None:
     if headers is None or not len(headers.flatten()):
         return

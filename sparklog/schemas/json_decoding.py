@@ -3,6 +3,8 @@
 Fields have the types of the schema, or the row is malformed: a text is no number, a number no text, and a fraction no
 integer. Dates and timestamps are texts of ISO 8601; a timestamp without a zone is in UTC. Decimals are numbers or
 texts. Fields that are missing or null are null; fields that the schema does not name are ignored.
+
+A frame with the id of a JSON schema is skipped: no JSON begins with its magic byte. The schema itself is not asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord, SchemaError
 from sparklog.schemas import avro_kernels as kernels
-from sparklog.schemas.framing import bodies
+from sparklog.schemas.framing import bodies, without_frames
 from sparklog.schemas.json_kernels import join_objects
 
 PIECE_BYTES = 32 * 1024 * 1024
@@ -57,6 +59,7 @@ class JsonDecoder:
     def decode(self, column: pa.Array) -> Iterator[tuple[int, pa.Array, NDArray[np.uint8], dict[int, str]]]:
         """Yield pieces of the column: rows before them, values, faults, and reasons by the row in the column."""
         data, starts, ends = bodies(column)
+        starts = without_frames(data, starts, ends)
         is_null = np.asarray(column.is_null())
         first = 0
         while first < len(column):

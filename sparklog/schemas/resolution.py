@@ -73,16 +73,21 @@ class Program:
         self._reader = reader
         self._layout = layout
         self._level = 0
+        self._bare = False
+        """Whether the schema that is compiled is `bytes`, and bodies are these alone."""
         self._nulls(layout.root)
         self._emit(kernels.END)
 
-    def add(self, writer: Type) -> int:
+    def add(self, writer: Type, *, bare_bytes: bool = False) -> int:
         """Compile a writer's schema; return where its operations begin.
+
+        bare_bytes: bodies of the schema `bytes` have no length before them
 
         Raises SchemaError, and changes nothing, if it cannot be read as the reader's schema.
         """
         start = len(self.operations)
         undo = self._mark()
+        self._bare = bare_bytes and isinstance(writer, Simple) and writer.kind is Kind.BYTES
         try:
             self._value(writer, self._reader, self._layout.root, "")
         except NoMatch as error:
@@ -272,7 +277,7 @@ class Program:
                 self._bytes(writer, reader, column, path)
 
     def _bytes(self, writer: Simple | Fixed, reader: Simple | Fixed, column: Column, path: str) -> None:
-        size = writer.size if isinstance(writer, Fixed) else -1
+        size = writer.size if isinstance(writer, Fixed) else kernels.ALL_LEFT if self._bare else kernels.BY_LENGTH
         if reader.decimal is not None:
             if writer.decimal is not None and writer.decimal.scale != reader.decimal.scale:
                 raise _no_match(writer, reader, path)
@@ -281,7 +286,7 @@ class Program:
         elif size >= 0:
             self._emit(kernels.FIXED, column, size)
         else:
-            self._emit(kernels.BYTES, column, int(pa.types.is_string(column.type)))
+            self._emit(kernels.BYTES, column, int(pa.types.is_string(column.type)), int(self._bare))
 
     def _skip(self, writer: Type) -> None:
         match writer:

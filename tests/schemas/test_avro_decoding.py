@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -146,6 +147,8 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         ("float", "double", struct.pack("<f", 0.5), 0.5),
         ("string", "bytes", b"\x04\xc3\xa4", b"\xc3\xa4"),
         ("bytes", "string", b"\x04\xc3\xa4", "ä"),
+        (decimal(50), "bytes", b"\x04ab", b"ab"),
+        (decimal(50), decimal(38), b"\x02\xff", Decimal(-1)),
         ("int", ["string", "null", "long"], b"\x02", {"member0": None, "member1": 1}),
         ("int", ["double", "null", "int"], b"\x02", {"member0": None, "member1": 1}),
         (["null", "int"], "int", b"\x02\x02", 1),

@@ -67,7 +67,12 @@ def test_logical_types_that_are_unknown_or_do_not_fit_are_ignored() -> None:
         assert parse({**decimal, **wrong}).decimal is None
     fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal"}
     assert parse({**fixed, "precision": 4}).decimal == Decimal(4, 0)
-    assert parse({**fixed, "precision": 5}).decimal is None
+    for precision in (5, 39, 10**4000):
+        assert parse({**fixed, "precision": precision}).decimal is None
+    for size, digits in ((1, 2), (4, 9), (8, 18), (16, 38), (2**31 - 1, 38)):
+        assert parse({**fixed, "size": size, "precision": digits}).decimal == Decimal(digits, 0)
+        if size < 2**31 - 1:
+            assert parse({**fixed, "size": size, "precision": digits + 1}).decimal is None
 
 
 def field(of: Any, **more: Any) -> Any:
@@ -92,7 +97,6 @@ TREE = field(["null", {"type": "array", "items": "R"}])
         (field({"type": "enum", "name": "E", "symbols": ["A", "A"]}), "enum E needs a list of different `symbols`"),
         (field({"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}), 'the default "B" of enum E'),
         (field({"type": "enum", "name": "1E", "symbols": ["A"]}), "enum needs a valid `name`"),
-        (field({"type": "bytes", "logicalType": "decimal", "precision": 39}), "does not fit Spark's 38"),
         (field("int", aliases="g"), "`aliases` must be a list of texts"),
         ({"type": "record", "name": "R"}, "record R needs a list of `fields`"),
         ({"type": "record", "name": "R", "fields": [{"type": "int"}]}, "a field is an object with a valid `name`"),
@@ -130,6 +134,11 @@ def test_names_that_multiply_a_schema_are_refused() -> None:
         }
     with pytest.raises(SchemaError, match=f"more than {MOST_COLUMNS} columns"):
         lay_out(parse(node))
+
+
+def test_a_decimal_that_spark_does_not_have_is_refused() -> None:
+    with pytest.raises(SchemaError, match="a decimal of 39 digits does not fit Spark's 38: give a reader schema"):
+        lay_out(parse(field({"type": "bytes", "logicalType": "decimal", "precision": 39})))
 
 
 def test_columns_have_sparks_names_and_nullability() -> None:

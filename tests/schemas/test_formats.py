@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -92,6 +93,24 @@ def test_what_confluents_serializer_writes_is_read(
     decoder = framed(registry, json.loads(latest.schema.text))
     expected = [{"id": 1, "note": None}, {"id": 2**40, "note": "new"}, {"id": 3, "note": None}]
     assert rows(decoder, payloads, headers) == (expected, [None] * 3)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reader", "value", "read"),
+    [
+        ("bytes", "bytes", b"\x02ab", b"\x02ab"),
+        ("bytes", ["null", "string"], b"", ""),
+        ("bytes", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, b"\xff", Decimal("-0.1")),
+        ("string", "string", "ab", "ab"),
+        ("long", "double", -3, -3.0),
+        (["null", "bytes"], ["null", "bytes"], b"ab", b"ab"),
+    ],
+)
+def test_schemas_that_are_no_records(registry: FakeRegistry, schema: Any, reader: Any, value: Any, read: Any) -> None:
+    serializer = AvroSerializer(SchemaRegistryClient({"url": registry.url}), json.dumps(schema))
+    payload = serializer(value, SerializationContext("t", MessageField.VALUE))
+    decoder = framed(registry, reader)
+    assert rows(decoder, [payload, payload]) == ([read, read], [None, None])
 
 
 def body(schema: Any, value: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ from sparklog.base.errors import SchemaError
 from sparklog.schemas import json_decoding
 from sparklog.schemas.avro_kernels import FAULTS, NOT_JSON, NOT_UTF8
 from sparklog.schemas.formats import JsonFormat
+from sparklog.schemas.framing import frame_of
 from sparklog.schemas.json_decoding import JsonDecoder
 from sparklog.schemas.json_kernels import MOST_DEPTH
 
@@ -187,6 +189,13 @@ def test_dates_decimals_and_timestamps() -> None:
         '{"price": 123456789}',
     ):
         assert decoded([wrong], of)[1] == [NOT_JSON]
+
+
+def test_frames_of_json_schemas_are_skipped() -> None:
+    rows = [frame_of(7) + b'{"id": 1}', b'{"id": 2}', frame_of(uuid.UUID(int=9)) + b'{"id": 3}', b"\0\0{}", frame_of(7)]
+    values, faults, _ = decoded(rows)
+    assert [value and value["id"] for value in values] == [1, 2, 3, None, None]
+    assert faults == [0, 0, 0, NOT_JSON, NOT_JSON]
 
 
 def test_a_large_column_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
