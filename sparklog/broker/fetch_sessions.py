@@ -249,8 +249,8 @@ class FetchSessions:
         """
         self._max_partitions = max_partitions
         self._is_told_changes = is_told_changes
-        self._keys: dict[TopicPartition, dict[int, Key]] = {}
-        """The sessions that have a partition, each with its key there."""
+        self._keys: dict[tuple[str, int], dict[int, Key]] = {}
+        """The sessions that have a partition, by its topic's name and its number, each with its key there."""
         self._partitions = 0
         """Number of partitions in all sessions."""
         self._slots = slots
@@ -348,8 +348,10 @@ class FetchSessions:
             checked_ms=now_ms,
         )
         session.active = dict.fromkeys(session.partitions)
-        for key, cached in session.partitions.items():
-            self._listen(session_id, key, cached.asked)
+        if self._is_told_changes:
+            for key, cached in session.partitions.items():  # as `_listen`, without a call for each of thousands
+                if (topic := cached.asked.topic) is not None:
+                    self._keys.setdefault((topic, key[1]), {})[session_id] = key
         self._put_back(session)
         return session_id
 
@@ -392,11 +394,11 @@ class FetchSessions:
 
     def _listen(self, session_id: int, key: Key, part: PartitionFetch) -> None:
         if self._is_told_changes and part.topic is not None:
-            self._keys.setdefault(TopicPartition(part.topic, part.partition), {})[session_id] = key
+            self._keys.setdefault((part.topic, part.partition), {})[session_id] = key
 
     def _stop_listening(self, session_id: int, part: PartitionFetch) -> None:
         if self._is_told_changes and part.topic is not None:
-            name = TopicPartition(part.topic, part.partition)
+            name = part.topic, part.partition
             keys = self._keys.get(name)
             if keys:
                 keys.pop(session_id, None)
