@@ -675,7 +675,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (whoever_is_registered_is_who_he_was, of_kinds(FaultKind.POWER), 11),
         (commits_count_at_once, with_members(FaultKind.KILL, FaultKind.ISOLATE), 5),
         (whoever_is_online_is_elected, of_kinds(FaultKind.KILL, FaultKind.ISOLATE), 2),
-        (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 89),
+        (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 7),
         (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(FaultKind.KILL), 19),
         (what_is_appended_is_shown_as_committed, with_members(FaultKind.KILL, FaultKind.ISOLATE, FaultKind.PAUSE), 22),
         (a_gap_belongs_to_the_batch_before_it, with_read_tables(FaultKind.KILL, FaultKind.RESTART), 7),
