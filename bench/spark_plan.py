@@ -94,7 +94,7 @@ def main() -> None:
         write_logs(folder, options.partitions, options.segments)
         measure("a task for each partition", {"path": folder, "subscribe": TOPIC}, options.rounds)
         measure(
-            "one task a segment",
+            "a task for each segment",
             {"path": folder, "minPartitions": str(options.partitions * options.segments)},
             options.rounds,
         )
