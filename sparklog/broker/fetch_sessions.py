@@ -32,7 +32,7 @@ Pure: the caller provides the time with each call, and a function for new ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from math import inf
 from uuid import UUID
@@ -249,7 +249,7 @@ class FetchSessions:
         """
         self._max_partitions = max_partitions
         self._is_told_changes = is_told_changes
-        self._keys: dict[tuple[str, int], dict[int, Key]] = {}
+        self._keys: dict[tuple[str | None, int], dict[int, Key]] = {}
         """The sessions that have a partition, by its topic's name and its number, each with its key there."""
         self._partitions = 0
         """Number of partitions in all sessions."""
@@ -283,7 +283,7 @@ class FetchSessions:
         if not session.partitions:
             return FetchContext(asked=asked)
         if not self._make_room(len(session.partitions), now_ms):
-            self._forget(session)
+            self._stop_listening(session_id, session.partitions.values())
             raise FetchSessionIdNotFound(f"fetch session {session_id} has become too large for this broker")
         self._put_back(session)
         if not self._is_told_changes or now_ms - session.checked_ms >= RECHECK_MS:
@@ -348,10 +348,7 @@ class FetchSessions:
             checked_ms=now_ms,
         )
         session.active = dict.fromkeys(session.partitions)
-        if self._is_told_changes:
-            for key, cached in session.partitions.items():  # as `_listen`, without a call for each of thousands
-                if (topic := cached.asked.topic) is not None:
-                    self._keys.setdefault((topic, key[1]), {})[session_id] = key
+        self._listen(session_id, session.partitions)
         self._put_back(session)
         return session_id
 
@@ -361,17 +358,18 @@ class FetchSessions:
             key = part.key
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = Cached(part)
-                self._listen(session.session_id, key, part)
+                session.partitions[key] = cached = Cached(part)
+                self._listen(session.session_id, {key: cached})
+            elif cached.asked.topic != part.topic:
+                self._stop_listening(session.session_id, (cached,))
+                cached.asked = part
+                self._listen(session.session_id, {key: cached})
             else:
-                if cached.asked.topic != part.topic:
-                    self._stop_listening(session.session_id, cached.asked)
-                    self._listen(session.session_id, key, part)
                 cached.asked = part
             session.active[key] = None
         for key in forgotten:
             if cached := session.partitions.pop(key, None):
-                self._stop_listening(session.session_id, cached.asked)
+                self._stop_listening(session.session_id, (cached,))
                 session.active.pop(key, None)
 
     def _put_back(self, session: FetchSession) -> None:
@@ -386,21 +384,18 @@ class FetchSessions:
 
     def _close(self, session_id: int) -> None:
         if session := self._take_out(session_id):
-            self._forget(session)
+            self._stop_listening(session_id, session.partitions.values())
 
-    def _forget(self, session: FetchSession) -> None:
-        for cached in session.partitions.values():
-            self._stop_listening(session.session_id, cached.asked)
+    def _listen(self, session_id: int, partitions: Mapping[Key, Cached]) -> None:
+        """Have `changed` tell the session of its partitions. Takes many at once: a call for each would be dear."""
+        for key, cached in partitions.items() if self._is_told_changes else ():
+            if (topic := cached.asked.topic) is not None:
+                self._keys.setdefault((topic, key[1]), {})[session_id] = key
 
-    def _listen(self, session_id: int, key: Key, part: PartitionFetch) -> None:
-        if self._is_told_changes and part.topic is not None:
-            self._keys.setdefault((part.topic, part.partition), {})[session_id] = key
-
-    def _stop_listening(self, session_id: int, part: PartitionFetch) -> None:
-        if self._is_told_changes and part.topic is not None:
-            name = part.topic, part.partition
-            keys = self._keys.get(name)
-            if keys:
+    def _stop_listening(self, session_id: int, partitions: Iterable[Cached]) -> None:
+        for cached in partitions if self._is_told_changes else ():
+            name = cached.asked.topic, cached.asked.partition
+            if keys := self._keys.get(name):
                 keys.pop(session_id, None)
                 if not keys:
                     del self._keys[name]

@@ -64,11 +64,11 @@ from sparklog.broker.restoration import (
 )
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
-from sparklog.broker.store_guard import SURE_S, StoreGuard
+from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import STRAYS_INTERVAL_MS
 from sparklog.cluster import brokers, producer_ids
 from sparklog.cluster.engines import open_store
-from sparklog.cluster.identity import find_or_create_cluster_id, find_or_create_store_id, find_store_id
+from sparklog.cluster.identity import SURE_S, find_or_create_cluster_id, find_or_create_store_id, find_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers

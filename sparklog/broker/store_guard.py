@@ -19,11 +19,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from sparklog.base.errors import BrokerNotAvailable, StoreError
-from sparklog.cluster.identity import find_store_id
+from sparklog.cluster.identity import SURE_S, find_store_id
 from sparklog.cluster.store import Store
 
-SURE_S = 1.0
-"""Longer than anybody takes to delete all nodes of a store, one after the other."""
 RETRY_S = 0.5
 logger = logging.getLogger(__name__)
 

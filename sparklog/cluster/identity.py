@@ -15,6 +15,9 @@ from sparklog.cluster.store import Store, Watch, ensure_path
 
 CLUSTER_ID = "/cluster/id"
 STORE_ID = "/cluster/store"
+SURE_S = 1.0
+"""How long a topic must be missing before it counts as deleted, if the store still has its id then: longer than anybody
+takes to delete all nodes of a store, one after the other."""
 
 
 def find_or_create_cluster_id(store: Store, candidate: str) -> str:

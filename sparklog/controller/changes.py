@@ -25,6 +25,7 @@ from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.client_metrics import ENTITY
 from sparklog.cluster.config_nodes import CONFIG_CHANGES
 from sparklog.cluster.history import Kind
+from sparklog.cluster.identity import SURE_S
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.topics import TopicAssignment
 from sparklog.controller.cluster_reading import (
@@ -45,8 +46,6 @@ from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
 
-SURE_S = 1.0
-"""Longer than anybody takes to delete all nodes of a store, one after the other."""
 logger = logging.getLogger(__name__)
 
 

@@ -161,7 +161,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             return await self._read_many_once_enough(request, context, limit)
         found = await self._read_all(request, context, limit)
         if sum([part.slice.size for part in found if part.slice]) >= min(request.min_bytes, limit):
-            return found
+            return found  # most requests: they need no account of what a wait has found so far
         so_far = _SoFar(request, context.size, limit)
         so_far.add(found)
         if so_far.is_enough:
