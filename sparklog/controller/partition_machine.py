@@ -199,8 +199,8 @@ async def read_again(context: ControllerContext, store: FencedStore, names: Iter
     """
     asked = list(names)
     found = await store.read_states(asked)
-    lost = [name for name in asked if name in context.leadership and name not in found]
-    if lost := [name for name in lost if name.topic not in context.deleting]:
+    known = context.leadership.keys() - found.keys()
+    if lost := [name for name in asked if name in known and name.topic not in context.deleting]:
         raise StoreError(f"the cluster store has lost the states of {', '.join(map(str, lost))}")
     for name in asked:
         context.leadership.pop(name, None)
