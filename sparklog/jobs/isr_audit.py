@@ -57,8 +57,8 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     """Read all logs, and return the findings and the partitions without findings."""
-    source = _source(context, options)
-    audited = Auditor(spark=context.spark, source=source, client=context.client, say=context.say).run()
+    source, client = _source(context, options), {} if options["path"] else context.client
+    audited = Auditor(spark=context.spark, source=source, client=client, say=context.say).run()
     partitions = audited.partitions
     found = audited.findings.withColumnsRenamed({"severity": "outcome", "found": "reason"}).cache()
     if not options["path"] and not found.isEmpty():

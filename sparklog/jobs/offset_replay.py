@@ -27,7 +27,6 @@ Outcomes:
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,13 +43,14 @@ from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
-from sparklog.spark.folders import belongs_to, describe_folders
+from sparklog.spark.folders import Owner, describe_folders, log_directory
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.groups import RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, Survey
 from sparklog.spark.offsets.snapshots import Target, install
 from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
 from sparklog.spark.offsets.topic import ReplayTask
+from sparklog.spark.segment_files import is_visible
 
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -242,17 +242,15 @@ def _snapshots_made(context: JobContext) -> dict[int, int]:
 
 
 def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> list[Slice]:
+    client = {} if options["path"] else dict(context.client)
     return [
         Slice(
             partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
-            folder=part.log.folder if options["path"] or _is_visible(part.log) else None, client=dict(context.client),
+            folder=part.log.folder if options["path"] or is_visible(part.log) else None,
+            owner=Owner.of(log_directory(part.log.folder)), client=client,
         )
         for part in parts
     ]  # fmt: skip
-
-
-def _is_visible(log: LogDescription) -> bool:
-    return belongs_to(posixpath.dirname(log.folder), log.cluster_id, log.broker_id)
 
 
 def _works(

@@ -8,6 +8,8 @@ read_committed, up to the first offset whose transaction was open there.
     ArrowFs            a file system of pyarrow.fs, for reads
     FolderLookup       where the topics in a log directory begin and end
     open_lookup        the lookup of a read: a folder's for the option `path`, else the broker's
+    Owner              the broker that a log directory belongs to: hosts may have different ones at one path
+    sees               whether this machine sees the folder that the driver saw
     describe_folders   partitions of a topic, described as a broker would describe them
 """
 
@@ -16,9 +18,10 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import socket
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pyarrow import fs as pafs
@@ -119,28 +122,78 @@ def open_reader(location: str) -> LogReader:
     return LogReader(*open_folder(location))
 
 
+def log_directory(location: str) -> str:
+    """Return the log directory of the partition whose folder is at `location`."""
+    return posixpath.dirname(location.rstrip("/"))
+
+
+def sees(folder: str, owner: Owner | None) -> bool:
+    """Return whether this machine sees a partition's folder in the log directory whose owner the driver found."""
+    parent = log_directory(folder)
+    if owner is not None:
+        return Owner.of(parent) == owner
+    fs, path = open_folder(parent)
+    return not isinstance(fs, LocalFs) or fs.exists(path or ".")
+
+
+def not_seen(folder: str) -> ConfigError:
+    """Return the error of a read that has no broker, on an executor for which `sees` is false."""
+    parent = log_directory(folder)
+    found = Owner.of(parent)
+    seen = f"has that of broker {found.broker_id} of cluster {found.cluster_id} there" if found else "does not"
+    return ConfigError(
+        f"the driver sees the log directory {parent}, but the executor on {socket.gethostname()} {seen}. Driver and "
+        "executors need the same one at this path (a shared file system, or an object store), or a broker to read from"
+    )
+
+
 class Readers:
-    """Readers of many folders for one plan, which read the checkpoints of a log directory once."""
+    """Readers of many folders for one plan, which read the checkpoints and the owner of a log directory once."""
 
     def __init__(self) -> None:
         self._checkpoints: dict[str, DirectoryCheckpoints] = {}
+        self._owners: dict[str, Owner | None] = {}
 
     def open(self, location: str) -> LogReader:
         """Return a reader of the partition's folder at `location`."""
         fs, folder = open_folder(location)
-        parent = posixpath.dirname(location.rstrip("/"))
+        parent = log_directory(location)
         if parent not in self._checkpoints:
             self._checkpoints[parent] = DirectoryCheckpoints(fs, posixpath.dirname(folder.rstrip("/")))
         return LogReader(fs, folder, self._checkpoints[parent])
 
+    def owner(self, location: str) -> Owner | None:
+        """Return the owner of the log directory that has the partition's folder at `location`."""
+        parent = log_directory(location)
+        if parent not in self._owners:
+            self._owners[parent] = Owner.of(parent)
+        return self._owners[parent]
+
+
+class Owner(NamedTuple):
+    """The broker that a log directory belongs to, by its ``meta.properties``."""
+
+    cluster_id: str
+    broker_id: int
+
+    @classmethod
+    def of(cls, path: str) -> Owner | None:
+        """Return the owner of the log directory at `path`, as this machine sees it.
+
+        None if there is none, or the file cannot be read. Of a URI too: all machines see the same there.
+        """
+        if urlsplit(path).scheme:
+            return None
+        try:
+            found = MetaProperties.read(LocalFs(), path)
+        except (CorruptCheckpoint, OSError):
+            return None
+        return None if found is None else cls(found.cluster_id, found.broker_id)
+
 
 def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
     """Return whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
-    try:
-        owner = MetaProperties.read(LocalFs(), path)
-    except (CorruptCheckpoint, OSError):
-        return False
-    return owner is not None and (owner.cluster_id, owner.broker_id) == (cluster_id, broker_id)
+    return Owner.of(path) == (cluster_id, broker_id)
 
 
 class FolderLookup:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,8 +137,43 @@ def test_a_task_that_does_not_see_the_folder_fetches(topics, tmp_path):
     topics.fill(topic, 50)
     reader = from_files(topics, topic)
     [task] = reader.partitions()
-    elsewhere = FilesTask(task.partition, str(tmp_path / "nowhere"), task.ranges, task.timestamp_ms)
+    elsewhere = replace(task, folder=str(tmp_path / "nowhere" / f"{topic}-0"))
     assert offsets(rows_of(reader, [elsewhere])) == list(range(50))
+
+
+def test_a_task_that_sees_another_broker_s_folder_fetches(topics, tmp_path):
+    """Brokers on several hosts use the same path, and Spark's executors run beside them."""
+    topic, other = topics.create(), topics.create()
+    topics.fill(topic, 50)
+    topics.producer.send_table(other, pa.table({"value": ["not committed"] * 50})).result()
+    shutil.copytree(topics.folder(other), tmp_path / f"{topic}-0")
+    meta = (topics.broker.data_dir / "meta.properties").read_text()
+    (tmp_path / "meta.properties").write_text(re.sub("node.id=.*", "node.id=77", meta))
+    reader = from_files(topics, topic)
+    [task] = reader.partitions()
+
+    rows = rows_of(reader, [replace(task, folder=str(tmp_path / f"{topic}-0"))])
+
+    assert [row["value"] for row in rows] == [f"v{number}".encode() for number in range(50)]
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+@pytest.mark.parametrize("there", [None, "77"])
+def test_a_path_that_an_executor_does_not_see_fails_the_read_and_names_the_host(topics, tmp_path, mode, there):
+    topic = topics.create()
+    topics.fill(topic, 50)
+    topics.await_checkpoint(topic, 50)
+    reader = from_path(topics, topic, failOnDataLoss=mode)
+    [task] = reader.partitions()
+    if there:
+        shutil.copytree(topics.folder(topic), tmp_path / f"{topic}-0")
+        meta = (topics.broker.data_dir / "meta.properties").read_text()
+        (tmp_path / "meta.properties").write_text(re.sub("node.id=.*", f"node.id={there}", meta))
+    elsewhere = replace(task, folder=str(tmp_path / f"{topic}-0"))
+
+    seen = "has that of broker 77" if there else "does not"
+    with pytest.raises(ConfigError, match=f"the executor on {re.escape(socket.gethostname())} {seen}"):
+        rows_of(reader, [elsewhere])
 
 
 def test_a_replica_that_has_moved_to_another_log_directory_is_read_there(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from sparklog.spark.audit.bytes import OFFSET_ENTRY, TIME_ENTRY, SegmentFiles, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit.tables import BATCHES, FACTS, WORK, to_arrow, to_table
-from sparklog.spark.folders import open_folder
+from sparklog.spark.folders import Owner, log_directory, not_seen, open_folder, sees
 
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
@@ -41,14 +42,31 @@ GONE = (BrokerNotAvailable, InvalidUpdateVersion, NotLeaderOrFollower, OffsetOut
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How tasks reach segments: in the folders that the driver saw, else through brokers."""
+
+    owners: Mapping[str, Owner | None]
+    """Whose each log directory is, as the driver sees it."""
+    client: Mapping[str, Any]
+    """Keyword arguments of clients; empty for an audit of folders without brokers."""
+
+    @classmethod
+    def of(cls, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> Access:
+        """Return the access to the segments that rows of WORK name."""
+        return cls({path: Owner.of(path) for path in {log_directory(row[3]) for row in work if row[3]}}, client)
+
+
 def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """Return FACTS of the segments that rows of WORK name."""
-    return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([scan_row(row, client)]))
+    access = Access.of(work, client)
+    return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([scan_row(row, access)]))
 
 
 def read_batches(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """Return BATCHES of the segments that rows of WORK name, from `compare_from` up to `compare_to`."""
-    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batches(row, client))
+    access = Access.of(work, client)
+    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batches(row, access))
 
 
 def _in_tasks(
@@ -82,10 +100,10 @@ def _in_tasks(
     return rows.repartition(count).mapInArrow(run, schema)
 
 
-def scan_row(row: Row, client: Mapping[str, Any]) -> tuple[Any, ...]:
+def scan_row(row: Row, access: Access) -> tuple[Any, ...]:
     """Return a row of FACTS for a row of WORK."""
     with ExitStack() as opened:
-        facts = scan_segment(_open(row, client, opened), _work(row))
+        facts = scan_segment(_open(row, access, opened), _work(row))
     return (
         row["broker"], row["topic"], row["partition"], row["base_offset"], row["next_offset"], row["identity"],
         facts.is_gone, facts.size_bytes, facts.batches, facts.end_offset,
@@ -93,9 +111,9 @@ def scan_row(row: Row, client: Mapping[str, Any]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _batches(row: Row, client: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+def _batches(row: Row, access: Access) -> Iterator[tuple[Any, ...]]:
     with ExitStack() as opened:
-        files = _open(row, client, opened)
+        files = _open(row, access, opened)
         for batch in list_batches(files, row["base_offset"], row["compare_from"], row["compare_to"]):
             yield (row["broker"], row["topic"], row["partition"], *batch)
 
@@ -114,13 +132,17 @@ def _work(row: Row) -> SegmentWork:
     )
 
 
-def _open(row: Row, client: Mapping[str, Any], opened: ExitStack) -> SegmentFiles:
-    if row["folder"]:
-        return FolderFiles(*open_folder(row["folder"]), row["base_offset"], opened)
+def _open(row: Row, access: Access, opened: ExitStack) -> SegmentFiles:
+    """Return the files of a segment. Raises ConfigError if there is no broker and this machine sees no folder."""
+    if folder := row["folder"]:
+        if sees(folder, access.owners[log_directory(folder)]):
+            return FolderFiles(*open_folder(folder), row["base_offset"], opened)
+        if not access.client:
+            raise not_seen(folder)
     # Loads the gRPC client, which tasks that read folders do not need.
     from sparklog.client import Maintenance
 
-    return BrokerFiles(opened.enter_context(Maintenance(**client)), row)
+    return BrokerFiles(opened.enter_context(Maintenance(**access.client)), row)
 
 
 class FolderFiles:

@@ -39,7 +39,7 @@ from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import iterate_records
-from sparklog.spark.folders import open_reader
+from sparklog.spark.folders import Owner, not_seen, open_reader, sees
 
 COLUMNS = ("offset", "timestamp", "key", "value")
 CHUNK_BYTES = 4 << 20
@@ -72,9 +72,11 @@ class Slice:
     offset_from: int
     offset_to: int
     folder: str | None
-    """The partition's folder; None if it is not visible."""
+    """The partition's folder; None if the driver does not see it."""
+    owner: Owner | None = None
+    """Whose log directory the folder is in, as the driver sees it."""
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the clients, for reads through the broker."""
+    """Keyword arguments of the clients, for reads through the broker; empty if there is none."""
     markers: Markers = field(default_factory=dict)
     must_be_complete: bool = False
     """Whether there must be a record at each offset."""
@@ -134,11 +136,14 @@ def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
 def batches(slice_: Slice) -> Iterator[bytes]:
     """Yield chunks of whole batches that hold the slice; the first and the last may hold other records too.
 
-    Raises OffsetOutOfRange if records of the slice no longer exist, CorruptRecord, and the errors of the client.
+    Raises OffsetOutOfRange if records of the slice no longer exist, CorruptRecord, the errors of the client, and
+    ConfigError if there is no broker and this machine does not see the folder.
     """
     if slice_.offset_from >= slice_.offset_to:
         return
-    if slice_.folder is None:
+    if slice_.folder is None or not sees(slice_.folder, slice_.owner):
+        if slice_.folder is not None and not slice_.client:
+            raise not_seen(slice_.folder)
         yield from _through_broker(slice_)
         return
     reader = open_reader(slice_.folder)

@@ -1,8 +1,9 @@
 """How a task reads its pieces of segments: chunks of whole batches from files, decoded a column at a time.
 
 Files may change between plan and task. `LogReader` copes with segments that were renamed, rolled or compacted. Records
-that it no longer finds (a deleted segment, a folder that this machine does not see) are fetched from the broker. A read
-of a `path` has no broker and reads what is left of the folder. Offsets below the log start by then are lost;
+that it no longer finds (a deleted segment) are fetched from the broker, and so are all records if this machine does not
+see the log directory, or has another broker's at its path. A read of a `path` has no broker: it needs the log directory
+that the driver saw, and reads what is left of the folder. Offsets below the log start by then are lost;
 `failOnDataLoss` decides whether that fails the read. The plan names the aborted transactions, whose batches are skipped
 by their headers.
 """
@@ -19,7 +20,7 @@ from sparklog.base.fs import Buffer
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.log.segment.scan import place_at
 from sparklog.records.arrow import decode_batches
-from sparklog.spark.folders import open_reader
+from sparklog.spark.folders import not_seen, open_reader, sees
 from sparklog.spark.source.filters import LOWEST
 from sparklog.spark.source.offsets import OffsetRange, report_losses
 from sparklog.spark.source.options import IsolationLevel, ReadOptions
@@ -33,6 +34,9 @@ GROUP_BYTES = 4 << 20
 
 def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's pieces, in order, with at least these columns."""
+    if not sees(task.folder, task.owner):
+        yield from _unseen(task, options)
+        return
     reader = open_reader(task.folder)
     aborts: list[tuple[int, int]] | None = [] if options.isolation_level is IsolationLevel.READ_COMMITTED else None
     for piece in task.ranges:
@@ -47,6 +51,30 @@ def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) ->
             yield from from_elsewhere(task, left, options, columns)
     if aborts:
         check_listed(reader, task, aborts)
+
+
+def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a task whose folder this machine does not see, from the broker.
+
+    Raises ConfigError if there is no broker.
+    """
+    if options.broker is None:
+        raise not_seen(task.folder)
+    from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are not seen
+
+    for whole in _joined(task):
+        yield from fetch_range(whole, options)
+
+
+def _joined(task: FilesTask) -> Iterator[OffsetRange]:
+    """Yield the offsets of the task's pieces, adjacent pieces as one range."""
+    low, high = task.ranges[0].offset_from, task.ranges[0].offset_to
+    for piece in task.ranges[1:]:
+        if piece.offset_from != high:
+            yield OffsetRange(task.partition, low, high)
+            low = piece.offset_from
+        high = piece.offset_to
+    yield OffsetRange(task.partition, low, high)
 
 
 def check_listed(reader: LogReader, task: FilesTask, aborts: Sequence[tuple[int, int]]) -> None:

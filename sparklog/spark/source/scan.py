@@ -17,7 +17,7 @@ from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.spark.folders import Readers
+from sparklog.spark.folders import Owner, Readers
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
 from sparklog.spark.source.offsets import Lookup, OffsetRange
 from sparklog.spark.source.options import ReadOptions
@@ -40,6 +40,8 @@ class FilesTask(InputPartition):
     """Timestamps that the query wants; batches with no such record may be skipped."""
     aborted: AbortedRanges = NONE_ABORTED
     """Transactions to skip. The plan names them, because files that name them may be replaced before the task reads."""
+    owner: Owner | None = None
+    """Whose log directory the folder is in. An executor may have another broker's at the same path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class InFiles:
         reader: LogReader,
         timestamp_ms: Interval,
         aborted: AbortedRanges,
+        owner: Owner | None,
     ) -> None:
         """kept: the parts of `whole` that may have records with these timestamps."""
         self.whole = whole
@@ -76,16 +79,23 @@ class InFiles:
         self._reader = reader
         self._timestamp_ms = timestamp_ms
         self._aborted = aborted
+        self._owner = owner
 
     @classmethod
     def within(
-        cls, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval, aborted: AbortedRanges
+        cls,
+        whole: OffsetRange,
+        folder: str,
+        reader: LogReader,
+        timestamp_ms: Interval,
+        aborted: AbortedRanges,
+        owner: Owner | None,
     ) -> InFiles:
         """Return the range without segments that have no records with these timestamps. Raises OSError."""
         kept = [whole]
         if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
             kept = prune(whole, reader.segments(), timestamp_ms)
-        return cls(whole, kept, folder, reader, timestamp_ms, aborted)
+        return cls(whole, kept, folder, reader, timestamp_ms, aborted, owner)
 
     @cached_property
     def size_bytes(self) -> int:
@@ -101,7 +111,7 @@ class InFiles:
         pieces = self._pieces if count == 1 else self._reader.divide(self._pieces, count)
         for group in pack(pieces, count):
             aborted = self._aborted.within(group[0].offset_from, group[-1].offset_to)
-            yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms, aborted)
+            yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms, aborted, self._owner)
 
 
 class AtBroker:
@@ -131,8 +141,8 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
             parts += map(AtBroker, wanted)
             continue
         whole = OffsetRange(partition, wanted[0].offset_from, wanted[-1].offset_to)
-        reader, aborted = readers.open(folder), lookup.aborted(whole)
-        parts += [InFiles.within(each, folder, reader, timestamp_ms, aborted) for each in wanted]
+        reader, owner, aborted = readers.open(folder), readers.owner(folder), lookup.aborted(whole)
+        parts += [InFiles.within(each, folder, reader, timestamp_ms, aborted, owner) for each in wanted]
     return parts
 
 

@@ -8,12 +8,14 @@ import re
 import pytest
 from crc32c import crc32c
 
+from sparklog.base.errors import ConfigError
 from sparklog.client import Admin, Maintenance
 from sparklog.records.batch import iterate_headers
 from sparklog.spark.audit import broker as audit_broker
 from sparklog.spark.audit.broker import BrokerSource
 from sparklog.spark.audit.tables import FACTS, WORK, View, work_rows
-from sparklog.spark.audit.tasks import scan_row
+from sparklog.spark.audit.tasks import Access, scan_row
+from sparklog.spark.folders import Owner
 from support.logs.faulty_replicas import flip, places
 
 pytestmark = pytest.mark.slow
@@ -29,11 +31,14 @@ def names_of(schema: str) -> list[str]:
 WORK_NAMES, FACT_NAMES = names_of(WORK), names_of(FACTS)
 
 
-def read(view: View, client: dict) -> list[dict]:
-    rows = [dict(zip(WORK_NAMES, row, strict=True)) for row in work_rows(view)]
+def read(view: View, through: dict | Access) -> list[dict]:
+    """The facts of a view. through: options of clients, or all of the access."""
+    work = work_rows(view)
+    access = through if isinstance(through, Access) else Access.of(work, through)
+    rows = [dict(zip(WORK_NAMES, row, strict=True)) for row in work]
     for row in rows:
         row["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in row["epochs"]]
-    return [dict(zip(FACT_NAMES, scan_row(row, client), strict=True)) for row in rows]
+    return [dict(zip(FACT_NAMES, scan_row(row, access), strict=True)) for row in rows]
 
 
 @pytest.fixture
@@ -65,6 +70,20 @@ def test_a_broker_tells_of_its_log_and_the_bytes_agree(topics, written, is_visib
     first = min((topics.broker.data_dir / f"{written}-0").glob("*.log"))
     flip(first, places(first)[1][0] + 90)
     assert [(each["kind"], each["offset"]) for each in read(view, client)[0]["problems"]] == [("corrupt_batch", 50)]
+
+
+def test_an_executor_that_has_another_broker_s_log_directory_at_the_path_reads_through_the_broker(topics, written):
+    client = {"bootstrap_servers": topics.bootstrap}
+    view = BrokerSource(client, lambda topic: topic == written).view()
+    topics.fill(written, 500, batches=10)  # only the folder has these: a broker sends what it has described
+    elsewhere = {str(topics.broker.data_dir): Owner("another cluster", 77)}
+
+    facts = read(view, Access(elsewhere, client))
+
+    assert [fact["problems"] for fact in facts] == [[]] * len(facts)
+    assert facts[-1]["end_offset"] == 2000
+    with pytest.raises(ConfigError, match=r"the driver sees the log directory .*, but the executor on .* has that of"):
+        read(view, Access(elsewhere, {}))
 
 
 def test_a_segment_that_has_been_deleted_since_is_gone_and_not_damaged(topics, written, monkeypatch):

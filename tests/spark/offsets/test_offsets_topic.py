@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.base.consumer_protocol import Assignment, Subscription, write_assignment, write_subscription
+from sparklog.base.errors import ConfigError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.schemas import write_key, write_value
@@ -19,6 +20,7 @@ from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
+from sparklog.spark.folders import Owner
 from sparklog.spark.offsets.groups import Groups, RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, survey, whole_batches
 from sparklog.spark.offsets.snapshots import batches_of
@@ -125,6 +127,13 @@ def test_a_commit_is_of_the_member_that_had_the_partition_then(topic: Topic) -> 
     assert topic.commits() == [
         (0, "g", 1, None), (2, "g", 2, "a"), (3, "g", 3, "b"), (4, "h", 4, None), (6, "g", 5, "b"), (7, "g", None, "b"),
     ]  # fmt: skip
+
+
+def test_a_slice_whose_folder_an_executor_does_not_see_is_no_empty_slice(topic: Topic) -> None:
+    topic.write(commit("g", 0, 1))
+    elsewhere = replace(topic.slice(), owner=Owner("cluster", 77))
+    with pytest.raises(ConfigError, match=r"the executor on .* does not"):
+        survey(elsewhere)
 
 
 def test_members_of_the_new_protocol_have_topics_by_id(topic: Topic) -> None:
