@@ -6,7 +6,8 @@ Kafka does since 3.6. The cluster store tells which assignments are sure; while 
 and the broker looks again every STRAYS_INTERVAL_MS.
 
 A stray is of a known partition and of a topic that is known by its id; this broker is neither its replica nor in sync,
-and knows of no later leader epoch.
+and knows of no later leader epoch. A log without an id is a stray if it has no records: its broker lost power after it
+had created the folder, and before the id was on the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from uuid import UUID
 from sparklog.base.errors import StoreError
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import Topic
 from sparklog.log.directory.manager import LogManager
+from sparklog.log.log import Log
 from sparklog.replica.messages import StopPartition
 from sparklog.replica.state_changes import StateChanges
 
@@ -76,14 +79,19 @@ class Strays:
         """Return the strays and their topics' ids. An in-sync copy is none: it may be the only one."""
         found = []
         for log in sorted(self._logs, key=lambda log: log.partition):
-            topic = self._metadata.find_by_id(log.topic_id)
-            info = self._metadata.find_partition(log.partition)
+            topic, info = self._find_topic(log), self._metadata.find_partition(log.partition)
             if not (topic and topic.name == log.partition.topic and info):
                 continue
             if self._broker_id not in (*info.replicas, *info.in_sync_replicas):
                 stop = StopPartition(name=log.partition, leader_epoch=info.leader_epoch, delete=True)
                 found.append((stop, topic.topic_id))
         return found
+
+    def _find_topic(self, log: Log) -> Topic | None:
+        """Return the topic that the log is of."""
+        if log.topic_id is None and log.log_start_offset == log.log_end_offset:
+            return self._metadata.find(log.partition.topic)
+        return self._metadata.find_by_id(log.topic_id)
 
 
 def _names(strays: list[tuple[StopPartition, UUID]], sure: set[UUID]) -> list[str]:

@@ -41,13 +41,25 @@ def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = Tru
 
 
 class Broker1:
-    """What broker 1 stops when it is told of a cluster, with these logs of the topic of ID."""
+    """What broker 1 stops when it is told of a cluster, with these logs.
 
-    def __init__(self, *logs: TopicPartition, unsure: Collection[str] | StoreError = ()) -> None:
+    topic_id: in their folders; None: in none
+    """
+
+    def __init__(
+        self,
+        *logs: TopicPartition,
+        unsure: Collection[str] | StoreError = (),
+        topic_id: UUID | None = ID,
+        records: int = 9,
+    ) -> None:
         self.stopped: list[StopPartition] = []
         self.unsure = unsure
         metadata: Any = MetadataCache()
-        found: Any = [SimpleNamespace(partition=name, topic_id=ID) for name in logs]
+        found: Any = [
+            SimpleNamespace(partition=name, topic_id=topic_id, log_start_offset=0, log_end_offset=records)
+            for name in logs
+        ]
         changes: Any = SimpleNamespace(
             delete_strays=self._delete, update_configs=lambda *_: None, keep_topics=self._keep,
             keep_brokers=self._keep,
@@ -126,6 +138,15 @@ async def test_strays_that_had_to_stay_are_deleted_once_the_store_is_back() -> N
     await broker.strays.delete_if_owed()
     await broker.strays.delete_if_owed()
     assert broker.stopped == [StopPartition(name=T0, leader_epoch=5, delete=True)]
+
+
+async def test_a_log_without_its_topic_s_id_is_deleted_if_it_is_empty() -> None:
+    """Its broker lost power between the creation of the folder and of the file with the id."""
+    for records in (0, 1):
+        broker = Broker1(T0, topic_id=None, records=records)
+        await broker.update(told((2, 3), (2,)))
+        stops = [StopPartition(name=T0, leader_epoch=5, delete=True)]
+        assert broker.stopped == ([] if records else stops)
 
 
 async def test_a_stray_that_has_become_a_replica_again_stays() -> None:
