@@ -17,6 +17,7 @@ understands them. `error_for(code, message)` recreates the error from a response
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -46,6 +47,14 @@ class StoreError(SparklogError):
 
 class NoNode(StoreError):
     """The path does not exist."""
+
+
+class LostStates(StoreError):
+    """The cluster store has lost the states of some partitions, though not their topics."""
+
+    def __init__(self, topics: Iterable[str], message: str) -> None:
+        super().__init__(message)
+        self.topics = tuple(topics)
 
 
 class NodeExists(StoreError):

@@ -211,6 +211,7 @@ def compose(dependencies: Dependencies) -> Services:
             clock=clock,
             note=history.note,
             is_own_store=dependencies.store_guard.is_intact,
+            on_lost_states=dependencies.store_guard.lose_states,
         ),
         history=history,
     )

@@ -60,6 +60,7 @@ from sparklog.broker.restoration import (
     restore,
     restore_broker_keys,
     restore_lost_configs,
+    restore_states,
     restore_topics,
 )
 from sparklog.broker.services import Services
@@ -117,7 +118,7 @@ class Broker:
     ) -> None:
         """`store` replaces the configured one. `peers` is None if there are no other brokers.
 
-        on_lost_store: called on the event loop once the cluster store has lost everything: the broker must be stopped
+        on_lost_store: called on the event loop once the cluster store has lost topics: the broker must be stopped
         """
         self.config = config
         self.principals = PrincipalMapper(config.ssl_principal_mapping_rules)
@@ -217,7 +218,9 @@ class Broker:
             Dependencies(
                 config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
                 clock=self.clock, random=self._random, store=store,
-                store_guard=StoreGuard(store, self._store_id, self._lost_store),
+                store_guard=StoreGuard(
+                    store, TopicStore(store, self.config.topic_defaults), self._store_id, self._lost_store
+                ),
                 logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
                 client_quotas=self.client_quotas,
@@ -330,6 +333,7 @@ class Broker:
         if is_new or has_lost:
             producer_ids.leap(store, config.broker_id, self.clock.time_ms())
             restore_topics(logs, topics, config, store)
+        restore_states(logs, topics, store)
         adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
         if is_new or has_lost:
             logs.note_change(store.newest_change(), self._store_id)
@@ -364,7 +368,7 @@ class Broker:
         if not self.takes_records:
             return "each log directory is full or has failed"
         if self.services.store_guard.is_lost:
-            return "the cluster store has lost everything: start all brokers again"
+            return "the cluster store has lost topics: start all brokers again"
         if not (self.services.registration.is_registered and self._is_known()):
             return "the broker is not in its cluster: it waits for the cluster store or the controller"
         return ""

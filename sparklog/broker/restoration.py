@@ -7,6 +7,9 @@ that it has copies of, before it registers: their ids, configurations, partition
 (cluster/restored_topics.py). The brokers may start in any order. A partition is led once all its replicas are
 registered and have been compared.
 
+A store may also have lost the states of some partitions, and kept their topics. The controller that sees it marks these
+topics as unsure, and a broker that starts restores the states.
+
 Adoption
 --------
 Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
@@ -46,7 +49,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.partition_states import encode_state, read_states
-from sparklog.cluster.restored_topics import Restored, restore_topic
+from sparklog.cluster.restored_topics import Restored, restore_lost_states, restore_topic
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
@@ -98,6 +101,29 @@ def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, s
         _tell(name, outcome, len(copy.partitions))
         if outcome is not Restored.OTHER_TOPIC:
             logs.update_configs({name: config_of(name, topics.load_overrides(name), config.topic_defaults)})
+
+
+def restore_states(logs: LogManager, topics: TopicStore, store: Store) -> None:
+    """Restore the states that partitions have lost in a store which has kept their topics. Blocks.
+
+    They have no leader and nobody in sync, so that the controller compares the replicas, as those of restored topics.
+    """
+    epochs = {log.partition: log.latest_epoch for log in logs}
+    for name, copy in sorted(logs.kept_topics.items()):
+        if copy.topic_id is None or not topics.is_unsure(name) or topics.is_marked_deleted(name):
+            continue
+        with suppress(NoNode):  # it is deleted right now
+            assignment = topics.load_assignment(name)
+            if assignment.topic_id != copy.topic_id:
+                continue
+            every = [TopicPartition(name, number) for number in range(assignment.initialized)]
+            lost = assignment.lost_states(name, read_states(store, every))
+            if not lost:
+                continue
+            logger.warning("restoring the states of %s: the cluster store had lost them", ", ".join(map(str, lost)))
+            kept = {number: each.leader_epoch for number, each in copy.partitions.items()}
+            latest = {each.partition: max(kept.get(each.partition, 0), epochs.get(each, 0)) for each in lost}
+            restore_lost_states(store, name, leapt(logs, name, copy.topic_id, latest))
 
 
 def _tell(name: str, outcome: Restored, partitions: int) -> None:

@@ -1,4 +1,4 @@
-"""Guards this broker against a cluster store that loses everything while the broker runs.
+"""Guards this broker against a cluster store that loses topics while the broker runs.
 
 The store's id (cluster/identity.py) goes with all else if somebody empties it, or puts another in its place. The broker
 watches the id. Once it is gone:
@@ -9,6 +9,10 @@ watches the id. Once it is gone:
                     A controller waits likewise before it says that a topic is gone (controller/changes.py)
     the broker      says what has happened, once all is deleted, and is to be started again. A start finds a new store,
                     restores the topics in it from the copies beside the logs, and registers (restoration.py)
+
+A controller that begins may find topics whose partitions have lost their states: somebody is emptying the store, or has
+deleted these nodes alone. The broker gives up then, too. If the store still has its id `SURE_S` later, it records which
+topics have lost states, and a start restores these.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from sparklog.base.errors import BrokerNotAvailable, StoreError
+from sparklog.base.errors import BrokerNotAvailable, LostStates, StoreError
 from sparklog.cluster.identity import SURE_S, find_store_id
 from sparklog.cluster.store import Store
+from sparklog.cluster.topics import TopicStore
 
 RETRY_S = 0.5
 logger = logging.getLogger(__name__)
@@ -29,9 +34,12 @@ logger = logging.getLogger(__name__)
 class StoreGuard:
     """Watches the id of one broker's store. Create and use it on one event loop, except `is_intact`."""
 
-    def __init__(self, store: Store, store_id: str, on_lost: Callable[[], None] = lambda: None) -> None:
-        """store_id: the id that the store had at the broker's start. on_lost: called once it has no id, or another."""
+    def __init__(
+        self, store: Store, topics: TopicStore, store_id: str, on_lost: Callable[[], None] = lambda: None
+    ) -> None:
+        """store_id: the id that the store had at the broker's start. on_lost: called once the store has lost topics."""
         self.is_lost = False
+        self._topics = topics
         self._store = store
         self._store_id = store_id
         self._on_lost = on_lost
@@ -54,8 +62,14 @@ class StoreGuard:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def is_intact(self) -> bool:
-        """Return whether the store still has its id. Raises StoreError. Blocks; for any thread."""
-        return find_store_id(self._store) == self._store_id
+        """Return whether the store has lost nothing, as far as is known. Raises StoreError. Blocks; for any thread."""
+        return not self.is_lost and self._has_id()
+
+    def lose_states(self, error: LostStates) -> None:
+        """Have the broker started again, which restores the states that the store has lost."""
+        if not self.is_lost:
+            self.is_lost = True
+            self._begin(self._end_for_states(error))
 
     def when_sure(self, gone: Iterable[str], do: Callable[[], Awaitable[None]]) -> None:
         """Call `do` in a while, if the store still has its id then. gone: the topics that it is about."""
@@ -118,12 +132,30 @@ class StoreGuard:
     async def _lose(self, found: str | None) -> None:
         self.is_lost = True
         await asyncio.sleep(SURE_S)  # a start meanwhile would write what is deleted then
+        now = f"is {found}" if found else "is empty"
+        self._end(f"the cluster store has lost everything: it was {self._store_id}, and {now}", "all brokers")
+
+    async def _end_for_states(self, error: LostStates) -> None:
+        await asyncio.sleep(SURE_S)
+        while True:
+            try:
+                if await asyncio.to_thread(self._has_id):
+                    await asyncio.to_thread(self._topics.set_lost, error.topics)
+                break
+            except StoreError as away:
+                logger.info("it cannot be recorded that %s: %s", error, away)
+                await asyncio.sleep(RETRY_S)
+        self._end(str(error), "this broker")
+
+    def _end(self, what: str, which: str) -> None:
         logger.critical(
-            "the cluster store has lost everything: it was %s, and %s. All records are still here, and so are copies "
-            "of the topics: start all brokers again, and they are restored. See the cluster store is lost, in "
-            "docs/operating/clusters.md", self._store_id, f"is {found}" if found else "is empty",
+            "%s. All records are still here, and so are copies of the topics: start %s again, and they are restored. "
+            "See the cluster store is lost, in docs/operating/clusters.md", what, which,
         )  # fmt: skip
         self._on_lost()
+
+    def _has_id(self) -> bool:
+        return find_store_id(self._store) == self._store_id
 
     def _begin(self, work: Awaitable[None]) -> None:
         async def run() -> None:

@@ -3,7 +3,9 @@
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 3, "leader": 1, "leader_epoch": 5,
                                             "isr": [1, 2]}
 
-The controller creates the node with the partition's first leader and sets it at each election. Each of its
+The controller creates the node with the partition's first leader and sets it at each election. With the first node it
+notes in the topic's own one that the partition has a state, so that a state that is lost later is not taken for one
+that never was: a partition without one counts as new, and its next leader as the first. Each of the controller's
 transactions begins with a check of `/controller_epoch`, so that a deposed controller changes nothing. The leader sets
 the node when it changes the ISR. Both writers compare the node's version with the one that they decided on.
 
@@ -14,8 +16,11 @@ the node when it changes the ISR. Both writers compare the node's version with t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
 
 from msgspec import Struct, structs
 
@@ -24,8 +29,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
 from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
-from sparklog.cluster.topics import TOPICS, state_path
+from sparklog.cluster.topics import TOPICS, TopicAssignment, decode_assignment, encode_assignment, state_path
 from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.runtime.slices import in_parts
 
 ISR_CHANGES = "/isr_change_notification"
 NOT_WRITTEN = -1
@@ -33,6 +39,8 @@ ATTEMPTS = 20
 """Attempts to add brokers to an ISR; each fails if a broker comes or goes meanwhile."""
 STATES_AT_ONCE = 200
 """Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
+NOTED_BYTES = 256 << 10
+"""Maximum of topics' nodes per transaction."""
 
 
 class Leadership(Struct, frozen=True, kw_only=True):
@@ -136,6 +144,7 @@ def _write_most(
 def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int) -> bool:
     created = sorted(name for name, state in states.items() if state.version == NOT_WRITTEN)
     operations = [
+        *_initialized(store, created),
         *_parents(store, created),
         *(
             Create(state_path(*name), encode_state(state))
@@ -149,6 +158,44 @@ def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_vers
     except (BadVersion, NodeExists, NoNode):
         return False
     return True
+
+
+def note_initialized(
+    store: Store, topics: Mapping[str, TopicAssignment], states: Container[TopicPartition], epoch_version: int
+) -> None:
+    """Note which partitions have a state in the nodes of topics where an earlier version has not. For the controller.
+
+    topics: as they were read. states: the partitions that have one. A topic that has changed meanwhile, and those that
+    are written with it, are left to the next controller. Raises ControllerMoved.
+    """
+    writes = []
+    for topic, known in topics.items():
+        count = next(number for number in itertools.count(known.initialized) if (topic, number) not in states)
+        if count > known.initialized:
+            data = encode_assignment(known.topic_id, known.partitions, count)
+            writes.append(Set(f"{TOPICS}/{topic}", data, known.version))
+    for part in in_parts(writes, lambda write: len(write.data), NOTED_BYTES) if writes else ():
+        with suppress(BadVersion, NoNode):
+            fenced_multi(store, epoch_version, part)
+
+
+def _initialized(store: Store, created: Sequence[TopicPartition]) -> Iterator[Operation]:
+    """Yield the writes that note in the topics' nodes which partitions have a state from now on (TopicAssignment)."""
+    for topic, names in groupby(created, lambda name: name.topic):
+        numbers = {name.partition for name in names}
+        try:
+            node = store.get(f"{TOPICS}/{topic}")
+        except NoNode:
+            continue  # the topic is being deleted, and its states are not written
+        known = decode_assignment(node.data, node.version)
+        count = known.initialized
+        for _ in range(STATES_AT_ONCE):
+            if count not in numbers and not store.exists(state_path(topic, count)):
+                break
+            count += 1
+        if count > known.initialized:
+            data = encode_assignment(known.topic_id, known.partitions, count)
+            yield Set(f"{TOPICS}/{topic}", data, node.version)
 
 
 def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]:

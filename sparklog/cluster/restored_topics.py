@@ -136,7 +136,7 @@ def _merge(
         known = structs.replace(known, seen_change=copy.seen_change)
     store.multi(
         (
-            Set(f"{TOPICS}/{name}", encode_assignment(assignment.topic_id, partitions), node.version),
+            Set(f"{TOPICS}/{name}", encode_assignment(assignment.topic_id, partitions, len(partitions)), node.version),
             Set(unsure_path(name), _encode(known, json.loads(unsure.data).get("store_id", "")), unsure.version),
             *writes,
         )
@@ -146,10 +146,27 @@ def _merge(
     return Restored.MERGED
 
 
+def restore_lost_states(store: Store, name: str, epochs: Mapping[int, int]) -> None:
+    """Restore states of partitions, with these leader epochs; those that another broker restores stay. Blocks.
+
+    Raises NoNode if the topic is gone.
+    """
+    for number, epoch in epochs.items():
+        partition = f"{TOPICS}/{name}/partitions/{number}"
+        state = encode_state(_without_leader(epoch))
+        for path, data in ((f"{TOPICS}/{name}/partitions", b""), (partition, b""), (path_of(name, number), state)):
+            with suppress(NodeExists):
+                store.create(path, data)
+
+
 def _new(name: str, number: int, epoch: int) -> Iterable[Operation]:
-    state = Leadership(leader=NO_LEADER, leader_epoch=epoch, isr=(), controller_epoch=0)
     yield Create(path_of(name, number)[: -len("/state")])
-    yield Create(path_of(name, number), encode_state(state))
+    yield Create(path_of(name, number), encode_state(_without_leader(epoch)))
+
+
+def _without_leader(epoch: int) -> Leadership:
+    """Return the state of a partition whose replicas are to be compared."""
+    return Leadership(leader=NO_LEADER, leader_epoch=epoch, isr=(), controller_epoch=0)
 
 
 def _newer_overrides(

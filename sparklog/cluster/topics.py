@@ -1,8 +1,9 @@
 """Topics in the cluster store, at the paths and in the JSON of Kafka in ZooKeeper (kafka.zk.ZkData).
 
     /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …},
-                                            "adding_replicas": {…}, "removing_replicas": {…}}: replicas of each
-                                           partition, and those that a reassignment adds and removes
+                                            "adding_replicas": {…}, "removing_replicas": {…}, "initialized": 2}:
+                                           replicas of each partition, and those that a reassignment adds and removes;
+                                           how many partitions have had a state, which is not in Kafka's node
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
     /brokers/topics/T/unsure               the store had lost this topic, or changes of it: it is not known whether a
@@ -22,14 +23,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, structs
 
 from sparklog.base.errors import NodeExists, NoNode
-from sparklog.base.ids import decode_id, encode_id
+from sparklog.base.ids import TopicPartition, decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.brokers import BROKER_IDS
 from sparklog.cluster.config_nodes import (
@@ -65,6 +66,14 @@ class TopicAssignment(Struct, frozen=True, kw_only=True):
     partitions: tuple[ReplicaAssignment, ...]
     version: int
     """Version of the node, with which a later write is compared."""
+    initialized: int = 0
+    """So many partitions, from 0 on, surely have had a state. One of them without a state has lost it, and is not new;
+    0 also in a node that an earlier version wrote."""
+
+    def lost_states(self, name: str, states: Container[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that have lost their state. name: the topic's. states: those that have one"""
+        initialized = (TopicPartition(name, number) for number in range(self.initialized))
+        return [partition for partition in initialized if partition not in states]
 
 
 class TopicStore:
@@ -158,7 +167,7 @@ class TopicStore:
 
         Raises NoNode or BadVersion.
         """
-        data = encode_assignment(assignment.topic_id, assignment.partitions)
+        data = encode_assignment(assignment.topic_id, assignment.partitions, assignment.initialized)
         return self._store.set(f"{TOPICS}/{name}", data, assignment.version)
 
     def create(
@@ -178,7 +187,7 @@ class TopicStore:
         write = Set if self._store.exists(config) else Create
         self._store.multi(
             (
-                Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
+                Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions, len(partitions))),
                 Create(unsure_path(name), unsure),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_states(name, partitions),
@@ -189,6 +198,12 @@ class TopicStore:
     def set_unsure(self, name: str) -> None:
         """Record that the store has lost changes, so that the topic's assignment may not be its newest."""
         ensure_path(self._store, unsure_path(name))
+
+    def set_lost(self, names: Iterable[str]) -> None:
+        """Record that states of these topics are lost: brokers restore them when they start. They become unsure."""
+        for name in names:
+            with contextlib.suppress(NodeExists, NoNode):  # it has been recorded, or the topic is deleted
+                self._store.create(unsure_path(name))
 
     def is_unsure(self, name: str) -> bool:
         """Return whether the store may have lost changes of the topic's assignment (see /unsure above)."""
@@ -270,8 +285,10 @@ def without_leader(assignment: ReplicaAssignment) -> PartitionInfo:
     )
 
 
-def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | PartitionInfo]) -> bytes:
-    """Return the data of `/brokers/topics/T`."""
+def encode_assignment(
+    topic_id: UUID, partitions: Iterable[ReplicaAssignment | PartitionInfo], initialized: int = 0
+) -> bytes:
+    """Return the data of `/brokers/topics/T`. initialized: as in TopicAssignment"""
     numbered = [(str(number), info) for number, info in enumerate(partitions)]
     return _encode(
         {
@@ -280,6 +297,7 @@ def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | P
             "partitions": {number: list(info.replicas) for number, info in numbered},
             "adding_replicas": {number: list(info.adding) for number, info in numbered if info.adding},
             "removing_replicas": {number: list(info.removing) for number, info in numbered if info.removing},
+            **({"initialized": initialized} if initialized else {}),
         }
     )
 
@@ -300,6 +318,7 @@ def decode_assignment(data: bytes, version: int) -> TopicAssignment:
             for each in numbers
         ),
         version=version,
+        initialized=min(topic.get("initialized", 0), len(numbers)),
     )
 
 

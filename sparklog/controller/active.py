@@ -95,6 +95,7 @@ class ActiveController:
         await self._liveness.look()
         cluster = await dependencies.store.read(read_cluster, dependencies.watching, dependencies.topic_store)
         self._remember(cluster)
+        await dependencies.store.note_initialized(cluster.topics.read, cluster.states)
         logger.info(
             "controller in epoch %s: %d brokers, %d topics",
             dependencies.context.epoch,

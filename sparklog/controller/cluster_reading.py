@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from sparklog.base.acls import AclBinding
 from sparklog.base.client_metrics import ClientMetricsConfigs
-from sparklog.base.errors import NoNode
+from sparklog.base.errors import LostStates, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.acls import ACL_CHANGES, ACL_PATHS, EXTENDED_ACL_CHANGES, AclStore
@@ -36,6 +36,8 @@ from sparklog.cluster.topics import (
 )
 from sparklog.controller.watching import StoreEvent, Watching
 
+NAMED = 10
+"""Partitions that an error names."""
 ISR_CHANGES = "/isr_change_notification"
 DISK_EVENTS = "/log_dir_event_notification"
 ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
@@ -79,7 +81,8 @@ class ClusterState(Struct, frozen=True, kw_only=True):
 def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> ClusterState:
     """Return the cluster's state, with all watches set.
 
-    Notices are read before the state they are about: a later change has its own notice.
+    Notices are read before the state they are about: a later change has its own notice. Raises LostStates if partitions
+    that are not deleted have lost their states: they would count as new, with all replicas in sync.
     """
     ensure_paths(store, _PATHS)
     notices = [
@@ -99,16 +102,36 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         for topic, assignment in topics.read.items()
         for number in range(len(assignment.partitions))
     ]
+    states = read_states(store, names)
+    deletions = tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS))
+    _check_states(topics.read, states, deletions)
     return ClusterState(
         topics=topics,
-        states=read_states(store, names),
-        deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
+        states=states,
+        deletions=deletions,
         broker_overrides=topic_store.load_broker_overrides(),
         acls=AclStore(store).load(),
         quotas=read_quotas(store),
         client_metrics=read_client_metrics(store),
         notices=tuple(notices),
     )
+
+
+def _check_states(
+    topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, Leadership], deletions: Collection[str]
+) -> None:
+    lost = [
+        name
+        for topic, assignment in topics.items()
+        if topic not in deletions
+        for name in assignment.lost_states(topic, states)
+    ]
+    if lost:
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        raise LostStates(
+            dict.fromkeys(name.topic for name in lost),
+            f"the cluster store has lost the states of {', '.join(map(str, lost[:NAMED]))}{more}",
+        )
 
 
 def read_brokers(store: Store, watching: Watching) -> dict[int, BrokerInfo]:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import ControllerMoved, KafkaError, NotController, StoreError
+from sparklog.base.errors import ControllerMoved, KafkaError, LostStates, NotController, StoreError
 from sparklog.cluster.elections import Elected, elect, find_controller, resign
 from sparklog.cluster.history import Note, note_nothing
 from sparklog.cluster.model import BrokerInfo
@@ -83,11 +83,12 @@ class Controller:
         clock: Clock,
         note: Note = note_nothing,
         is_own_store: Callable[[], bool] = lambda: True,
+        on_lost_states: Callable[[LostStates], None] = lambda _: None,
     ) -> None:
         """`directory_id`: id of the broker's first log directory; a restarted controller replaces its old node by it.
 
         `note` records the decisions. `is_own_store` returns whether the store is still the one of the broker's start;
-        it may block, and raise StoreError."""
+        it may block, and raise StoreError. `on_lost_states` is called if the store has lost states of partitions."""
         self._store = store
         self._directory_id = directory_id
         self._peers = peers
@@ -95,6 +96,7 @@ class Controller:
         self._clock = clock
         self._note = note
         self._is_own_store = is_own_store
+        self._on_lost_states = on_lost_states
         self._active: ActiveController | None = None
         self._numbers = count(1)
         self._events: dict[_Event, None] = {}
@@ -216,6 +218,10 @@ class Controller:
             logger.info("no longer the controller: %s", error)
             self._step_down()
             self._put(StoreEvent.CONTROLLER)
+        except LostStates as error:
+            await self._give_up()
+            self._on_lost_states(error)
+            self._put_later(RETRY_BACKOFF_S, StoreEvent.CONTROLLER)
         except Exception as error:
             # This controller's context may be wrong from here on; the store is not.
             expected = isinstance(error, StoreError)
@@ -268,7 +274,7 @@ class Controller:
             raise ControllerMoved(f"the controller is {controller}")
         broker_id, time_ms = self._config.broker_id, self._clock.time_ms()
         if not await asyncio.to_thread(self._is_own_store):
-            return logger.error("broker %d is not elected: the cluster store has lost everything", broker_id)
+            return logger.error("broker %d is not elected: the cluster store has lost topics", broker_id)
         elected = await asyncio.to_thread(elect, self._store, broker_id, self._directory_id, time_ms=time_ms)
         if isinstance(elected, Elected):
             await self._begin(elected)

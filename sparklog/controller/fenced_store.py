@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.partition_states import Leadership, check_controller, fenced_multi, read_states, write_states
+from sparklog.cluster.partition_states import (
+    Leadership,
+    check_controller,
+    fenced_multi,
+    note_initialized,
+    read_states,
+    write_states,
+)
 from sparklog.cluster.store import Delete, Operation, Store
+from sparklog.cluster.topics import TopicAssignment
 
 MAX_DELETIONS = 1_000
 """Maximum per transaction, as ZooKeeper limits requests to 1 MiB."""
@@ -47,6 +55,12 @@ class FencedStore:
     async def write_states(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:
         """Write states; return those that were written, with their versions. Others were changed by another writer."""
         return await self.read(write_states, dict(states), self._epoch_version) if states else {}
+
+    async def note_initialized(
+        self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, Leadership]
+    ) -> None:
+        """Note which partitions have a state, as the function of that name does."""
+        await self.read(note_initialized, topics, states, self._epoch_version)
 
     async def check(self) -> None:
         """Raise ControllerMoved if another controller was elected."""

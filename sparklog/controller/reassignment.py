@@ -323,7 +323,8 @@ class Reassignments(ControllerOperation):
             if tuple(partitions) == topic.partitions:
                 return
             try:
-                await self._store.multi([Set(path, encode_assignment(topic.topic_id, partitions), node.version)])
+                data = encode_assignment(topic.topic_id, partitions, topic.initialized)
+                await self._store.multi([Set(path, data, node.version)])
                 return
             except BadVersion:
                 continue

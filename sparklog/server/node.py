@@ -53,7 +53,7 @@ class BrokerNode:
         """
         self._security = ListenerSecurity(config, clock=clock, file=file)
         self.has_lost_store = asyncio.Event()
-        """Set once the cluster store has lost everything: the node must be stopped, and started again."""
+        """Set once the cluster store has lost topics: the node must be stopped, and started again."""
         self.broker = Broker(
             config, fs=fs, clock=clock, store=store, peers=GrpcPeers(self._security),
             on_lost_store=self.has_lost_store.set,

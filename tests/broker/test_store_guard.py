@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from uuid import UUID
 
 import pytest
 
-from sparklog.base.errors import BrokerNotAvailable
+from sparklog.base.errors import BrokerNotAvailable, LostStates
+from sparklog.base.topic_config import TopicConfig
 from sparklog.broker import store_guard
 from sparklog.broker.store_guard import StoreGuard
 from sparklog.cluster.identity import STORE_ID, find_or_create_store_id
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.store import subtree
+from sparklog.cluster.topics import TopicStore
 from support import patience
 from support.patience import PATIENCE_MS
 
@@ -26,7 +29,9 @@ class World:
         find_or_create_store_id(self.store, "first")
         self.lost = 0
         self.done = 0
-        self.guard = StoreGuard(self.store, "first", self._lost)
+        self.topics = TopicStore(self.store, TopicConfig())
+        self.topics.make_paths()
+        self.guard = StoreGuard(self.store, self.topics, "first", self._lost)
 
     def _lost(self) -> None:
         self.lost += 1
@@ -63,6 +68,23 @@ async def test_a_broker_whose_store_has_lost_its_id_is_told_once(
     assert not world.guard.is_intact()
     told = "is second" if is_replaced else "is empty"
     assert f"the cluster store has lost everything: it was first, and {told}" in caplog.text
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+async def test_a_broker_whose_store_has_lost_states_records_the_topics_and_is_told_once(
+    world: World, caplog: pytest.LogCaptureFixture, is_emptied: bool
+) -> None:
+    world.topics.add("t", UUID(int=1), [[1]], {})
+    for _ in range(2):
+        world.guard.lose_states(LostStates(["t", "deleted"], "the cluster store has lost the states of t-0"))
+    assert not world.guard.is_intact()
+    if is_emptied:
+        world.empty()
+    with caplog.at_level(logging.CRITICAL):
+        await patience.until(lambda: world.lost == 1, "the broker is told")
+    assert "the cluster store has lost the states of t-0. All records are still here" in caplog.text
+    assert world.topics.is_unsure("t") is not is_emptied
+    assert not world.topics.exists("deleted")
 
 
 async def test_an_id_that_is_written_again_is_no_loss(world: World) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 import pytest
 from msgspec import structs
 
 from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion, StoreError
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import ISR_CHANGES, IsrWriter, Leadership, read_states, write_states
 from sparklog.cluster.store import Operation, ensure_path
+from sparklog.cluster.topics import TopicStore
 from sparklog.replica.messages import AlterIsr, IsrAltered
 
 NAMES = [TopicPartition("t", number) for number in range(50)]
@@ -32,8 +35,10 @@ class CountingStore(MemoryStore):
 @pytest.fixture
 def store() -> CountingStore:
     made = CountingStore(MemoryTree())
-    for path in ("/brokers/topics/t", ISR_CHANGES):
-        ensure_path(made, path)
+    topics = TopicStore(made, TopicConfig())
+    topics.make_paths()
+    topics.add("t", UUID(int=1), [(1, 2)] * len(NAMES), {})
+    ensure_path(made, ISR_CHANGES)
     made.create("/controller_epoch", b"1")
     write_states(made, dict.fromkeys(NAMES, FIRST), 0)
     made.multi([read_broker_epochs(made).write({1: 5, 2: 6})])

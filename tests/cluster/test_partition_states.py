@@ -20,6 +20,7 @@ from sparklog.cluster.partition_states import (
     Leadership,
     alter_isr,
     fenced_multi,
+    note_initialized,
     read_states,
     write_states,
 )
@@ -92,6 +93,45 @@ def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
     names = [TopicPartition("t", number) for number in range(STATES_AT_ONCE * 2 + 1)]
     assert set(write_states(store, dict.fromkeys(names, FIRST), 0)) == set(names)
     assert len(read_states(store, names)) == len(names)
+
+
+def test_the_topic_s_node_knows_which_partitions_have_had_a_state(store: MemoryStore) -> None:
+    """So a state that is gone later is no partition that is new."""
+    topics = TopicStore(store, TopicConfig())
+    write_states(store, {T1: FIRST}, 0)
+    assert topics.load_assignment("t").lost_states("t", read_states(store, [T0, T1])) == []
+    write_states(store, {T0: FIRST}, 0)
+    grown = topics.load_assignment("t")
+    topics.set_assignment("t", structs.replace(grown, partitions=(*grown.partitions, grown.partitions[0])))
+    assert topics.load_assignment("t").lost_states("t", read_states(store, [T0, T1])) == []
+
+    store.delete("/brokers/topics/t/partitions/1/state")
+
+    assert topics.load_assignment("t").lost_states("t", read_states(store, [T0, T1])) == [T1]
+
+
+def test_a_controller_notes_it_for_topics_of_an_earlier_version_unless_they_have_changed(store: MemoryStore) -> None:
+    topics = TopicStore(store, TopicConfig())
+    topics.add("u", UUID(int=2), [(1,)] * 3, {})
+    write_states(store, {T0: FIRST, T1: FIRST, TopicPartition("u", 0): FIRST}, 0)
+    for name in ("t", "u"):
+        topics.set_assignment(name, structs.replace(topics.load_assignment(name), initialized=0))
+    read = {name: topics.load_assignment(name) for name in ("t", "u")}
+    states = read_states(store, [T0, T1, *(TopicPartition("u", number) for number in range(3))])
+    topics.set_assignment("u", read["u"])
+
+    note_initialized(store, {"u": read["u"]}, states, 0)
+    note_initialized(store, {"t": read["t"]}, states, 0)
+
+    assert [topics.load_assignment(name).initialized for name in ("t", "u")] == [2, 0]
+    note_initialized(store, {"u": topics.load_assignment("u")}, states, 0)
+    assert topics.load_assignment("u").initialized == 1
+
+
+def test_states_of_a_topic_that_was_deleted_meanwhile_are_not_written(store: MemoryStore) -> None:
+    gone = TopicPartition("gone", 0)
+    assert set(write_states(store, {T0: FIRST, gone: FIRST}, 0)) == {T0}
+    assert not store.exists("/brokers/topics/gone")
 
 
 @given(st.sets(st.integers(0, STATES_AT_ONCE - 1), max_size=2))

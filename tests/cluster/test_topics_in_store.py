@@ -44,7 +44,7 @@ def test_the_nodes_are_those_of_kafka(topics: TopicStore, store: SqliteStore) ->
     topics.create("orders", ORDERS_ID, [LED], {"retention.ms": "9"})
     assert json.loads(store.get("/brokers/topics/orders").data) == {
         "version": 3, "topic_id": "zKEvD5ApShu5dhO_LAFBxA", "partitions": {"0": [1, 2]},
-        "adding_replicas": {}, "removing_replicas": {},
+        "adding_replicas": {}, "removing_replicas": {}, "initialized": 1,
     }  # fmt: skip
     assert json.loads(store.get("/config/topics/orders").data) == {"version": 1, "config": {"retention.ms": "9"}}
     assert json.loads(store.get("/brokers/topics/orders/partitions/0/state").data) == {

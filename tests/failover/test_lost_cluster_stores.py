@@ -93,7 +93,37 @@ def test_a_cluster_comes_back_with_its_records_groups_and_topics(tmp_path: Path,
 
 
 LOST_STORE = 3
-"""The exit status of a broker whose store has lost everything."""
+"""The exit status of a broker whose store has lost topics."""
+
+
+@pytest.mark.jvm
+def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_new(tmp_path: Path) -> None:
+    """Also while the controller changes, whose successor finds topics whose partitions have no state."""
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    try:
+        with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+            with Admin(bootstrap_servers=cluster.grpc) as admin:
+                admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
+            cluster.wait_for_isr(3, "copied")
+            write(cluster, COPIED, 0, 50)
+            controller = cluster.controller()
+            behind, successor = (number for number in cluster.brokers if number != controller)
+            cluster.brokers[behind].kill()
+            write(cluster, COPIED, 50, 50)
+
+            server.shell("deleteall /brokers/topics/copied/partitions")
+            cluster.brokers[controller].kill()
+            assert cluster.brokers[successor].await_end() == LOST_STORE, cluster.logs
+            assert "the cluster store has lost the states of copied-0, copied-1" in cluster.brokers[successor].log
+            for broker in cluster.brokers.values():
+                broker.start()
+
+            cluster.wait_for_isr(3, "copied")
+            assert read(cluster, COPIED, 200) == {name: list(range(100)) for name in COPIED}
+            write(cluster, COPIED, 100, 1)
+    finally:
+        server.stop()
 
 
 @pytest.mark.jvm

@@ -15,6 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker import node, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.broker.store_guard import StoreGuard
+from sparklog.broker.strays import Strays
 from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
@@ -22,7 +23,7 @@ from sparklog.cluster import partition_states, restored_topics
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.restored_topics import Restored
 from sparklog.cluster.store import ANY_VERSION, Store
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import TopicAssignment, TopicStore
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
@@ -152,6 +153,11 @@ def with_slow_commits(*kinds: FaultKind) -> Scenarios:
 def without_administrators(*kinds: FaultKind) -> Scenarios:
     """No topics that are deleted: a store that is lost later would have them come back."""
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), administers=False)
+
+
+def with_moves(*kinds: FaultKind) -> Scenarios:
+    """Topics that are created, moved and deleted."""
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), moves=True)
 
 
 def with_tables(*kinds: FaultKind) -> Scenarios:
@@ -512,6 +518,16 @@ def a_store_that_loses_everything_is_not_noticed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(StoreGuard, "is_intact", lambda _: True)
 
 
+def partitions_without_a_state_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller begins while somebody empties the store: it takes partitions that have lost their states for new."""
+    monkeypatch.setattr(TopicAssignment, "lost_states", lambda *_: [])
+
+
+def logs_without_an_id_are_no_strays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder stays whose broker lost power before the topic's id was on the disk."""
+    monkeypatch.setattr(Strays, "_find_topic", lambda strays, log: strays._metadata.find_by_id(log.topic_id))
+
+
 def batches_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with transaction.partition.verification.enable=false: a late batch begins a transaction that nobody ends."""
     begin = TransactionVerifier._begin
@@ -712,6 +728,8 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (batches_are_forgotten, with_sinks(FaultKind.RESTART), 0),
         (losers_are_committed_too, with_sinks(FaultKind.RESTART), 0),
         (a_store_that_loses_everything_is_not_noticed, without_administrators(FaultKind.EMPTIED_STORE), 0),
+        (partitions_without_a_state_are_new, without_administrators(FaultKind.EMPTIED_STORE, FaultKind.KILL), 38),
+        (logs_without_an_id_are_no_strays, with_moves(FaultKind.POWER), 0),
         (whoever_restores_a_topic_leads_it, without_administrators(FaultKind.LOST_STORE, FaultKind.ISOLATE), 2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
