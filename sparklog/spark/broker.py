@@ -32,6 +32,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.client.offsets import ListedOffset, OffsetSpec
+from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.folders import belongs_to, open_reader
 from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
@@ -71,6 +72,7 @@ class BrokerLookup:
             **broker.security,
         }
         self._admin = Admin(**self._client)
+        self._maintenance: Maintenance | None = None
         self._timeout_ms = broker.timeout_ms
         self._group_id = broker.group_id
         self._read_mode = read_mode
@@ -183,18 +185,33 @@ class BrokerLookup:
         found = open_reader(folder).aborted_transactions(whole.offset_from, whole.offset_to)
         return AbortedRanges(each[:3] for each in found)
 
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        return {partition: log.segments for partition, log in self._describe(partitions).items()}
+
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
-        with Maintenance(**self._client) as maintenance:
-            found = maintenance.describe_logs(partitions)
-        names = {}
-        for partition, log in found.items():
+        return {
+            partition: ArchiveName(log.config.retention_archive, log.topic_id)
+            for partition, log in self._describe(partitions).items()
+        }
+
+    def _describe(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogDescription]:
+        """Return the leaders' logs of the partitions. Raises the error of one that cannot be described."""
+        wanted = [*partitions]
+        if not wanted:
+            return {}
+        if self._maintenance is None:
+            self._maintenance = Maintenance(**self._client)
+        logs = {}
+        for partition, log in self._maintenance.describe_logs(wanted).items():
             if isinstance(log, KafkaError):
                 raise log
-            names[partition] = ArchiveName(log.config.retention_archive, log.topic_id)
-        return names
+            logs[partition] = log
+        return logs
 
     def close(self) -> None:
         self._admin.close()
+        if self._maintenance is not None:
+            self._maintenance.close()
 
     def _names(self, selection: Selection) -> list[str]:
         match selection:

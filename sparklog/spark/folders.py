@@ -26,7 +26,7 @@ from pyarrow import fs as pafs
 from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
-from sparklog.log.description import LogDescription
+from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.directory.checkpoints import (
     COMPACTED,
     CorruptCheckpoint,
@@ -183,6 +183,10 @@ class FolderLookup:
     def folder(self, partition: TopicPartition) -> str:
         """Return the location of the partition's folder."""
         return self._folders[partition]
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        """Return nothing: all folders are visible."""
+        return {}
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:
         if not self._is_committed_only:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
@@ -167,6 +168,9 @@ class Union:
 
     def folder(self, partition: TopicPartition) -> str | None:
         return self._log.folder(partition)
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        return self._log.segments(partitions)
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:
         return self._log.aborted(whole)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
@@ -101,6 +102,10 @@ class Lookup(Protocol):
 
     def folder(self, partition: TopicPartition) -> str | None:
         """Return the folder from which this machine can read the partition's segments; None if there is none."""
+        ...
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        """Return the segments that brokers have of partitions whose folders this machine does not see, oldest first."""
         ...
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:

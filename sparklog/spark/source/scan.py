@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -25,6 +26,7 @@ from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune,
 
 GONE = (OffsetOutOfRange, FileNotFoundError)
 """Errors that a read raises if a segment, or the whole folder, no longer exists."""
+Plan = TypeVar("Plan")
 PLANS = 5
 """Attempts at a plan before vanishing segments fail it."""
 
@@ -144,7 +146,7 @@ def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRang
     return [task for part, count in zip(parts, counts, strict=True) for task in part.tasks(count)]
 
 
-def settled(plan: Callable[[], list[Task]]) -> list[Task]:
+def settled(plan: Callable[[], Plan]) -> Plan:
     """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
 
     Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.
