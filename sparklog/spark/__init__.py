@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["Scan", "SparklogDataSource", "delta_jars", "explain", "local_session"]
+__all__ = ["Counts", "Scan", "SparklogDataSource", "count", "delta_jars", "explain", "local_session"]
 
 _MODULES = {
+    "Counts": "sparklog.spark.counting",
     "Scan": "sparklog.spark.explain",
     "SparklogDataSource": "sparklog.spark.source.source",
+    "count": "sparklog.spark.counting",
     "delta_jars": "sparklog.spark.jars",
     "explain": "sparklog.spark.explain",
     "local_session": "sparklog.spark.session",
@@ -30,6 +32,7 @@ _MODULES = {
 
 if TYPE_CHECKING:
     from sparklog.spark import explain
+    from sparklog.spark.counting import Counts, count
     from sparklog.spark.explain import Scan
     from sparklog.spark.jars import delta_jars
     from sparklog.spark.session import local_session
