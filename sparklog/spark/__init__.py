@@ -18,16 +18,28 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["Counts", "Scan", "SparklogDataSource", "count", "delta_jars", "explain", "local_session"]
+__all__ = [
+    "Counts",
+    "Scan",
+    "SourceLag",
+    "SparklogDataSource",
+    "count",
+    "delta_jars",
+    "explain",
+    "local_session",
+    "progress",
+]
 
 _MODULES = {
     "Counts": "sparklog.spark.counting",
     "Scan": "sparklog.spark.explain",
+    "SourceLag": "sparklog.spark.stream_progress",
     "SparklogDataSource": "sparklog.spark.source.source",
     "count": "sparklog.spark.counting",
     "delta_jars": "sparklog.spark.jars",
     "explain": "sparklog.spark.explain",
     "local_session": "sparklog.spark.session",
+    "progress": "sparklog.spark.stream_progress",
 }
 
 if TYPE_CHECKING:
@@ -37,6 +49,7 @@ if TYPE_CHECKING:
     from sparklog.spark.jars import delta_jars
     from sparklog.spark.session import local_session
     from sparklog.spark.source.source import SparklogDataSource
+    from sparklog.spark.stream_progress import SourceLag, progress
 else:
     # Workers that read segments need neither the gRPC client nor what starts a session.
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)
