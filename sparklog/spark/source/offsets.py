@@ -63,6 +63,9 @@ class OffsetRange(NamedTuple):
     offset_from: int
     offset_to: int
 
+    def __str__(self) -> str:
+        return f"{self.partition}, offsets {self.offset_from} to {self.offset_to - 1}"
+
     @property
     def size(self) -> int:
         """How many offsets it has; not all need have a record."""

@@ -5,6 +5,7 @@ The reader object is sent to the tasks, so it holds only options, schema and pre
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
 
+logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]
 
 
@@ -65,8 +67,22 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, in offset order, in the columns that Spark expects.
 
-    watch: called with all records before that, with their headers, for tasks of files and of fetches
+    An error names the partition, the offsets and the place that the task reads, in a note and in the log: Spark shows
+    only what the error itself says. watch: called with all records before that, with their headers, for tasks of files
+    and of fetches
     """
+    try:
+        yield from _read_task(task, options, schema, watch)
+    except Exception as error:
+        brokers = f" (brokers {options.broker.bootstrap_servers})" if options.broker else ""
+        error.add_note(f"while reading {task}{brokers}")
+        logger.error("reading %s%s failed: %s: %s", task, brokers, type(error).__name__, error)
+        raise
+
+
+def _read_task(
+    task: InputPartition, options: ReadOptions, schema: StructType, watch: Watch | None
+) -> Iterator[pa.RecordBatch]:
     shape = TableShape(schema, options.decoding)
     match task:
         case FilesTask(partition):

@@ -43,12 +43,19 @@ class FilesTask(InputPartition):
     aborted: AbortedRanges = NONE_ABORTED
     """Transactions to skip. The plan names them, because files that name them may be replaced before the task reads."""
 
+    def __str__(self) -> str:
+        whole = OffsetRange(self.partition, self.ranges[0].offset_from, self.ranges[-1].offset_to)
+        return f"{whole}, from files in {self.folder}"
+
 
 @dataclass(frozen=True, slots=True)
 class FetchTask(InputPartition):
     """Offsets of one partition, for one task to fetch from the broker."""
 
     whole: OffsetRange
+
+    def __str__(self) -> str:
+        return f"{self.whole}, by fetching"
 
 
 Task = FilesTask | FetchTask
