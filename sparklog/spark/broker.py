@@ -84,6 +84,17 @@ class BrokerLookup:
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
         """Folders by partition and broker, of the brokers whose log directory is visible from here."""
 
+    def topics(self, selection: Selection) -> list[str]:
+        match selection:
+            case Subscribe(names):
+                return list(names)
+            case Assign(partitions):
+                return sorted({partition.topic for partition in partitions})
+            case SubscribePattern():
+                return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
+            case AllTopics():
+                return [topic.name for topic in self._admin.list_topics()]
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         """Return the bounds of the selected partitions; wait up to `ELECTION_MS` for a partition without a leader.
 
@@ -102,7 +113,7 @@ class BrokerLookup:
 
     def _bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         found, epochs = {}, {}
-        for topic in self._admin.describe_topics(self._names(selection)):
+        for topic in self._admin.describe_topics(self.topics(selection)):
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
                 if isinstance(selection, Assign) and partition not in selection.partitions:
@@ -212,17 +223,6 @@ class BrokerLookup:
         self._admin.close()
         if self._maintenance is not None:
             self._maintenance.close()
-
-    def _names(self, selection: Selection) -> list[str]:
-        match selection:
-            case Subscribe(names):
-                return list(names)
-            case Assign(partitions):
-                return sorted({partition.topic for partition in partitions})
-            case SubscribePattern():
-                return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
-            case AllTopics():
-                return [topic.name for topic in self._admin.list_topics()]
 
     def _visible_folders(self) -> dict[tuple[TopicPartition, int], str]:
         cluster = self._admin.describe_cluster().cluster_id

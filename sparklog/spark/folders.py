@@ -160,6 +160,9 @@ class FolderLookup:
         """
         return cls(_partition_folders(path.rstrip("/") or "/"), isolation_level)
 
+    def topics(self, selection: Selection) -> list[str]:
+        return sorted({partition.topic for partition in self._selected(selection)})
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         readers = Readers()
         return {partition: self._bounds(partition, readers) for partition in self._selected(selection)}

@@ -167,6 +167,9 @@ class Union:
         self._logs = logs
         self._pasts = pasts
 
+    def topics(self, selection: Selection) -> list[str]:
+        return self._log.topics(selection)
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         found = {}
         for partition, log in self._logs.items():

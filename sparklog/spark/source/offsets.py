@@ -84,6 +84,10 @@ class ArchiveName(NamedTuple):
 class Lookup(Protocol):
     """Facts about topics and partitions: bounds, offsets, folders and archives."""
 
+    def topics(self, selection: Selection) -> list[str]:
+        """Return the names of the topics that the selection chooses. One that it names need not exist."""
+        ...
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         """Return the bounds of the selected partitions.
 
