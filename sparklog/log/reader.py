@@ -285,8 +285,9 @@ class LogReader:
     def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> Taken:
         """Return how far the first `size_bytes` bytes of ranges that `ranges` has returned reach, in whole batches.
 
-        The first batch is taken even if it is larger. Offsets without batches cost nothing. Raises CorruptRecord, and
-        FileNotFoundError if a segment was replaced or removed.
+        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with bytes that are
+        no batch is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or
+        removed.
         """
         taken = Taken(ranges[0].offset_from, 0)
         for each in ranges:
@@ -508,13 +509,14 @@ def _divide(span: _Span, count: int) -> Iterator[ReadRange]:
 def _take(segment: ReadSegment, whole: ReadRange, left: int, taken: Taken) -> Taken:
     """Return `taken` and the first batches of a range, up to `left` bytes of them; one more if there is none yet."""
     end = whole.position + whole.size
-    first = next(segment.walk(whole.position, end), None)
-    if first is None:  # what follows is no whole batch: a read of the range reports it
-        return Taken(whole.offset_to, taken.size + whole.size)
-    if first.size > left and taken.size:
-        return taken
-    stop, next_offset = segment.cut(first, first.position + max(first.size, left), end, whole.offset_to)
-    return Taken(min(next_offset, whole.offset_to), taken.size + stop - whole.position)
+    with contextlib.suppress(CorruptRecord):
+        first = next(segment.walk(whole.position, end), None)
+        if first is not None and first.size > left and taken.size:
+            return taken
+        if first is not None:
+            stop, next_offset = segment.cut(first, first.position + max(first.size, left), end, whole.offset_to)
+            return Taken(min(next_offset, whole.offset_to), taken.size + stop - whole.position)
+    return Taken(whole.offset_to, taken.size + whole.size)
 
 
 def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> BatchPlace | None:

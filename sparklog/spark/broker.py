@@ -83,6 +83,8 @@ class BrokerLookup:
         """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
         """Folders by partition and broker, of the brokers whose log directory is visible from here."""
+        self._is_fresh = False
+        """Whether these folders are known since the last look at the bounds."""
 
     def topics(self, selection: Selection) -> list[str]:
         match selection:
@@ -101,6 +103,7 @@ class BrokerLookup:
         Raises the partition's error after that time, and UnknownTopicOrPartition at once.
         """
         deadline = time.monotonic() + min(self._timeout_ms, ELECTION_MS) / 1000
+        self._is_fresh = False
         while True:
             try:
                 return self._bounds(selection)
@@ -176,7 +179,8 @@ class BrokerLookup:
         able = [(partition, broker) for broker in self._placed[partition]]
         folder = self._find_folder(able) if self._folders is not None and able[0] in self._folders else None
         if folder is None or not os.path.isdir(folder):  # or the replica has moved to another log directory
-            self._folders = self._visible_folders()
+            if not self._is_fresh:  # once for all partitions of a plan
+                self._folders, self._is_fresh = self._visible_folders(), True
             folder = self._find_folder(able)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(

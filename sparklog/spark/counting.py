@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sparklog.base.errors import ConfigError
@@ -25,6 +25,7 @@ from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options
 from sparklog.spark.source.options import IsolationLevel, Mode, ReadMode, ReadOptions
+from sparklog.spark.source.read import failures_told
 from sparklog.spark.source.scan import GONE, FilesTask, Task, partition_of, plan_tasks, settled
 
 MOST_THREADS = 4
@@ -60,26 +61,35 @@ def count(options: Mapping[str, str]) -> Counts:
     finally:
         lookup.close()
     found = dict.fromkeys(partitions, 0)
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+    threads = ThreadPoolExecutor(_threads())
+    try:
         counts = threads.map(partial(_count_task, options=parsed), tasks)
         for task, records in zip(tasks, counts, strict=True):
             found[partition_of(task)] += records
+    finally:
+        threads.shutdown(cancel_futures=True)
     return Counts(found)
+
+
+def _threads() -> int:
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def _plan(options: ReadOptions, lookup: Lookup) -> tuple[list[TopicPartition], list[Task]]:
     """Return the partitions that are read, and the tasks that read them."""
     ranges, lost = batch_ranges(options, lookup)
     report_losses(lost, fail=options.fail_on_data_loss)
-    return sorted(lookup.bounds(options.selection)), plan_tasks(options, lookup, ranges, EVERYTHING)
+    several = replace(options, min_partitions=max(options.min_partitions, _threads()))
+    return sorted(lookup.bounds(options.selection)), plan_tasks(several, lookup, ranges, EVERYTHING)
 
 
 def _count_task(task: Task, options: ReadOptions) -> int:
-    if isinstance(task, FilesTask):
-        return _count_files(task, options)
-    from sparklog.spark.broker import fetch_range  # loads the gRPC client, which counts of a `path` do not need
+    with failures_told(task, options):
+        if isinstance(task, FilesTask):
+            return _count_files(task, options)
+        from sparklog.spark.broker import fetch_range  # loads the gRPC client, which counts of a `path` do not need
 
-    return sum(rows.num_rows for rows in fetch_range(task.whole, options))
+        return sum(rows.num_rows for rows in fetch_range(task.whole, options))
 
 
 def _count_files(task: FilesTask, options: ReadOptions) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparklog.base.errors import ConfigError, SchemaError
+from sparklog.base.errors import ConfigError, RegistryError, SchemaError
 from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.schemas.registry import Registry, UnknownSchema
 from sparklog.spark.folders import open_lookup
@@ -128,6 +128,8 @@ def _formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str,
             continue
         try:
             SparklogDataSource(_typed(of_topic, {column: "avro"})).schema()
+        except RegistryError:
+            raise
         except SchemaError as wrong:
             untyped[column] = str(wrong)
         else:

@@ -12,6 +12,10 @@ from pyspark.errors import PythonException
 
 from sparklog.base.errors import CorruptRecord, DataLost, SparklogError
 from sparklog.base.fs import LocalFs
+from sparklog.spark import count
+from sparklog.spark.columns import table_schema
+from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.testing import start_broker
 from support.logs.transactional_folder import TransactionalFolder
 from support.spark_topics import Topics, make_reader, rows_of
@@ -39,6 +43,30 @@ def test_a_damaged_batch(spark, damaged):
         frame.collect()
     assert "CorruptRecord: batch at offset 10" in str(failed.value)
     assert f"while reading orders-0, offsets 0 to 39, from files in {damaged.folder}" in str(failed.value)
+
+
+def test_bytes_that_are_no_batch_fail_the_task_of_a_limited_stream_not_its_plan(damaged):
+    file = Path(f"{damaged.folder}/{0:020d}.log")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3 + 16] = 99  # the magic of the second batch
+    file.write_bytes(data)
+    options = {"path": damaged.folder, "maxBytesPerTrigger": "1", "startingOffsets": "earliest"}
+    reader = TopicStreamReader(parse_read_options(options, Use.STREAM), table_schema(include_headers=False))
+    limit, begin = reader.getDefaultReadLimit(), reader.initialOffset()
+    first = reader.latestOffset(begin, limit)
+    second = reader.latestOffset(first, limit)
+    tasks = reader.partitions(first, second)
+    told = failure_of(lambda: [rows.num_rows for task in tasks for rows in reader.read(task)], CorruptRecord)
+    assert "while reading orders-0, offsets " in told
+
+
+def test_a_count(damaged):
+    file = Path(f"{damaged.folder}/{0:020d}.log")
+    data = bytearray(file.read_bytes())
+    data[16] = 99
+    file.write_bytes(data)
+    told = failure_of(lambda: count({"path": damaged.folder}), CorruptRecord)
+    assert f"from files in {damaged.folder}" in told
 
 
 def test_a_folder_that_has_vanished(damaged):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -67,12 +68,20 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, in offset order, in the columns that Spark expects.
 
-    An error names the partition, the offsets and the place that the task reads, in a note and in the log: Spark shows
-    only what the error itself says. watch: called with all records before that, with their headers, for tasks of files
-    and of fetches
+    watch: called with all records before that, with their headers, for tasks of files and of fetches
+    """
+    with failures_told(task, options):
+        yield from _read_task(task, options, schema, watch)
+
+
+@contextmanager
+def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
+    """Add partition, offsets and place of the task to its error, as a note, and log them.
+
+    Spark shows nothing of a failed task but its error, and an error of damaged bytes does not know where they are.
     """
     try:
-        yield from _read_task(task, options, schema, watch)
+        yield
     except Exception as error:
         brokers = f" (brokers {options.broker.bootstrap_servers})" if options.broker else ""
         error.add_note(f"while reading {task}{brokers}")
