@@ -79,6 +79,15 @@ class ReadRange(NamedTuple):
     size: int
 
 
+class Taken(NamedTuple):
+    """The beginning of some ranges of a log."""
+
+    offset_to: int
+    """The offset after it."""
+    size: int
+    """Its size in bytes."""
+
+
 class LogBounds(NamedTuple):
     """Where a log begins and ends."""
 
@@ -272,6 +281,21 @@ class LogReader:
         """Return ranges that `ranges` has returned, divided into `pieces` of about equal size, cut between batches."""
         target = max(1, -(-sum(each.size for each in ranges) // max(1, pieces)))
         return [part for each in ranges for part in self._divide(each, round(each.size / target))]
+
+    def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> Taken:
+        """Return how far the first `size_bytes` bytes of ranges that `ranges` has returned reach, in whole batches.
+
+        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with bytes that are
+        no batch is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or
+        removed.
+        """
+        taken = Taken(ranges[0].offset_from, 0)
+        for each in ranges:
+            if taken.size + each.size > size_bytes:
+                left = size_bytes - taken.size
+                return _take(self._open(each.segment_base), each, left, taken) if left > 0 or not taken.size else taken
+            taken = Taken(each.offset_to, taken.size + each.size)
+        return taken
 
     def _divide(self, whole: ReadRange, count: int) -> Iterable[ReadRange]:
         if count > 1:
@@ -480,6 +504,19 @@ def _divide(span: _Span, count: int) -> Iterator[ReadRange]:
             yield rest._replace(offset_to=place.base_offset, size=place.position - rest.position)
             rest = rest._replace(offset_from=place.base_offset, position=place.position, size=end - place.position)
     yield rest
+
+
+def _take(segment: ReadSegment, whole: ReadRange, left: int, taken: Taken) -> Taken:
+    """Return `taken` and the first batches of a range, up to `left` bytes of them; one more if there is none yet."""
+    end = whole.position + whole.size
+    with contextlib.suppress(CorruptRecord):
+        first = next(segment.walk(whole.position, end), None)
+        if first is not None and first.size > left and taken.size:
+            return taken
+        if first is not None:
+            stop, next_offset = segment.cut(first, first.position + max(first.size, left), end, whole.offset_to)
+            return Taken(min(next_offset, whole.offset_to), taken.size + stop - whole.position)
+    return Taken(whole.offset_to, taken.size + whole.size)
 
 
 def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> BatchPlace | None:

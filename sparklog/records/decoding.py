@@ -246,9 +246,9 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
         check_crcs(data, table)
     _choose_actions(table, request.selection)
     if len(request.aborted):
-        _skip_aborted(data, table, request.aborted)
+        skip_aborted(data, table, request.aborted)
     if request.aborts is not None:
-        request.aborts.extend(_aborts(data, table))
+        request.aborts.extend(aborts_in(data, table))
     compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
     first = size = 0
     parts: list[Buffer] = []
@@ -304,7 +304,7 @@ def _choose_actions(table: Table, selection: Selection) -> None:
     table[skip, kernels.ACTION] = kernels.SKIP
 
 
-def _skip_aborted(data: Bytes, table: Table, aborted: AbortedRanges) -> None:
+def skip_aborted(data: Bytes, table: Table, aborted: AbortedRanges) -> None:
     rows = np.flatnonzero(table[:, kernels.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
     skipped = aborted.contain(producer_ids(data, table[rows]), table[rows, kernels.BASE_OFFSET])
     table[rows[skipped], kernels.ACTION] = kernels.SKIP
@@ -316,7 +316,7 @@ def producer_ids(data: Bytes, table: Table) -> NDArray[np.int64]:
     return fields.view(">i8")[:, 0].astype(np.int64)
 
 
-def _aborts(data: Bytes, table: Table) -> list[tuple[int, int]]:
+def aborts_in(data: Bytes, table: Table) -> list[tuple[int, int]]:
     """Return producer id and offset of the markers that abort transactions."""
     markers = table[table[:, kernels.ATTRIBUTES] & _MARKER_BITS == _MARKER_BITS]
     markers = markers[markers[:, kernels.RECORDS_END] - markers[:, kernels.START] >= _MARKER_SIZE]

@@ -18,22 +18,43 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["Scan", "SparklogDataSource", "delta_jars", "explain", "local_session"]
+__all__ = [
+    "Counts",
+    "Scan",
+    "SourceLag",
+    "SparklogDataSource",
+    "TopicTable",
+    "count",
+    "delta_jars",
+    "explain",
+    "local_session",
+    "progress",
+    "tables",
+]
 
 _MODULES = {
+    "Counts": "sparklog.spark.counting",
     "Scan": "sparklog.spark.explain",
+    "SourceLag": "sparklog.spark.stream_progress",
     "SparklogDataSource": "sparklog.spark.source.source",
+    "TopicTable": "sparklog.spark.topic_tables",
+    "count": "sparklog.spark.counting",
     "delta_jars": "sparklog.spark.jars",
     "explain": "sparklog.spark.explain",
     "local_session": "sparklog.spark.session",
+    "progress": "sparklog.spark.stream_progress",
+    "tables": "sparklog.spark.topic_tables",
 }
 
 if TYPE_CHECKING:
     from sparklog.spark import explain
+    from sparklog.spark.counting import Counts, count
     from sparklog.spark.explain import Scan
     from sparklog.spark.jars import delta_jars
     from sparklog.spark.session import local_session
     from sparklog.spark.source.source import SparklogDataSource
+    from sparklog.spark.stream_progress import SourceLag, progress
+    from sparklog.spark.topic_tables import TopicTable, tables
 else:
     # Workers that read segments need neither the gRPC client nor what starts a session.
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

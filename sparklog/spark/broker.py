@@ -32,6 +32,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.client.offsets import ListedOffset, OffsetSpec
+from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.folders import belongs_to, open_reader
 from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
@@ -71,6 +72,7 @@ class BrokerLookup:
             **broker.security,
         }
         self._admin = Admin(**self._client)
+        self._maintenance: Maintenance | None = None
         self._timeout_ms = broker.timeout_ms
         self._group_id = broker.group_id
         self._read_mode = read_mode
@@ -81,6 +83,19 @@ class BrokerLookup:
         """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
         """Folders by partition and broker, of the brokers whose log directory is visible from here."""
+        self._is_fresh = False
+        """Whether these folders are known since the last look at the bounds."""
+
+    def topics(self, selection: Selection) -> list[str]:
+        match selection:
+            case Subscribe(names):
+                return list(names)
+            case Assign(partitions):
+                return sorted({partition.topic for partition in partitions})
+            case SubscribePattern():
+                return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
+            case AllTopics():
+                return [topic.name for topic in self._admin.list_topics()]
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         """Return the bounds of the selected partitions; wait up to `ELECTION_MS` for a partition without a leader.
@@ -88,6 +103,7 @@ class BrokerLookup:
         Raises the partition's error after that time, and UnknownTopicOrPartition at once.
         """
         deadline = time.monotonic() + min(self._timeout_ms, ELECTION_MS) / 1000
+        self._is_fresh = False
         while True:
             try:
                 return self._bounds(selection)
@@ -100,7 +116,7 @@ class BrokerLookup:
 
     def _bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         found, epochs = {}, {}
-        for topic in self._admin.describe_topics(self._names(selection)):
+        for topic in self._admin.describe_topics(self.topics(selection)):
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
                 if isinstance(selection, Assign) and partition not in selection.partitions:
@@ -163,7 +179,8 @@ class BrokerLookup:
         able = [(partition, broker) for broker in self._placed[partition]]
         folder = self._find_folder(able) if self._folders is not None and able[0] in self._folders else None
         if folder is None or not os.path.isdir(folder):  # or the replica has moved to another log directory
-            self._folders = self._visible_folders()
+            if not self._is_fresh:  # once for all partitions of a plan
+                self._folders, self._is_fresh = self._visible_folders(), True
             folder = self._find_folder(able)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(
@@ -183,29 +200,33 @@ class BrokerLookup:
         found = open_reader(folder).aborted_transactions(whole.offset_from, whole.offset_to)
         return AbortedRanges(each[:3] for each in found)
 
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        return {partition: log.segments for partition, log in self._describe(partitions).items()}
+
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
-        with Maintenance(**self._client) as maintenance:
-            found = maintenance.describe_logs(partitions)
-        names = {}
-        for partition, log in found.items():
+        return {
+            partition: ArchiveName(log.config.retention_archive, log.topic_id)
+            for partition, log in self._describe(partitions).items()
+        }
+
+    def _describe(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogDescription]:
+        """Return the leaders' logs of the partitions. Raises the error of one that cannot be described."""
+        wanted = [*partitions]
+        if not wanted:
+            return {}
+        if self._maintenance is None:
+            self._maintenance = Maintenance(**self._client)
+        logs = {}
+        for partition, log in self._maintenance.describe_logs(wanted).items():
             if isinstance(log, KafkaError):
                 raise log
-            names[partition] = ArchiveName(log.config.retention_archive, log.topic_id)
-        return names
+            logs[partition] = log
+        return logs
 
     def close(self) -> None:
         self._admin.close()
-
-    def _names(self, selection: Selection) -> list[str]:
-        match selection:
-            case Subscribe(names):
-                return list(names)
-            case Assign(partitions):
-                return sorted({partition.topic for partition in partitions})
-            case SubscribePattern():
-                return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
-            case AllTopics():
-                return [topic.name for topic in self._admin.list_topics()]
+        if self._maintenance is not None:
+            self._maintenance.close()
 
     def _visible_folders(self) -> dict[tuple[TopicPartition, int], str]:
         cluster = self._admin.describe_cluster().cluster_id

@@ -29,7 +29,7 @@ from pyarrow import fs as pafs
 from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
-from sparklog.log.description import LogDescription
+from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.directory.checkpoints import (
     COMPACTED,
     CorruptCheckpoint,
@@ -213,6 +213,9 @@ class FolderLookup:
         """
         return cls(_partition_folders(path.rstrip("/") or "/"), isolation_level)
 
+    def topics(self, selection: Selection) -> list[str]:
+        return sorted({partition.topic for partition in self._selected(selection)})
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         readers = Readers()
         return {partition: self._bounds(partition, readers) for partition in self._selected(selection)}
@@ -236,6 +239,10 @@ class FolderLookup:
     def folder(self, partition: TopicPartition) -> str:
         """Return the location of the partition's folder."""
         return self._folders[partition]
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        """Return nothing: all folders are visible."""
+        return {}
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:
         if not self._is_committed_only:

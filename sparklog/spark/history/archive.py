@@ -223,7 +223,6 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
         include_headers=True,
         min_partitions=0,
         max_records_per_partition=0,
-        max_offsets_per_trigger=0,
         filter_pushdown=False,
         isolation_level=IsolationLevel.READ_COMMITTED,
     )

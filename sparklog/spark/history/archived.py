@@ -48,6 +48,9 @@ class ArchiveTask(InputPartition):
     place: TableLocation
     files: tuple[FilePart, ...]
 
+    def __str__(self) -> str:
+        return f"{self.whole}, from {len(self.files)} files of the archive {self.place.uri}"
+
 
 @dataclass(frozen=True, slots=True)
 class LogTask(InputPartition):
@@ -56,6 +59,9 @@ class LogTask(InputPartition):
     task: Task
     place: TableLocation | None
     topic_id: str
+
+    def __str__(self) -> str:
+        return str(self.task)
 
 
 def read_history(task: InputPartition, options: ReadOptions, shape: TableShape) -> Iterator[pa.RecordBatch]:

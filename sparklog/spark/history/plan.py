@@ -25,6 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
@@ -33,7 +34,7 @@ from sparklog.spark.source.filters import Interval, Predicate
 from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection
 from sparklog.spark.source.plan import count_tasks, divide, narrow, split
-from sparklog.spark.source.scan import partition_of, plan_tasks
+from sparklog.spark.source.scan import Task, partition_of, plan_tasks
 
 TASK_BYTES = 128 << 20
 """Bytes of Parquet that one task reads."""
@@ -49,23 +50,49 @@ class Past:
     topic_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a read takes from archive and log."""
+
+    names: Mapping[TopicPartition, ArchiveName]
+    pasts: Mapping[TopicPartition, Past]
+    ranges: list[OffsetRange]
+    older: list[OffsetRange]
+    """The parts of the ranges that are read from the archive."""
+    newer: list[OffsetRange]
+    """The parts that are read from the log."""
+    lost: list[str]
+
+    def tasks(self, options: ReadOptions, lookup: Lookup, predicate: Predicate) -> tuple[list[ArchiveTask], list[Task]]:
+        """Return the tasks that read what `predicate` wants, from the archive and from the log."""
+        archived = list(plan_archive(options, self.pasts, self.older, predicate))
+        remaining = replace(options, min_partitions=max(0, options.min_partitions - len(archived)))
+        return archived, plan_tasks(remaining, lookup, self.newer, predicate)
+
+
 def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[InputPartition]:
     """Return the tasks of a batch read of archive and log.
 
     Raises as any plan does, and ConfigError over the archive.
     """
+    history = divide_history(options, lookup)
+    report_losses(history.lost, fail=options.fail_on_data_loss)
+    archived, log = history.tasks(options, lookup, predicate)
+    tasks: list[InputPartition] = [*archived]
+    for task in log:
+        name = history.names[partition_of(task)]
+        tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
+    return tasks
+
+
+def divide_history(options: ReadOptions, lookup: Lookup) -> History:
+    """Return what is to be read, divided where the archive ends. Raises ConfigError over the archive."""
     logs = lookup.bounds(options.selection)
     names = _archive_names(options, lookup, logs)
     pasts = find_pasts(names, must_exist=options.archive is not None)
     ranges, lost = batch_ranges(options, Union(lookup, logs, pasts))
     older, newer, gaps = part(ranges, logs, pasts)
-    report_losses([*lost, *gaps], fail=options.fail_on_data_loss)
-    tasks: list[InputPartition] = list(plan_archive(options, pasts, older, predicate))
-    remaining = replace(options, min_partitions=max(0, options.min_partitions - len(tasks)))
-    for task in plan_tasks(remaining, lookup, newer, predicate):
-        name = names[partition_of(task)]
-        tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
-    return tasks
+    return History(names=names, pasts=pasts, ranges=ranges, older=older, newer=newer, lost=[*lost, *gaps])
 
 
 def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool) -> dict[TopicPartition, Past]:
@@ -140,6 +167,9 @@ class Union:
         self._logs = logs
         self._pasts = pasts
 
+    def topics(self, selection: Selection) -> list[str]:
+        return self._log.topics(selection)
+
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         found = {}
         for partition, log in self._logs.items():
@@ -167,6 +197,9 @@ class Union:
 
     def folder(self, partition: TopicPartition) -> str | None:
         return self._log.folder(partition)
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        return self._log.segments(partitions)
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:
         return self._log.aborted(whole)

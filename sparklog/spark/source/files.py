@@ -161,7 +161,7 @@ def _still_there(reader: LogReader, missing: OffsetRange, options: ReadOptions) 
     except GONE:
         start = end = missing.offset_to  # the folder is gone, or empty
     low, high = max(missing.offset_from, start), min(missing.offset_to, end)
-    lost = f"{missing.partition}: of the offsets {missing.offset_from} to {missing.offset_to - 1}, those "
+    lost = f"{missing.partition}: of the offsets {missing.offset_from} to {missing.offset_to - 1}, those"
     if low > missing.offset_from:
         report_losses([f"{lost} below {min(low, missing.offset_to)} are gone"], fail=options.fail_on_data_loss)
     if high < missing.offset_to:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
@@ -62,6 +63,9 @@ class OffsetRange(NamedTuple):
     offset_from: int
     offset_to: int
 
+    def __str__(self) -> str:
+        return f"{self.partition}, offsets {self.offset_from} to {self.offset_to - 1}"
+
     @property
     def size(self) -> int:
         """How many offsets it has; not all need have a record."""
@@ -79,6 +83,10 @@ class ArchiveName(NamedTuple):
 
 class Lookup(Protocol):
     """Facts about topics and partitions: bounds, offsets, folders and archives."""
+
+    def topics(self, selection: Selection) -> list[str]:
+        """Return the names of the topics that the selection chooses. One that it names need not exist."""
+        ...
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         """Return the bounds of the selected partitions.
@@ -101,6 +109,10 @@ class Lookup(Protocol):
 
     def folder(self, partition: TopicPartition) -> str | None:
         """Return the folder from which this machine can read the partition's segments; None if there is none."""
+        ...
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        """Return the segments that brokers have of partitions whose folders this machine does not see, oldest first."""
         ...
 
     def aborted(self, whole: OffsetRange) -> AbortedRanges:

@@ -39,6 +39,16 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "endingTimestamp": OptionDoc("End before the first record at or after this time. Overrides the two below."),
     "endingOffsetsByTimestamp": OptionDoc("The same for each partition. Overrides `endingOffsets`."),
     "maxOffsetsPerTrigger": OptionDoc("Most records of one micro-batch, shared out over partitions in proportion."),
+    "maxBytesPerTrigger": OptionDoc(
+        "About how many bytes of the log one micro-batch reads, shared out over partitions in proportion. At least one "
+        "batch of records is read, however large it is."
+    ),
+    "minOffsetsPerTrigger": OptionDoc(
+        "A micro-batch waits until so many records are there, or until `maxTriggerDelay` has passed."
+    ),
+    "maxTriggerDelay": OptionDoc(
+        "With `minOffsetsPerTrigger`: the longest time from one micro-batch to the next while there are records.", "15m"
+    ),
     "minPartitions": OptionDoc("Cut partitions into at least this many tasks; the default is a task per partition."),
     "maxRecordsPerPartition": OptionDoc("Cut partitions into tasks of at most about this many records."),
     "failOnDataLoss": OptionDoc(

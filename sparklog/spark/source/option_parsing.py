@@ -9,12 +9,11 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
-              maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
+              failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
+    how much  maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay (stream)
     typed     valueFormat, keyFormat and what belongs to them: typed_options.py
     traces    tracing.otlp.endpoint (stream)
     group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
-
-Not supported: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``; Spark does not offer them to Python sources.
 """
 
 from __future__ import annotations
@@ -51,9 +50,11 @@ from sparklog.spark.source.options import (
     Selection,
     Subscribe,
     SubscribePattern,
+    TriggerLimits,
     TypedOptions,
     WriteOptions,
 )
+from sparklog.spark.source.quantities import parse_bytes, parse_time_ms
 from sparklog.spark.source.typed_options import COLUMNS, MISTAKES, NAMES, typed_options
 
 
@@ -91,8 +92,8 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         include_headers=given.get("includeheaders", False),
         min_partitions=given.get("minpartitions", 0),
         max_records_per_partition=given.get("maxrecordsperpartition", 0),
-        max_offsets_per_trigger=given.get("maxoffsetspertrigger", 0),
         filter_pushdown=given.get("filterpushdown", False),
+        trigger_limits=_trigger_limits(given),
         isolation_level=given.get("kafka.isolation.level", IsolationLevel.READ_COMMITTED),
         archive=given.get("archive"),
         tracing_endpoint=given.get("tracing.otlp.endpoint"),
@@ -269,6 +270,22 @@ def _check_history(given: Mapping[str, Any], use: Use) -> None:
         raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
 
 
+def _trigger_limits(given: Mapping[str, Any]) -> TriggerLimits:
+    limits = TriggerLimits(
+        max_offsets=given.get("maxoffsetspertrigger", 0),
+        max_bytes=given.get("maxbytespertrigger", 0),
+        min_offsets=given.get("minoffsetspertrigger", 0),
+        max_delay_ms=given.get("maxtriggerdelay", TriggerLimits().max_delay_ms),
+    )
+    if "maxtriggerdelay" in given and not limits.min_offsets:
+        raise ConfigError("maxTriggerDelay has a meaning only with minOffsetsPerTrigger: the offsets to wait for")
+    if limits.max_offsets and limits.min_offsets > limits.max_offsets:
+        raise ConfigError(
+            f"minOffsetsPerTrigger = {limits.min_offsets} is more than maxOffsetsPerTrigger = {limits.max_offsets}"
+        )
+    return limits
+
+
 def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
     no_match = given.get("startingoffsetsbytimestampstrategy", NoMatch.ERROR)
     for name in ("startingtimestamp", "startingoffsetsbytimestamp"):
@@ -302,6 +319,10 @@ def _whole_number(low: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
+    return lambda raw: _whole_number(1)(str(parse(raw)))
 
 
 def _boolean(raw: str) -> bool:
@@ -470,6 +491,19 @@ OPTIONS: Mapping[str, Option] = {
         _option("endingTimestamp", _whole_number(0), "a timestamp in ms", Use.BATCH),
         _option("endingOffsetsByTimestamp", _timestamps, _TIMES, Use.BATCH),
         _option("maxOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
+        _option(
+            "maxBytesPerTrigger",
+            _quantity(parse_bytes),
+            "a number of bytes from 1, or with a unit: 512m, 1g",
+            Use.STREAM,
+        ),
+        _option("minOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
+        _option(
+            "maxTriggerDelay",
+            _quantity(parse_time_ms),
+            "a time such as 90s, 15m or 1h; without a unit in ms",
+            Use.STREAM,
+        ),
         _option("minPartitions", _whole_number(1), _NUMBER.format(1)),
         _option("maxRecordsPerPartition", _whole_number(1), _NUMBER.format(1)),
         _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),

@@ -185,6 +185,19 @@ class BrokerOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """How much one trigger of a stream reads. 0: no limit."""
+
+    max_offsets: int = 0
+    max_bytes: int = 0
+    """Size of the batches in the log, compressed as they are there."""
+    min_offsets: int = 0
+    """A trigger waits for so many offsets..."""
+    max_delay_ms: int = 900_000
+    """...but no longer than this after the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What to read, from which to which position, and how."""
 
@@ -201,9 +214,8 @@ class ReadOptions:
     """0: one task per partition."""
     max_records_per_partition: int
     """0: no limit."""
-    max_offsets_per_trigger: int
-    """0: no limit."""
     filter_pushdown: bool
+    trigger_limits: TriggerLimits = TriggerLimits()
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     tracing_endpoint: str | None = None
     """Where spans of micro-batches go, by OTLP; None: there are none."""

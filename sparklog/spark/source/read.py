@@ -5,7 +5,9 @@ The reader object is sent to the tasks, so it holds only options, schema and pre
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
 
+logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]
 
 
@@ -67,6 +70,28 @@ def read_task(
 
     watch: called with all records before that, with their headers, for tasks of files and of fetches
     """
+    with failures_told(task, options):
+        yield from _read_task(task, options, schema, watch)
+
+
+@contextmanager
+def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
+    """Add partition, offsets and place of the task to its error, as a note, and log them.
+
+    Spark shows nothing of a failed task but its error, and an error of damaged bytes does not know where they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        brokers = f" (brokers {options.broker.bootstrap_servers})" if options.broker else ""
+        error.add_note(f"while reading {task}{brokers}")
+        logger.error("reading %s%s failed: %s: %s", task, brokers, type(error).__name__, error)
+        raise
+
+
+def _read_task(
+    task: InputPartition, options: ReadOptions, schema: StructType, watch: Watch | None
+) -> Iterator[pa.RecordBatch]:
     shape = TableShape(schema, options.decoding)
     match task:
         case FilesTask(partition):

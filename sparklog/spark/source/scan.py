@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -25,6 +26,7 @@ from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune,
 
 GONE = (OffsetOutOfRange, FileNotFoundError)
 """Errors that a read raises if a segment, or the whole folder, no longer exists."""
+Plan = TypeVar("Plan")
 PLANS = 5
 """Attempts at a plan before vanishing segments fail it."""
 
@@ -43,12 +45,19 @@ class FilesTask(InputPartition):
     owner: Owner | None = None
     """Whose log directory the folder is in. An executor may have another broker's at the same path."""
 
+    def __str__(self) -> str:
+        whole = OffsetRange(self.partition, self.ranges[0].offset_from, self.ranges[-1].offset_to)
+        return f"{whole}, from files in {self.folder}"
+
 
 @dataclass(frozen=True, slots=True)
 class FetchTask(InputPartition):
     """Offsets of one partition, for one task to fetch from the broker."""
 
     whole: OffsetRange
+
+    def __str__(self) -> str:
+        return f"{self.whole}, by fetching"
 
 
 Task = FilesTask | FetchTask
@@ -154,7 +163,7 @@ def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRang
     return [task for part, count in zip(parts, counts, strict=True) for task in part.tasks(count)]
 
 
-def settled(plan: Callable[[], list[Task]]) -> list[Task]:
+def settled(plan: Callable[[], Plan]) -> Plan:
     """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
 
     Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.

@@ -17,6 +17,9 @@ soon as the batch is done (`latestOffset`, whose start is the end of the finishe
 A trigger ends at the last stable offset, before records of open transactions, unless the isolation level is
 read_uncommitted. A query that was begun with read_uncommitted may have come further: it waits there.
 
+A trigger reads no more than the options say (limits.py). Spark 4.2 hands a Python source one limit at most, so all of
+them apply unless Spark asks for everything (`Trigger.Once`). `Trigger.AvailableNow` does not wait for more records.
+
 Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
 """
 
@@ -25,28 +28,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
+from sparklog.spark.source.backlog import measure
 from sparklog.spark.source.filters import EVERYTHING
+from sparklog.spark.source.limits import TriggerPace
 from sparklog.spark.source.offsets import (
     Bounds,
     Lookup,
     from_json,
-    limit_rows,
     report_losses,
     starting_offsets,
     stream_ranges,
     to_json,
 )
-from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.options import ReadOptions, TriggerLimits
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, plan_tasks, settled
 
@@ -61,10 +74,18 @@ logger = logging.getLogger("sparklog.spark")
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the records that arrive in the topics that the options select."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._sleep = sleep
+        self._monotonic = monotonic
+        self._pace = TriggerPace()
         self._opened: Lookup | None = None
         self._spans: BatchSpans | None = None
         self._initial: Json | None = None
@@ -84,8 +105,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        most = self._options.max_offsets_per_trigger
-        return ReadMaxRows(most) if most else ReadAllAvailable()
+        limits = self._options.trigger_limits
+        if limits.max_offsets:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadMinRows(limits.min_offsets) if limits.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = _ends(self._lookup.bounds(self._options.selection), {})
@@ -94,16 +119,24 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = _without_first_start(start)
         if start != self._initial:
             self._commit_progress(begin)
-        bounds = self._settled_bounds(begin)
-        self._latest = _ends(bounds, begin)
-        end = self._latest if self._target is None else _before(self._latest, self._target, begin)
-        if isinstance(limit, ReadMaxRows):
-            known = {partition: begin.get(partition, bounds[partition].log_start) for partition in end}
-            end = limit_rows(known, end, limit.max_rows)
+        end = settled(lambda: self._end(begin, limit))
+        if end is None:
+            return start
         self._begun = self._begun or start != self._initial
         if not self._begun:
             return {**to_json(end), FIRST_START: start}
         return start if end == begin else to_json(end)  # unchanged: Spark compares offsets as text
+
+    def _end(self, begin: dict[TopicPartition, int], limit: ReadLimit) -> dict[TopicPartition, int] | None:
+        """Return where a trigger ends that begins at `begin`; None: it waits for more records."""
+        bounds = self._settled_bounds(begin)
+        self._latest = _ends(bounds, begin)
+        end = self._latest if self._target is None else _before(self._latest, self._target, begin)
+        start = {partition: max(begin.get(partition, 0), bounds[partition].log_start) for partition in end}
+        limits = _limits(self._options.trigger_limits, limit)
+        if self._target is not None:
+            limits = replace(limits, min_offsets=0)
+        return self._pace.end(limits, start, end, partial(measure, self._lookup), self._monotonic())
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
@@ -179,6 +212,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._sleep(broker.retry_backoff_ms / 1000 if broker else 0)
             bounds = self._lookup.bounds(self._options.selection)
         return bounds
+
+
+def _limits(limits: TriggerLimits, limit: ReadLimit) -> TriggerLimits:
+    """Return the limits of a trigger: those of the options, but for the one that Spark gives."""
+    match limit:
+        case ReadMaxRows(count):
+            return replace(limits, max_offsets=count)
+        case ReadMaxBytes(count):
+            return replace(limits, max_bytes=count)
+        case ReadMinRows(count):
+            return replace(limits, min_offsets=count)
+    return TriggerLimits()
 
 
 def _without_first_start(offset: Json) -> dict[TopicPartition, int]:

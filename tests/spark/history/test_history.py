@@ -21,6 +21,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark import broker
+from sparklog.spark.explain import IN_ARCHIVE, explain
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history import archived
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
@@ -88,6 +89,24 @@ def trimmed(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Trimmed
 def test_a_trimmed_topic_is_read_whole(topics: Topics, trimmed: Trimmed) -> None:
     assert len(produced(topics, trimmed.topic)) == len(trimmed.rows) - trimmed.ends[0] + 10
     assert ordered(rows_of(past(topics, trimmed.topic))) == trimmed.rows
+
+
+def test_explain_tells_archive_and_log(topics: Topics, trimmed: Trimmed) -> None:
+    options = {"bootstrap.servers": topics.bootstrap, "subscribe": trimmed.topic, "readMode": "history"}
+    scan = explain(options)
+    assert scan.tasks == len(past(topics, trimmed.topic).partitions())
+    for each in scan.partitions:
+        end = trimmed.ends[each.partition.partition]
+        assert each.archive is not None
+        assert (each.archive.uri, each.archive.offset_to, each.archive.tasks) == (trimmed.uri, end, 1)
+        assert each.archive.files == each.archive.files_total > 0
+        assert each.archive.size_bytes > 0
+        assert each.segments + each.left_out.get(IN_ARCHIVE, 0) == each.segments_total
+        assert f"  below offset {end} from the archive {trimmed.uri}: {each.archive.files} of " in str(each)
+    first = scan.partitions[0]
+    assert (first.offset_from, first.offset_to) == (0, 120)
+    recent = explain(options, [GreaterThanOrEqual(("offset",), trimmed.ends[0])]).partitions[0]
+    assert (recent.archive, recent.offset_from, recent.tasks) == (None, trimmed.ends[0], 1)
 
 
 def test_values_of_the_archive_and_of_the_log_have_the_same_type(topics: Topics, trimmed: Trimmed) -> None:

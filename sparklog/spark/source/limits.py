@@ -1,0 +1,91 @@
+"""Where a trigger ends: no further than its limits allow, or nowhere yet.
+
+    minOffsetsPerTrigger   wait for more, but no longer than maxTriggerDelay after the last trigger that read something
+    maxOffsetsPerTrigger   shared out over partitions in proportion to the offsets that wait
+    maxBytesPerTrigger     every partition gets one batch, and the rest is shared out in proportion to the bytes that
+                           wait. If there is no room for a batch of each, the partitions that have waited longest come
+                           first. One batch is read in any case, so that a batch larger than the limit does not stop
+                           the query.
+
+The time of the last trigger is not kept across restarts: the first trigger of a run reads what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sparklog.base.ids import TopicPartition
+from sparklog.log.reader import Taken
+from sparklog.spark.source.backlog import Backlog
+from sparklog.spark.source.offsets import OffsetRange, Offsets, limit_rows
+from sparklog.spark.source.options import TriggerLimits
+
+Measure = Callable[[list[OffsetRange]], Mapping[TopicPartition, Backlog]]
+
+
+class TriggerPace:
+    """What the limits of a query need to know of its earlier triggers."""
+
+    def __init__(self) -> None:
+        self._last_s: float | None = None
+        self._triggers = 0
+        self._moved: dict[TopicPartition, int] = {}
+        """Number of the last trigger that read something of a partition, where bytes are limited."""
+
+    def end(
+        self, limits: TriggerLimits, start: Offsets, available: Offsets, measure: Measure, now_s: float
+    ) -> dict[TopicPartition, int] | None:
+        """Return where a trigger ends that begins at `start` and may read up to `available`; None: it waits for more.
+
+        now_s: time in seconds, of any clock that never goes back
+        Raises the errors of `measure`; a call that raises changes nothing.
+        """
+        count = sum(max(0, offset - start[partition]) for partition, offset in available.items())
+        if count < limits.min_offsets and not self._is_due(limits, now_s):
+            return None
+        end = self._limited(limits, start, available, measure)
+        if count:
+            self._last_s = now_s
+        return end
+
+    def _is_due(self, limits: TriggerLimits, now_s: float) -> bool:
+        return self._last_s is None or now_s - self._last_s >= limits.max_delay_ms / 1000
+
+    def _limited(
+        self, limits: TriggerLimits, start: Offsets, available: Offsets, measure: Measure
+    ) -> dict[TopicPartition, int]:
+        end = dict(available)
+        if limits.max_offsets:
+            end = limit_rows(start, end, limits.max_offsets)
+        if not limits.max_bytes:
+            return end
+        wanted = [OffsetRange(partition, start[partition], offset) for partition, offset in sorted(end.items())]
+        backlogs = measure([each for each in wanted if each.size > 0])
+        moved = share_bytes(backlogs, limits.max_bytes, self._moved)
+        self._triggers += 1
+        self._moved.update(dict.fromkeys(moved, self._triggers))
+        reached = {partition: taken.offset_to for partition, taken in moved.items()}
+        return end | {partition: reached.get(partition, start[partition]) for partition in backlogs}
+
+
+def share_bytes(
+    backlogs: Mapping[TopicPartition, Backlog], max_bytes: int, moved_last: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Taken]:
+    """Return how far to read in each partition; those that must wait are left out.
+
+    moved_last: the greater, the later a partition had its turn
+    """
+    firsts = {partition: backlog.take(1) for partition, backlog in backlogs.items()}
+    moved: dict[TopicPartition, Taken] = {}
+    left = max_bytes
+    for partition in sorted(backlogs, key=lambda each: (moved_last.get(each, 0), each)):
+        if firsts[partition].size <= left or not moved:
+            moved[partition] = firsts[partition]
+            left -= firsts[partition].size
+    behind = {partition: backlogs[partition].size_bytes - taken.size for partition, taken in moved.items()}
+    total = sum(behind.values())
+    for partition, count in behind.items():
+        share = count * min(left, total) // total if total else 0
+        if share > 0:
+            moved[partition] = backlogs[partition].take(moved[partition].size + share)
+    return moved
