@@ -25,6 +25,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
 from sparklog.base.ids import TopicPartition
+from sparklog.schemas.columns import nullable_within
 from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, Piece, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
@@ -196,17 +197,8 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
 def _json_type(column: TypedColumn) -> pa.DataType:
     assert column.schema is not None  # typed_options makes sure
     parsed = to_arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]), timezone="UTC")
-    of = _nullable(parsed.field("value").type)
+    of = nullable_within(parsed.field("value").type)  # as in Spark's `from_json`, any field may be missing
     check_readable(of)
-    return of
-
-
-def _nullable(of: pa.DataType) -> pa.DataType:
-    """Return the type with nulls allowed everywhere, as in Spark's `from_json`: any field may be missing."""
-    if pa.types.is_struct(of):
-        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in of])
-    if pa.types.is_list(of):
-        return pa.list_(pa.field("element", _nullable(of.value_type)))
     return of
 
 
