@@ -11,6 +11,9 @@ Two passes, so that the bodies get one buffer of the exact size:
     fill        walks them again and writes
 
 A row that is null has no body, nor anything that the program would write before it.
+
+Columns come from this process, so their offsets are trusted, unlike the bytes that decoders read. Texts are checked all
+the same: Spark makes a string of any bytes.
 """
 
 # mypy: disable-error-code="no-untyped-def"
