@@ -102,6 +102,10 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "FAILFAST",
     ),
     "columnNameOfCorruptRecord": OptionDoc("With PERMISSIVE: the name of that column.", "_corrupt_record"),
+    "deadLetterTopic": OptionDoc(
+        "With PERMISSIVE or DROPMALFORMED, and a broker: the topic that gets a copy of each malformed record, with the "
+        "headers of Kafka Connect's dead letter queue. At least once."
+    ),
     "schema.registry.url": OptionDoc(
         "The schema registry, with Confluent's REST API; another URL is asked where one does not answer."
     ),

@@ -495,6 +495,7 @@ OPTIONS: Mapping[str, Option] = {
         *(option for name in COLUMNS for option in _typed_column(name)),
         _option("mode", lambda raw: Mode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
         _option("columnNameOfCorruptRecord", _name, "a column's name"),
+        _option("deadLetterTopic", _topic, "a topic's name"),
         _option("schema.registry.url", _urls, "http or https URLs separated by commas", *ALL_USES),
         _option("schema.registry.basic.auth.user.info", str, "USER:PASSWORD", *ALL_USES),
         _option("schema.registry.bearer.auth.token", str, "a token", *ALL_USES),

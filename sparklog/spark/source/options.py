@@ -168,6 +168,8 @@ class TypedOptions:
     mode: Mode
     corrupt_column: str
     registry: RegistryOptions | None
+    dead_letter_topic: str | None = None
+    """Where copies of malformed records go; None: nowhere."""
 
 
 class SchemaChoice(StrEnum):

@@ -73,7 +73,7 @@ class SparklogDataSource(DataSource):
         # Loads the decoders and the registry's client, which only reads of typed columns need.
         from sparklog.spark.source.decoding import plan_decoding
 
-        return replace(options, decoding=plan_decoding(typed, schema))
+        return replace(options, decoding=plan_decoding(typed, schema, options.broker))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparklog.spark.source.write import TopicWriter  # loads the gRPC client, which tasks that read do not need

@@ -10,7 +10,7 @@
                 valueSchemaId, keySchemaId                   the number of the schema
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
-    mistakes    mode, columnNameOfCorruptRecord (reads)
+    mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
 
 An option that would change nothing is refused: it says that something else was meant.
 """
@@ -29,6 +29,7 @@ from sparklog.spark.source.options import (
     SchemaChoice,
     Selection,
     Subscribe,
+    SubscribePattern,
     TypedColumn,
     TypedOptions,
     WrittenColumn,
@@ -47,7 +48,7 @@ REGISTRY_KEYS = (
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
 CHOICES = ("auto.register.schemas", "use.latest.version")
-MISTAKES = ("mode", "columnNameOfCorruptRecord")
+MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 CORRUPT_RECORD = "_corrupt_record"
 
 
@@ -67,13 +68,36 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
         return None
     mode = given.get("mode", Mode.FAILFAST)
     if mode is not Mode.PERMISSIVE:
-        _refuse(given, MISTAKES[1:], "has a meaning only with mode = PERMISSIVE")
+        _refuse(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
+    if mode is Mode.FAILFAST:
+        _refuse(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
     return TypedOptions(
         columns=typed,
         mode=mode,
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry(given) if uses_registry else None,
+        dead_letter_topic=_dead_letter_topic(given, selection),
     )
+
+
+def _dead_letter_topic(given: Mapping[str, Any], selection: Selection) -> str | None:
+    topic: str | None = given.get("deadlettertopic")
+    if topic is not None and _selects(selection, topic):
+        raise ConfigError(
+            f"deadLetterTopic = {topic}: the read itself reads this topic, and would meet its dead letters"
+        )
+    return topic
+
+
+def _selects(selection: Selection, topic: str) -> bool:
+    match selection:
+        case Subscribe(names):
+            return topic in names
+        case SubscribePattern():
+            return selection.matches(topic)
+        case Assign(partitions):
+            return topic in {each.topic for each in partitions}
+    return False
 
 
 def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
