@@ -1,6 +1,7 @@
-"""Avro and JSON to Arrow columns, on one core:  python -m bench.schemas [--help]
+"""Avro and JSON to Arrow columns and back, on one core:  python -m bench.schemas [--help]
 
-Avro beside fastavro, in bodies without a frame, and JSON beside Python's own parser, each in one column. Records:
+Avro beside fastavro, in bodies without a frame, and JSON beside Python's own parser and writer, each in one column. A
+line that begins with > is the way back, from a column to bodies. Records:
 
     flat       long, string, an int or null, double, string: about 32 bytes
     evolved    the same, read with a schema that lacks one field, adds two and promotes one
@@ -10,7 +11,7 @@ Avro beside fastavro, in bodies without a frame, and JSON beside Python's own pa
 
 A figure is the best of several runs, in the thread's CPU time, which is the time it would take alone on the machine.
 fastavro and Python's parser make a dictionary of each record; `to Arrow` then makes columns of them, as our decoders
-do at once.
+do at once. On the way back they take dictionaries; `from Arrow` makes these of the column first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ import pyarrow as pa
 from bench.decode import best_seconds
 from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import AvroDecoder
+from sparklog.schemas.avro_encoding import avro_encoder
+from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import JsonFormat
+from sparklog.schemas.json_encoding import json_encoder
 
 PEER_RECORDS = 20_000
 """fastavro reads fewer: it would take a minute otherwise."""
@@ -97,7 +101,7 @@ def measure(name: str, writer: Any, reader: Any, make: Any, count: int, repeats:
     entries = np.full(count, decoder.add_writer(parse_avro(json.dumps(writer))))
 
     def decode() -> None:
-        faults = np.zeros(count, np.uint8)
+        faults = no_faults(count)
         for _ in decoder.decode(data, starts, ends, entries, faults):
             pass
         assert not faults.any()
@@ -114,6 +118,25 @@ def measure(name: str, writer: Any, reader: Any, make: Any, count: int, repeats:
     theirs = best_seconds(peer, repeats)
     columns = best_seconds(lambda: pa.array(peer(), arrow), repeats)
     report(name, len(data), count, ours, "fastavro", len(few) / theirs / 1e6, len(few) / columns / 1e6)
+    if reader == writer:
+        column = pa.concat_arrays([array for array, _ in decoder.decode(data, starts, ends, entries, no_faults(count))])
+        encoder = avro_encoder(column.type, parse_avro(json.dumps(writer)))
+        measure_back(name, column, encoder, "fastavro", lambda rows: encode(writer, rows), repeats)
+
+
+def no_faults(count: int) -> Any:
+    return np.zeros(count, np.uint8)
+
+
+def measure_back(name: str, column: Any, encoder: Encoder, peer: str, write: Any, repeats: int) -> None:
+    bodies = encoder.encode(column)  # compiles
+    ours = best_seconds(lambda: encoder.encode(column), repeats)
+    few = column.slice(0, PEER_RECORDS)
+    rows = few.to_pylist(maps_as_pydicts="strict")
+    theirs = best_seconds(lambda: write(rows), repeats)
+    columns = best_seconds(lambda: write(few.to_pylist(maps_as_pydicts="strict")), repeats)
+    size = sum(chunk.buffers()[2].size for chunk in bodies.chunks)
+    report(f"> {name}", size, len(column), ours, peer, len(few) / theirs / 1e6, len(few) / columns / 1e6)
 
 
 def measure_json(count: int, repeats: int) -> None:
@@ -139,13 +162,16 @@ def measure_json(count: int, repeats: int) -> None:
     theirs = best_seconds(lambda: [json.loads(each) for each in few], repeats)
     columns = best_seconds(lambda: pa.array([json.loads(each) for each in few], arrow), repeats)
     report("json", sum(map(len, texts)), count, ours, "json", len(few) / theirs / 1e6, len(few) / columns / 1e6)
+    read = pa.concat_arrays([piece.values for piece in decoder.decode(column, None)])
+    measure_back("json", read, json_encoder(arrow), "json", lambda rows: [json.dumps(row) for row in rows], repeats)
 
 
 def report(name: str, size: int, count: int, seconds: float, peer: str, peer_rate: float, peer_columns: float) -> None:
     rate = count / seconds / 1e6
+    way = "from" if name.startswith(">") else "to"
     print(
-        f"{name:<8} {size / count:>5.0f} B {rate:>7.2f} M records/s {size / seconds / 1e6:>7,.0f} MB/s"
-        f"   {peer:<8} {peer_rate:>5.2f} M, to Arrow {peer_columns:>5.2f} M   {rate / peer_rate:>5.1f} x",
+        f"{name:<9} {size / count:>5.0f} B {rate:>7.2f} M records/s {size / seconds / 1e6:>7,.0f} MB/s"
+        f"   {peer:<8} {peer_rate:>5.2f} M, {way} Arrow {peer_columns:>5.2f} M   {rate / peer_rate:>5.1f} x",
         flush=True,
     )
 

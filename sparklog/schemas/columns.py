@@ -82,6 +82,17 @@ def lay_out(schema: Type) -> Layout:
     return Layout(root, planner.columns, planner.domains)
 
 
+def nullable_within(of: pa.DataType) -> pa.DataType:
+    """Return the type with nulls allowed in all of its parts but keys of maps."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(each.name, nullable_within(each.type)) for each in of])
+    if pa.types.is_list(of):
+        return pa.list_(pa.field("element", nullable_within(of.value_type)))
+    if pa.types.is_map(of):
+        return pa.map_(of.key_type, pa.field("value", nullable_within(of.item_type)))
+    return of
+
+
 def without_null(union: Union) -> tuple[tuple[Type, ...], bool]:
     """Return the branches that are not null, and whether there was one that is."""
     branches = tuple(each for each in union.branches if each != Simple(Kind.NULL))

@@ -31,18 +31,23 @@ _READABLE = (
 )  # fmt: skip
 
 
-def check_readable(of: pa.DataType, path: str = "") -> None:
+def check_readable(of: pa.DataType) -> None:
     """Raise SchemaError if a type, or one within it, cannot be read from JSON."""
-    if pa.types.is_struct(of) and len(of):
-        for each in of:
-            check_readable(each.type, f"{path}.{each.name}" if path else each.name)
-    elif pa.types.is_list(of):
-        check_readable(of.value_type, f"{path}[]")
-    elif not any(is_of(of) for is_of in _READABLE):
+    if (found := without_json(of)) is not None:
         raise SchemaError(
-            f"{path or 'the schema'}: {of} cannot be read from JSON; read this part as string, or the column as string "
-            "and use from_json"
+            f"{found[0] or 'the schema'}: {found[1]} cannot be read from JSON; read this part as string, or the column "
+            "as string and use from_json"
         )
+
+
+def without_json(of: pa.DataType, path: str = "") -> tuple[str, pa.DataType] | None:
+    """Return the first part of a type that has no counterpart in JSON, and its path; None if all have one."""
+    if pa.types.is_struct(of) and len(of):
+        parts = (without_json(each.type, f"{path}.{each.name}" if path else each.name) for each in of)
+        return next((part for part in parts if part is not None), None)
+    if pa.types.is_list(of):
+        return without_json(of.value_type, f"{path}[]")
+    return None if any(is_of(of) for is_of in _READABLE) else (path, of)
 
 
 class JsonDecoder:

@@ -4,6 +4,8 @@
     GET /schemas/guids/{guid}                   by its GUID
     GET /subjects/{subject}/versions            the versions of a subject
     GET /subjects/{subject}/versions/{version}  one of them, or `latest`
+    POST /subjects/{subject}                    the number of a schema that the subject has
+    POST /subjects/{subject}/versions           the same, of one that becomes its latest version if it is new
 
 Each request has a time limit and is repeated `ATTEMPTS` times, at each URL in turn, if there is no answer or one that
 says that the registry is in trouble (5xx, 429). Redirects are not followed: they could lead credentials elsewhere.
@@ -30,7 +32,8 @@ from sparklog.schemas.registry_options import RegistryOptions
 ATTEMPTS = 3
 PAUSE_S = 0.5
 MOST_REFERENCES = 200
-ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+CONTENT = "application/vnd.schemaregistry.v1+json"
+ACCEPT = f"{CONTENT}, application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,24 @@ class Registry:
             raise RegistryError(f"{self._where} answers for subject {subject} with no list of versions")
         return [self.version(subject, each) for each in sorted(numbers)[-most:]]
 
+    def register(self, subject: str, schema: SchemaText) -> int:
+        """Return the number of a schema, after making it the latest version of the subject if it is new there.
+
+        Raises RegistryError if the registry refuses it, or gives no answer.
+        """
+        return self._number_of(f"subjects/{quote(subject, safe='')}/versions", subject, schema)
+
+    def lookup(self, subject: str, schema: SchemaText) -> int:
+        """Return the number of a schema that a version of the subject has. Raises as `by_id`."""
+        return self._number_of(f"subjects/{quote(subject, safe='')}", subject, schema)
+
+    def _number_of(self, path: str, subject: str, schema: SchemaText) -> int:
+        kind = {} if schema.kind == "AVRO" else {"schemaType": schema.kind}
+        found = self._request(path, f"subject {subject} with this schema", {"schema": schema.text, **kind})
+        if not isinstance(found, dict) or not isinstance(found.get("id"), int):
+            raise RegistryError(f"{self._where} answers for subject {subject} without the id of the schema")
+        return int(found["id"])
+
     @property
     def _where(self) -> str:
         return f"the schema registry at {shown(self._options.urls[0])}"
@@ -127,7 +148,10 @@ class Registry:
         return text
 
     def _get(self, path: str, what: str) -> Any:
-        answer = self._answer(path)
+        return self._request(path, what, None)
+
+    def _request(self, path: str, what: str, content: Mapping[str, Any] | None) -> Any:
+        answer = self._answer(path, content)
         if answer.status == 404:
             raise UnknownSchema(f"{self._where} has no {what}: {_message(answer)}")
         if answer.status in (401, 403):
@@ -135,6 +159,8 @@ class Registry:
                 f"{self._where} refuses {what} with HTTP status {answer.status}: check "
                 "schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token or the user's rights"
             )
+        if answer.status in (409, 422):
+            raise RegistryError(f"{self._where} does not take {what}: {_message(answer)}")
         if answer.status != 200:
             raise RegistryError(f"{self._where} answers with HTTP status {answer.status}: {_message(answer)}")
         try:
@@ -142,16 +168,20 @@ class Registry:
         except (ValueError, RecursionError):
             raise RegistryError(f"{self._where} answers with no JSON: is it a registry of schemas?") from None
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, path: str, content: Mapping[str, Any] | None) -> Answer:
         """Return the first answer that is no sign of trouble, or the last one. Raises RegistryError without any."""
         answer: Answer | None = None
         failure: NetworkException | None = None
+        body = None if content is None else json.dumps(content).encode()
+        headers = self._headers if content is None else {**self._headers, "Content-Type": CONTENT}
         for attempt in range(ATTEMPTS):
             if attempt:
                 self._sleep(PAUSE_S * 2 ** (attempt - 1))
             for url in self._options.urls:
                 try:
-                    answer = ask(f"{url.rstrip('/')}/{path}", headers=self._headers, tls=self._tls, redirects=False)
+                    answer = ask(
+                        f"{url.rstrip('/')}/{path}", body=body, headers=headers, tls=self._tls, redirects=False
+                    )
                 except NetworkException as error:
                     failure = error
                     continue

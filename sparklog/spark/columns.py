@@ -125,14 +125,18 @@ class TableShape:
 
     def apply(self, batches: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Yield records of one partition as Spark expects them; `batches` have at least the columns `decoded`."""
-        for records in batches:
-            for first in range(0, records.num_rows, MOST_ROWS):
-                rows = records.slice(first, MOST_ROWS)
-                if self._typed is None:
-                    yield self._batch(rows, {}, partition)
-                    continue
-                for part, typed in self._typed.decode(rows, partition):
-                    yield self._batch(part, typed, partition)
+        try:
+            for records in batches:
+                for first in range(0, records.num_rows, MOST_ROWS):
+                    rows = records.slice(first, MOST_ROWS)
+                    if self._typed is None:
+                        yield self._batch(rows, {}, partition)
+                        continue
+                    for part, typed in self._typed.decode(rows, partition):
+                        yield self._batch(part, typed, partition)
+        finally:
+            if self._typed is not None:
+                self._typed.close()
 
     def _batch(self, rows: pa.RecordBatch, typed: Mapping[str, Any], partition: TopicPartition) -> pa.RecordBatch:
         arrays = [_column(field, rows, typed, partition) for field in self.arrow_schema]

@@ -38,6 +38,25 @@ def test_schemas_by_number_by_guid_and_by_subject(registry: FakeRegistry) -> Non
     assert [each.schema.text for each in asked.versions("a/b-value", 1)] == ["long"]
 
 
+def test_schemas_are_registered_once_and_looked_up(registry: FakeRegistry) -> None:
+    asked = client(registry)
+    first, second = SchemaText("AVRO", '"string"'), SchemaText("PROTOBUF", 'syntax = "proto3";')
+    with pytest.raises(UnknownSchema, match="has no subject a/b-value with this schema: Schema not found"):
+        asked.lookup("a/b-value", first)
+    number = asked.register("a/b-value", first)
+    assert asked.register("a/b-value", first) == asked.lookup("a/b-value", first) == number
+    other = asked.register("a/b-value", second)
+    assert (asked.by_id(number), asked.by_id(other)) == (first, second)
+    assert registry.subjects == {"a/b-value": [number, other]}
+
+
+def test_a_schema_that_the_registry_refuses_is_not_registered(registry: FakeRegistry) -> None:
+    for status in (409, 422):
+        registry.failures = [status]
+        with pytest.raises(RegistryError, match="does not take subject s with this schema: in trouble"):
+            client(registry).register("s", SchemaText("AVRO", "{"))
+
+
 def test_references_come_with_the_schema_those_that_others_need_first(registry: FakeRegistry) -> None:
     registry.register("a", "A")
     registry.register("b", "B", [{"name": "a", "subject": "a", "version": 1}])

@@ -9,6 +9,7 @@ The rows of tasks, in the order of these steps:
     binary columns ──▶ decode      keys and values, each by its format
                    ──▶ mode        FAILFAST: a malformed row is an error · DROPMALFORMED: it is left out
                                    PERMISSIVE: it is null, and `_corrupt_record` has its bytes and the reason
+                   ──▶ deadLetterTopic      a copy of each malformed record goes there before the rows go on
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
 from sparklog.base.ids import TopicPartition
+from sparklog.schemas.columns import nullable_within
 from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, Piece, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
 from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema, Version
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
-from sparklog.spark.source.options import ColumnFormat, Mode, TypedColumn, TypedOptions
+from sparklog.spark.source.dead_letters import NEEDED, DeadLetters, DeadLetterTopic
+from sparklog.spark.source.options import BrokerOptions, ColumnFormat, Mode, TypedColumn, TypedOptions
 
 MOST_VERSIONS = 100
 """Versions of a subject, the newest, that a plan brings along."""
@@ -45,6 +48,8 @@ class Decoding:
     formats: Mapping[str, Format]
     mode: Mode
     corrupt_column: str
+    dead_letters: DeadLetterTopic | None = None
+    """Where copies of malformed records go. All keys and values are decoded then, whatever columns are wanted."""
 
     def needs(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of records to read for these columns of the table."""
@@ -56,6 +61,8 @@ class Decoding:
             wanted += ["key", "value"]
         if any(self.formats[name].reads_headers for name in typed):
             wanted.append("headers")
+        if self.dead_letters is not None:
+            wanted += NEEDED
         return tuple(dict.fromkeys(wanted))
 
     def start(self, columns: Sequence[str]) -> TypedRows:
@@ -63,7 +70,7 @@ class Decoding:
         return TypedRows(self, self._typed(columns))
 
     def _typed(self, columns: Sequence[str]) -> list[str]:
-        everything = self.corrupt_column in columns
+        everything = self.corrupt_column in columns or self.dead_letters is not None
         return [name for name in self.formats if everything or name in columns]
 
 
@@ -73,11 +80,20 @@ class TypedRows:
     def __init__(self, decoding: Decoding, columns: Sequence[str]) -> None:
         self._decoders = {name: decoding.formats[name].decoder(name) for name in columns}
         self._decoding = decoding
+        self._dead_letters = DeadLetters(decoding.dead_letters) if decoding.dead_letters is not None else None
+
+    def close(self) -> None:
+        """Disconnect from the topic of dead letters, if any were written."""
+        if self._dead_letters is not None:
+            self._dead_letters.close()
 
     def decode(
         self, records: pa.RecordBatch, partition: TopicPartition
     ) -> Iterator[tuple[pa.RecordBatch, Mapping[str, pa.Array]]]:
-        """Yield parts of the records, each with its typed columns. Raises MalformedRecord with mode = FAILFAST."""
+        """Yield parts of the records, each with its typed columns; its dead letters are written before.
+
+        Raises MalformedRecord with mode = FAILFAST, and the errors of the producer of dead letters.
+        """
         for part, pieces in self._pieces(records, list(self._decoders)):
             malformed = np.zeros(part.num_rows, bool)
             for piece in pieces.values():
@@ -89,11 +105,14 @@ class TypedRows:
             rows = np.flatnonzero(malformed)
             if self._decoding.mode is Mode.FAILFAST:
                 self._fail(part, partition, pieces, int(rows[0]))
+            reasons = {row: _reason(pieces, row) for row in rows.tolist()}
+            if self._dead_letters is not None:
+                self._dead_letters.write(part.filter(pa.array(malformed)), partition, list(reasons.values()))
             if self._decoding.mode is Mode.DROPMALFORMED:
                 good = pa.array(~malformed)
                 yield part.filter(good), {name: array.filter(good) for name, array in arrays.items()}
             else:
-                yield part, {**arrays, self._decoding.corrupt_column: _corrupt(part, pieces, malformed)}
+                yield part, {**arrays, self._decoding.corrupt_column: _corrupt(part, reasons, malformed)}
 
     def _pieces(
         self, records: pa.RecordBatch, columns: Sequence[str]
@@ -122,10 +141,9 @@ def _reason(pieces: Mapping[str, Piece], row: int) -> str:
     return "; ".join(f"the {name}: {piece.explain(row)}" for name, piece in pieces.items() if piece.faults[row])
 
 
-def _corrupt(part: pa.RecordBatch, pieces: Mapping[str, Piece], malformed: NDArray[np.bool_]) -> pa.Array:
+def _corrupt(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
     """Return the column with the bytes of malformed records, null for the others."""
     is_bad = pa.array(malformed)
-    reasons = [_reason(pieces, row) if bad else None for row, bad in enumerate(malformed.tolist())]
     names = set(part.schema.names)
     kept = [
         pc.if_else(is_bad, part.column(name), pa.scalar(None, pa.binary()))
@@ -133,7 +151,7 @@ def _corrupt(part: pa.RecordBatch, pieces: Mapping[str, Piece], malformed: NDArr
         else pa.nulls(part.num_rows, pa.binary())
         for name in ("key", "value")
     ]
-    arrays = [*kept, pa.array(reasons, pa.string())]
+    arrays = [*kept, pa.array(map(reasons.get, range(part.num_rows)), pa.string())]
     return pa.StructArray.from_arrays(arrays, fields=list(CORRUPT), mask=pc.invert(is_bad))
 
 
@@ -154,18 +172,24 @@ def _table(raw: StructType, types: Mapping[str, DataType], options: TypedOptions
     return StructType(fields)
 
 
-def plan_decoding(options: TypedOptions, schema: StructType) -> Decoding:
+def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptions | None) -> Decoding:
     """Return how tasks decode the columns of a read.
 
     schema: of the read; its types choose the version of a subject that they came from
+    broker: None for a read of files alone
 
     Raises SchemaError for schemas that are invalid or do not fit each other, ConfigError for columns that the read does
-    not have.
+    not have, and for a topic of dead letters without a broker.
     """
+    dead_letters = None
+    if options.dead_letter_topic is not None:
+        if broker is None:
+            raise ConfigError("deadLetterTopic needs kafka.bootstrap.servers: a read of path has no broker to write to")
+        dead_letters = DeadLetterTopic(options.dead_letter_topic, broker)
     formats = {name: _format(name, column, options, schema) for name, column in options.columns.items()}
     types = {name: spark_type(of.decoder(name).type) for name, of in formats.items()}
     check_columns(schema, _table(EVERYTHING, types, options))
-    return Decoding(formats, options.mode, options.corrupt_column)
+    return Decoding(formats, options.mode, options.corrupt_column, dead_letters)
 
 
 def _type(column: TypedColumn, options: TypedOptions) -> DataType:
@@ -196,17 +220,8 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
 def _json_type(column: TypedColumn) -> pa.DataType:
     assert column.schema is not None  # typed_options makes sure
     parsed = to_arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]), timezone="UTC")
-    of = _nullable(parsed.field("value").type)
+    of = nullable_within(parsed.field("value").type)  # as in Spark's `from_json`, any field may be missing
     check_readable(of)
-    return of
-
-
-def _nullable(of: pa.DataType) -> pa.DataType:
-    """Return the type with nulls allowed everywhere, as in Spark's `from_json`: any field may be missing."""
-    if pa.types.is_struct(of):
-        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in of])
-    if pa.types.is_list(of):
-        return pa.list_(pa.field("element", _nullable(of.value_type)))
     return of
 
 

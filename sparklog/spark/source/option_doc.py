@@ -77,23 +77,34 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     ),
     "valueFormat": OptionDoc(
         "How values are encoded. avro, json: the column `value` has the type of the schema. string: it is text. raw: "
-        "it is bytes.",
+        "it is bytes. A write takes the column in this type, and encodes it.",
         "raw",
     ),
     "valueSchema": OptionDoc(
         "With avro: the schema of all values, which have no frame, as `from_avro` reads them. Without it, each value "
         "names its schema in the registry, before its body or in the header `__value_schema_id`. With json: the "
-        "fields, as Spark's SQL writes them; all may be missing."
+        "fields, as Spark's SQL writes them; all may be missing. Of a write, with avro: the schema to write; default: "
+        "that of the column's type, as `to_avro` derives it."
     ),
     "valueReaderSchema": OptionDoc(
         "With avro: the schema that values are read as, by Avro's rules of evolution. Default: `valueSchema`, or the "
         "latest of the subject when the DataFrame is loaded."
     ),
     "valueSubject": OptionDoc("With avro and a registry: the subject of the topic's schemas.", "TOPIC-value"),
+    "valueSchemaId": OptionDoc("With avro and a registry: the id of the schema to write; it is not registered."),
     "keyFormat": OptionDoc("The same for keys.", "raw"),
     "keySchema": OptionDoc("The same for keys."),
     "keyReaderSchema": OptionDoc("The same for keys."),
     "keySubject": OptionDoc("The same for keys.", "TOPIC-key"),
+    "keySchemaId": OptionDoc("The same for keys."),
+    "auto.register.schemas": OptionDoc(
+        "With avro and a registry: register the schema if the subject does not have it. false: the subject must have "
+        "it.",
+        "true, unless `use.latest.version`",
+    ),
+    "use.latest.version": OptionDoc(
+        "With avro and a registry: write the latest schema of the subject, which the column must fit.", "false"
+    ),
     "mode": OptionDoc(
         "With valueFormat or keyFormat: what becomes of a record that does not follow its schema. FAILFAST: the query "
         "fails. PERMISSIVE: the column is null, and `_corrupt_record` has the bytes and the reason. DROPMALFORMED: "
@@ -101,6 +112,10 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "FAILFAST",
     ),
     "columnNameOfCorruptRecord": OptionDoc("With PERMISSIVE: the name of that column.", "_corrupt_record"),
+    "deadLetterTopic": OptionDoc(
+        "With PERMISSIVE or DROPMALFORMED, and a broker: the topic that gets a copy of each malformed record, with the "
+        "headers of Kafka Connect's dead letter queue. At least once."
+    ),
     "schema.registry.url": OptionDoc(
         "The schema registry, with Confluent's REST API; another URL is asked where one does not answer."
     ),

@@ -55,7 +55,7 @@ from sparklog.spark.source.options import (
     WriteOptions,
 )
 from sparklog.spark.source.quantities import parse_bytes, parse_time_ms
-from sparklog.spark.source.typed_options import COLUMNS, MISTAKES, NAMES, typed_options
+from sparklog.spark.source.typed_options import CHOICES, COLUMNS, MISTAKES, NAMES, typed_options, written_options
 
 
 class Use(StrEnum):
@@ -136,6 +136,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         sink_id=given.get("sparksinkid"),
         transaction=_transaction(given),
         timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+        typed=written_options(given),
     )
 
 
@@ -451,10 +452,16 @@ def _urls(raw: str) -> tuple[str, ...]:
 
 def _typed_column(name: str) -> tuple[Option, ...]:
     return (
-        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string, json or avro"),
-        _option(f"{name}Schema", str, "an Avro schema, as JSON; with json: columns such as id bigint, name string"),
+        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string, json or avro", *ALL_USES),
+        _option(
+            f"{name}Schema",
+            str,
+            "an Avro schema, as JSON; with json: columns such as id bigint, name string",
+            *ALL_USES,
+        ),
         _option(f"{name}ReaderSchema", str, "an Avro schema, as JSON"),
-        _option(f"{name}Subject", _name, "a subject's name"),
+        _option(f"{name}Subject", _name, "a subject's name", *ALL_USES),
+        _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), Use.WRITE),
     )
 
 
@@ -522,11 +529,13 @@ OPTIONS: Mapping[str, Option] = {
         *(option for name in COLUMNS for option in _typed_column(name)),
         _option("mode", lambda raw: Mode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
         _option("columnNameOfCorruptRecord", _name, "a column's name"),
-        _option("schema.registry.url", _urls, "http or https URLs separated by commas"),
-        _option("schema.registry.basic.auth.user.info", str, "USER:PASSWORD"),
-        _option("schema.registry.bearer.auth.token", str, "a token"),
-        _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors"),
-        _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors"),
+        _option("deadLetterTopic", _topic, "a topic's name"),
+        _option("schema.registry.url", _urls, "http or https URLs separated by commas", *ALL_USES),
+        _option("schema.registry.basic.auth.user.info", str, "USER:PASSWORD", *ALL_USES),
+        _option("schema.registry.bearer.auth.token", str, "a token", *ALL_USES),
+        _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
+        _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
+        *(_option(name, _boolean, _TRUE_OR_FALSE, Use.WRITE) for name in CHOICES),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),

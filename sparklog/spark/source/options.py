@@ -13,6 +13,7 @@ from sparklog.schemas.registry_options import RegistryOptions
 
 if TYPE_CHECKING:
     from sparklog.spark.source.decoding import Decoding
+    from sparklog.spark.source.encoding import RowEncoding
 
 LATEST_IN_JSON = -1
 EARLIEST_IN_JSON = -2
@@ -167,6 +168,43 @@ class TypedOptions:
     mode: Mode
     corrupt_column: str
     registry: RegistryOptions | None
+    dead_letter_topic: str | None = None
+    """Where copies of malformed records go; None: nowhere."""
+
+
+class SchemaChoice(StrEnum):
+    """Which schema of a subject is written.
+
+    REGISTER: the given or derived one, which is registered if it is new. KNOWN: the same, but the subject must have it.
+    LATEST: the latest version of the subject.
+    """
+
+    REGISTER = "register"
+    KNOWN = "known"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenColumn:
+    """How the keys or the values are written."""
+
+    format: ColumnFormat
+    schema: str | None
+    """Avro: the schema; None: that of the registry, or the one derived from the column's type."""
+    subject: str | None
+    """Subject in the registry; None: no registry is used."""
+    schema_id: int | None
+    """Number of the schema in the registry; None: `WrittenOptions.choice` says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenOptions:
+    """Which of the columns `key` and `value` are encoded."""
+
+    columns: Mapping[str, WrittenColumn]
+    registry: RegistryOptions | None
+    """None: bodies of Avro have no id before them."""
+    choice: SchemaChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,3 +288,7 @@ class WriteOptions:
     transaction: ApplicationTransaction | None
     timeout_ms: int
     """How long a batch stays open without a sign of life from a task."""
+    typed: WrittenOptions | None = None
+    """None: keys and values are texts or bytes."""
+    encoding: RowEncoding | None = None
+    """How to encode keys and values, as `encoding.plan_encoding` says; None: they are texts or bytes."""

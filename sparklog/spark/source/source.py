@@ -29,12 +29,14 @@ from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
-from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.options import ReadOptions, WriteOptions
 from sparklog.spark.source.read import PushdownReader, TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """The worker that plans a read when Spark pushes filters down; Spark refuses `pushFilters` in any other."""
+COMMIT_WORKER = "pyspark.sql.worker.python_streaming_sink_runner"
+"""The worker that commits a batch of a stream."""
 
 
 class SparklogDataSource(DataSource):
@@ -71,14 +73,25 @@ class SparklogDataSource(DataSource):
         # Loads the decoders and the registry's client, which only reads of typed columns need.
         from sparklog.spark.source.decoding import plan_decoding
 
-        return replace(options, decoding=plan_decoding(typed, schema))
+        return replace(options, decoding=plan_decoding(typed, schema, options.broker))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparklog.spark.source.write import TopicWriter  # loads the gRPC client, which tasks that read do not need
 
-        return TopicWriter(parse_write_options(self.options), schema, overwrite)
+        return TopicWriter(self._planned_write(schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.source.write import TopicStreamWriter  # as in writer
 
-        return TopicStreamWriter(parse_write_options(self.options), schema)
+        # The commit encodes nothing, and must not depend on the registry.
+        options = parse_write_options(self.options) if COMMIT_WORKER in sys.modules else self._planned_write(schema)
+        return TopicStreamWriter(options, schema)
+
+    def _planned_write(self, schema: StructType) -> WriteOptions:
+        """Return the options of a write of these columns, with the schemas that its tasks need."""
+        options = parse_write_options(self.options)
+        if options.typed is None:
+            return options
+        from sparklog.spark.source.encoding import plan_encoding  # as in _planned
+
+        return replace(options, encoding=plan_encoding(options.typed, schema))

@@ -2,11 +2,15 @@
 
     format      valueFormat, keyFormat                       raw, string, json or avro
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
-                valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
+    (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
                 valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+    schemas     valueSchema, keySchema                       the default is that of the column's type
+    (writes)    valueSubject, keySubject                     as for reads
+                auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
+                valueSchemaId, keySchemaId                   the number of the schema
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
-    mistakes    mode, columnNameOfCorruptRecord
+    mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
 
 An option that would change nothing is refused: it says that something else was meant.
 """
@@ -22,10 +26,14 @@ from sparklog.spark.source.options import (
     Assign,
     ColumnFormat,
     Mode,
+    SchemaChoice,
     Selection,
     Subscribe,
+    SubscribePattern,
     TypedColumn,
     TypedOptions,
+    WrittenColumn,
+    WrittenOptions,
 )
 
 COLUMNS = ("value", "key")
@@ -39,7 +47,8 @@ REGISTRY_KEYS = (
 )
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
-MISTAKES = ("mode", "columnNameOfCorruptRecord")
+CHOICES = ("auto.register.schemas", "use.latest.version")
+MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 CORRUPT_RECORD = "_corrupt_record"
 
 
@@ -59,13 +68,36 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
         return None
     mode = given.get("mode", Mode.FAILFAST)
     if mode is not Mode.PERMISSIVE:
-        _refuse(given, MISTAKES[1:], "has a meaning only with mode = PERMISSIVE")
+        _refuse(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
+    if mode is Mode.FAILFAST:
+        _refuse(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
     return TypedOptions(
         columns=typed,
         mode=mode,
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry(given) if uses_registry else None,
+        dead_letter_topic=_dead_letter_topic(given, selection),
     )
+
+
+def _dead_letter_topic(given: Mapping[str, Any], selection: Selection) -> str | None:
+    topic: str | None = given.get("deadlettertopic")
+    if topic is not None and _selects(selection, topic):
+        raise ConfigError(
+            f"deadLetterTopic = {topic}: the read itself reads this topic, and would meet its dead letters"
+        )
+    return topic
+
+
+def _selects(selection: Selection, topic: str) -> bool:
+    match selection:
+        case Subscribe(names):
+            return topic in names
+        case SubscribePattern():
+            return selection.matches(topic)
+        case Assign(partitions):
+            return topic in {each.topic for each in partitions}
+    return False
 
 
 def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
@@ -90,6 +122,52 @@ def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedC
             "have several topics"
         )
     return TypedColumn(format=of, schema=found["Schema"], reader_schema=found["ReaderSchema"], subject=subject)
+
+
+def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
+    """Return how keys and values are written; None: as texts or bytes.
+
+    given: parsed values by the names of options in lower case
+    Raises ConfigError for options that contradict each other.
+    """
+    columns = {name: _written_column(name, given) for name in COLUMNS}
+    typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
+    if not any(column.format is ColumnFormat.AVRO for column in typed.values()):
+        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "has a meaning only with valueFormat or keyFormat = avro")
+    uses_registry = "schema.registry.url" in given
+    if not uses_registry:
+        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "needs schema.registry.url")
+    latest = given.get("use.latest.version", False)
+    register = given.get("auto.register.schemas", not latest)
+    if latest and register:
+        raise ConfigError("use.latest.version = true and auto.register.schemas = true contradict each other")
+    choice = SchemaChoice.LATEST if latest else SchemaChoice.REGISTER if register else SchemaChoice.KNOWN
+    for name, column in typed.items():
+        if column.schema is not None and latest:
+            raise ConfigError(f"use.latest.version contradicts {name}Schema: leave one of them")
+    registry = _registry(given) if uses_registry else None
+    return WrittenOptions(columns=typed, registry=registry, choice=choice) if typed else None
+
+
+def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
+    of = given.get(f"{name}format", ColumnFormat.RAW)
+    schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
+    of_registry = (f"{name}Subject", f"{name}SchemaId")
+    if of is not ColumnFormat.AVRO:
+        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro")
+        return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
+    if "schema.registry.url" not in given:
+        _refuse(given, of_registry, "needs schema.registry.url")
+        return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None)
+    if number is not None:
+        _refuse(given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema")
+    topic = given.get("topic")
+    subject = given.get(f"{name}subject") or (f"{topic}-{name}" if topic is not None else None)
+    if subject is None and number is None:
+        raise ConfigError(
+            f"{name}Subject is missing: the default subject is TOPIC-{name}, and the rows may have several topics"
+        )
+    return WrittenColumn(format=of, schema=schema, subject=subject, schema_id=number)
 
 
 def _default_subject(name: str, selection: Selection) -> str | None:

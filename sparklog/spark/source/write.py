@@ -2,6 +2,7 @@
 
     key          string or binary      null: any partition
     value        string or binary      required; null: a tombstone
+                 or, with keyFormat or valueFormat, what is encoded (encoding.py)
     headers      array<struct<key: string, value: binary>>
     topic        string                required unless the option `topic` is given; the option wins
     partition    int                   null: by the key, as Kafka's default partitioner does
@@ -101,9 +102,10 @@ def parts_of(messages: Iterable[WriterCommitMessage | None]) -> list[Part]:
 def check_written(schema: StructType, options: WriteOptions) -> None:
     """Raise ConfigError if a required column is missing or a column has the wrong type."""
     types = {field.name: field.dataType for field in schema.fields}
+    typed = options.typed.columns if options.typed is not None else {}
     for name, allowed in WRITTEN.items():
         texts = [each.simpleString() for each in allowed]
-        if name in types and types[name].simpleString() not in texts:
+        if name not in typed and name in types and types[name].simpleString() not in texts:
             raise ConfigError(f"column {name} is {types[name].simpleString()}; it must be {' or '.join(texts)}")
     if "value" not in types:
         raise ConfigError(f"there is no column value, string or binary, among {', '.join(types)}")
@@ -151,13 +153,16 @@ def send(
 ) -> Written:
     """Send all rows, and return once they are acknowledged.
 
-    check: called between batches; raises if there is no use in going on. Raises that, and the errors of the producer.
+    check: called between batches; raises if there is no use in going on. Raises that, the errors of the producer, and
+    MalformedRecord for a row that cannot be encoded.
     """
     records = 0
     deliveries = []
+    encoded = options.encoding.start(options.topic) if options.encoding is not None else None
     for batch in batches:
         check()
-        for topic, partition, rows in routed(batch, options):
+        table = encoded.encode(batch) if encoded else pa.Table.from_batches([batch])
+        for topic, partition, rows in routed(table, options):
             deliveries.append(producer.send_table(topic, rows, partition=partition))
             records += rows.num_rows
     topics: dict[str, set[int]] = {}
@@ -168,12 +173,11 @@ def send(
     return Written(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
 
 
-def routed(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:
-    """Yield the rows of `batch` by topic and partition (None: by the key); each group keeps its order.
+def routed(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:
+    """Yield the rows of a table by topic and partition (None: by the key); each group keeps its order.
 
     Raises InvalidTopic if a row's topic is null and the option `topic` is not given.
     """
-    table = pa.Table.from_batches([batch])
     columns = [
         name for name in OF_RECORD if name in table.column_names and (name != "headers" or options.include_headers)
     ]

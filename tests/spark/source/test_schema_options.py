@@ -9,7 +9,15 @@ import pytest
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
-from sparklog.spark.source.options import ColumnFormat, Mode, TypedColumn, TypedOptions
+from sparklog.spark.source.options import (
+    ColumnFormat,
+    Mode,
+    SchemaChoice,
+    TypedColumn,
+    TypedOptions,
+    WrittenColumn,
+    WrittenOptions,
+)  # fmt: skip
 
 REGISTRY = {"schema.registry.url": "http://a:8081, https://b:8081"}
 
@@ -101,8 +109,71 @@ def test_what_contradicts_is_refused(options, said):
     assert said in str(refused.value)
 
 
-def test_a_read_takes_these_options_and_a_write_does_not():
+def test_options_of_reads_mean_nothing_for_a_write_and_the_other_way_round():
     options = {"path": "/logs", "valueFormat": "avro", "valueSchema": "long"}
     assert parse_read_options(options, Use.STREAM).decoding is None
-    with pytest.raises(ConfigError, match="valueFormat has no meaning for a write"):
-        parse_write_options({"bootstrap.servers": "a:1", "valueFormat": "avro"})
+    with pytest.raises(ConfigError, match=r"use\.latest\.version has no meaning for a streaming read"):
+        parse_read_options({**options, "use.latest.version": "true"}, Use.STREAM)
+    for name in ("mode", "valueReaderSchema"):
+        with pytest.raises(ConfigError, match=f"{name} has no meaning for a write"):
+            parse_write_options({"bootstrap.servers": "a:1", name: "FAILFAST"})
+
+
+def written(**options):
+    return parse_write_options({"bootstrap.servers": "a:1", **options}).typed
+
+
+AVRO = {"valueFormat": "avro", **REGISTRY}
+
+
+@pytest.mark.parametrize(
+    ("options", "choice"),
+    [
+        ({}, SchemaChoice.REGISTER),
+        ({"auto.register.schemas": "true"}, SchemaChoice.REGISTER),
+        ({"auto.register.schemas": "false"}, SchemaChoice.KNOWN),
+        ({"use.latest.version": "true"}, SchemaChoice.LATEST),
+        ({"use.latest.version": "true", "auto.register.schemas": "false"}, SchemaChoice.LATEST),
+    ],
+)
+def test_the_schema_that_a_write_chooses(options, choice):
+    found = written(topic="t", **AVRO, **options)
+    assert found == WrittenOptions(
+        columns={
+            "value": WrittenColumn(format=ColumnFormat.AVRO, schema=None, subject="t-value", schema_id=None),
+        },
+        registry=RegistryOptions(urls=("http://a:8081", "https://b:8081")),
+        choice=choice,
+    )
+
+
+def test_a_write_is_typed_only_if_asked_for():
+    assert written(topic="t") is None
+    assert written(topic="t", valueFormat="raw") is None
+    bare = written(valueFormat="json", keyFormat="avro", keySchema="long")
+    assert (bare.registry, bare.columns["key"].schema, bare.columns["key"].subject) == (None, "long", None)
+    assert written(**AVRO, valueSchemaId="7").columns["value"].schema_id == 7
+    assert written(**AVRO, valueSubject="s").columns["value"].subject == "s"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (AVRO, "valueSubject is missing: the default subject is TOPIC-value, and the rows may have several topics"),
+        ({"valueFormat": "avro", "valueSubject": "s"}, "option valueSubject needs schema.registry.url"),
+        ({"valueFormat": "avro", "auto.register.schemas": "true"}, "auto.register.schemas needs schema.registry.url"),
+        ({"valueFormat": "json", "valueSchema": "a int"}, "valueSchema has a meaning only with valueFormat = avro"),
+        ({"valueFormat": "json", **REGISTRY}, "schema.registry.url has a meaning only with valueFormat or keyFormat"),
+        ({"valueSchemaId": "7"}, "valueSchemaId has a meaning only with valueFormat = avro"),
+        ({**AVRO, "valueSchemaId": "7", "valueSchema": "long"}, "valueSchema contradicts valueSchemaId"),
+        ({**AVRO, "topic": "t", "valueSchema": "long", "use.latest.version": "true"}, "contradicts valueSchema"),
+        (
+            {**AVRO, "topic": "t", "auto.register.schemas": "true", "use.latest.version": "true"},
+            "use.latest.version = true and auto.register.schemas = true contradict each other",
+        ),
+    ],
+)
+def test_what_contradicts_in_a_write_is_refused(options, said):
+    with pytest.raises(ConfigError) as refused:
+        written(**options)
+    assert said in str(refused.value)

@@ -115,7 +115,7 @@ def test_a_topic_cannot_be_overwritten():
 
 
 def test_rows_are_grouped_by_topic_and_partition_in_their_order():
-    batch = pa.record_batch(
+    rows = pa.table(
         {
             "topic": ["a", "b", "a", "a"],
             "partition": pa.array([1, None, None, 1], pa.int32()),
@@ -123,7 +123,7 @@ def test_rows_are_grouped_by_topic_and_partition_in_their_order():
             "other": [0, 0, 0, 0],
         }
     )
-    groups = list(routed(batch, parse_write_options(BROKER)))
+    groups = list(routed(rows, parse_write_options(BROKER)))
     assert [(topic, partition, rows.to_pydict()) for topic, partition, rows in groups] == [
         ("a", 1, {"value": ["0", "3"]}),
         ("a", None, {"value": ["2"]}),
@@ -132,6 +132,6 @@ def test_rows_are_grouped_by_topic_and_partition_in_their_order():
 
 
 def test_a_row_without_topic_is_refused():
-    batch = pa.record_batch({"topic": pa.array([None], pa.string()), "value": ["0"]})
+    rows = pa.table({"topic": pa.array([None], pa.string()), "value": ["0"]})
     with pytest.raises(InvalidTopic, match="topic is null"):
-        list(routed(batch, parse_write_options(BROKER)))
+        list(routed(rows, parse_write_options(BROKER)))

@@ -37,8 +37,14 @@ class FakeRegistry:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return int(self.add(subject, {"schema": text, "references": references or []})["id"])
 
+    def lookup(self, subject: str, given: Json) -> Json | None:
+        """Return the version of the subject with this schema; None: it has none."""
+        numbers = self.subjects.get(subject, [])
+        found = [i for i, number in enumerate(numbers) if self.schemas[number - 1]["kept"] == _kept(given)]
+        return self.version(subject, found[0] + 1) if found else None
+
     def add(self, subject: str, given: Json) -> Json:
-        kept = {key: given[key] for key in ("schema", "schemaType", "references") if given.get(key)}
+        kept = _kept(given)
         with self.lock:
             found = next((each for each in self.schemas if each["kept"] == kept), None)
             if found is None:
@@ -56,7 +62,7 @@ class FakeRegistry:
     def guid(self, number: int) -> uuid.UUID:
         return uuid.UUID(self.schemas[number - 1]["guid"])
 
-    def answer(self, method: str, path: list[str], body: Json | None) -> Any:
+    def answer(self, method: str, path: list[str], body: Json | None) -> Any:  # noqa: PLR0911 - a case for each path
         """Return what a request is answered; None: not found."""
         match method, path:
             case "GET", ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
@@ -70,9 +76,15 @@ class FakeRegistry:
                 known = len(self.subjects[subject])
                 number = known if version == "latest" else int(version)
                 return self.version(subject, number) if number <= known else None
-            case ("POST", ["subjects", subject, "versions"]) | ("POST", ["subjects", subject]):
+            case "POST", ["subjects", subject, "versions"]:
                 return self.add(subject, body or {})
+            case "POST", ["subjects", subject]:
+                return self.lookup(subject, body or {})
         return None
+
+
+def _kept(given: Json) -> Json:
+    return {key: given[key] for key in ("schema", "schemaType", "references") if given.get(key)}
 
 
 @contextmanager

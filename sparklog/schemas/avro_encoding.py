@@ -1,0 +1,323 @@
+"""Compiles how an Arrow column is written as Avro: by a schema that is given, or by the one of the column's own type.
+
+A column fits a type of a schema if no value of it is changed:
+
+    bool → boolean · int8, int16, int32 → int, long, double · int64 → long · float → float, double · double → double
+    string → string, enum · binary → bytes, fixed · decimal → decimal of the same scale and as many digits or more
+    date → date · timestamp with zone → timestamp-millis, -micros · without → local-timestamp-millis, -micros
+    struct → record · list → array · map of strings → map · null → null
+
+Timestamps in milliseconds lose their microseconds, as with Spark's `to_avro`. Fields are found by their name. A field
+of the schema that the column lacks gets its default, or null; a field of the column that the schema lacks is refused.
+
+Of a union, null is written where the column is null, else the first branch that the column fits. A struct of member0,
+member1 …, as a union is read, is written as the first member that is not null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.base.errors import SchemaError
+from sparklog.schemas import encode_kernels as kernels
+from sparklog.schemas.avro import (
+    NO_DEFAULT,
+    Array,
+    Enum,
+    Field,
+    Fixed,
+    Kind,
+    Logical,
+    Map,
+    Record,
+    Simple,
+    Type,
+    Union,
+    describe,
+)
+from sparklog.schemas.avro_defaults import encode_default
+from sparklog.schemas.columns import merged, without_null
+from sparklog.schemas.encoding import Encoder, Encoding, Source
+
+NULL = Simple(Kind.NULL)
+END_OF_BLOCKS = b"\0"
+TOP_LEVEL = "topLevelRecord"
+"""The name of the record that Spark's `to_avro` derives."""
+
+_OF_MOMENTS: dict[pa.DataType, dict[Logical, int]] = {
+    pa.timestamp("us", "UTC"): {Logical.TIMESTAMP_MILLIS: 1000, Logical.TIMESTAMP_MICROS: 1},
+    pa.timestamp("us"): {Logical.LOCAL_TIMESTAMP_MILLIS: 1000, Logical.LOCAL_TIMESTAMP_MICROS: 1},
+    pa.date32(): {Logical.DATE: 1},
+}
+_MOMENTS = frozenset(each for logicals in _OF_MOMENTS.values() for each in logicals)
+_OF_NUMBERS: dict[pa.DataType, frozenset[Kind]] = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})),
+    pa.int64(): frozenset({Kind.LONG}),
+    pa.float32(): frozenset({Kind.FLOAT, Kind.DOUBLE}),
+    pa.float64(): frozenset({Kind.DOUBLE}),
+}
+
+
+def avro_encoder(of: pa.DataType, schema: Type, *, frame: bytes = b"", bare_bytes: bool = False) -> Encoder:
+    """Return what writes columns of a type as bodies of the schema.
+
+    frame: bytes before each body
+    bare_bytes: bodies of the schema `bytes` have no length before them
+
+    Raises SchemaError, with the place and both types, if the column does not fit the schema.
+    """
+    encoding = Encoding()
+    if frame:
+        encoding.literal(frame)
+    compiler = _Compiler(encoding, bare=bare_bytes and isinstance(schema, Simple) and schema.kind is Kind.BYTES)
+    try:
+        compiler.value(of, schema, encoding.source(""), "")
+    except NoFit as error:
+        raise SchemaError(f"the column does not fit the schema: {error}") from None
+    return Encoder(of, encoding)
+
+
+class NoFit(Exception):
+    """Values of the column cannot be written as the schema demands."""
+
+
+class _Compiler:
+    def __init__(self, encoding: Encoding, *, bare: bool) -> None:
+        self._encoding = encoding
+        self._bare = bare
+
+    def value(self, of: pa.DataType, schema: Type, source: Source, path: str) -> None:
+        if isinstance(schema, Union):
+            self._union(of, schema, source, path)
+        elif schema == NULL and pa.types.is_null(of):
+            pass
+        elif pa.types.is_null(of):
+            raise _no_fit(of, schema, path)
+        else:
+            self._encoding.emit(kernels.NOT_NULL, source)
+            self._present(of, schema, source, path)
+
+    def _union(self, of: pa.DataType, schema: Union, source: Source, path: str) -> None:
+        members, has_null = without_null(schema)
+        if pa.types.is_null(of):
+            if not has_null:
+                raise _no_fit(of, schema, path)
+            self._encoding.literal(_branch(schema, NULL))
+            return
+        skip = self._encoding.skip_null(source, _branch(schema, NULL)) if has_null else None
+        if skip is None:
+            self._encoding.emit(kernels.NOT_NULL, source)
+        if merged(members) is None and _is_of_members(of, members):
+            self._members(of, schema, members, source, path)
+        else:
+            self._fitting(of, schema, members, source, path)
+        if skip is not None:
+            skip[kernels.C] = self._encoding.next
+
+    def _fitting(self, of: pa.DataType, schema: Union, members: tuple[Type, ...], source: Source, path: str) -> None:
+        """Compile the first member that the column fits."""
+        failures: list[NoFit] = []
+        for member in members:
+            undo = self._encoding.mark()
+            self._encoding.literal(_branch(schema, member))
+            try:
+                self._present(of, member, source, path)
+            except NoFit as error:
+                undo()
+                failures.append(error)
+            else:
+                return
+        raise failures[0] if len(failures) == 1 else _no_fit(of, schema, path)
+
+    def _members(self, of: pa.DataType, schema: Union, members: tuple[Type, ...], source: Source, path: str) -> None:
+        """Compile a struct of a union's members: the first that is not null."""
+        encoding = self._encoding
+        jumps = []
+        for number, member in enumerate(members):
+            part = encoding.source(_join(path, f"member{number}"), source, number)
+            skip = encoding.skip_null(part)
+            encoding.literal(_branch(schema, member))
+            self._present(of[number].type, member, part, part.path)
+            jumps.append(encoding.emit(kernels.JUMP))
+            skip[kernels.C] = encoding.next
+        encoding.emit(kernels.FAIL, source, kernels.NO_MEMBER)
+        for jump in jumps:
+            jump[kernels.A] = encoding.next
+
+    def _present(self, of: pa.DataType, schema: Type, source: Source, path: str) -> None:
+        """Compile a value that is not null."""
+        match schema:
+            case Record() if pa.types.is_struct(of):
+                self._record(of, schema, source, path)
+            case Array(items) if pa.types.is_list(of):
+                self._list(source, lambda: self._part(of.value_type, items, source, 0, f"{path}[]"))
+            case Map(values) if pa.types.is_map(of) and pa.types.is_string(of.key_type):
+                self._list(source, lambda: self._entry(of, values, source, path))
+            case Enum(_, symbols) if pa.types.is_string(of):
+                source.read_as(Symbols(symbols))
+                self._encoding.emit(kernels.SYMBOL, source)
+            case Fixed(decimal=decimal) | Simple(decimal=decimal) if decimal is not None:
+                self._decimal(of, schema, source, path)
+            case Fixed(_, size) if pa.types.is_binary(of):
+                self._encoding.emit(kernels.FIXED, source, size)
+            case Simple():
+                self._simple(of, schema, source, path)
+            case _:
+                raise _no_fit(of, schema, path)
+
+    def _record(self, of: pa.DataType, schema: Record, source: Source, path: str) -> None:
+        numbers = {field.name: number for number, field in enumerate(of)}
+        if unknown := [name for name in numbers if name not in {field.name for field in schema.fields}]:
+            raise NoFit(f"{_join(path, unknown[0])}: {describe(schema)} has no such field")
+        for field in schema.fields:
+            inner = _join(path, field.name)
+            if field.name in numbers:
+                number = numbers[field.name]
+                self._part(of[number].type, field.type, source, number, inner)
+            else:
+                self._encoding.literal(_missing(field, inner))
+
+    def _part(self, of: pa.DataType, schema: Type, within: Source, number: int, path: str) -> None:
+        self.value(of, schema, self._encoding.source(path, within, number), path)
+
+    def _list(self, source: Source, body: Any) -> None:
+        self._encoding.each(source, body, count=True)
+        self._encoding.literal(END_OF_BLOCKS)
+
+    def _entry(self, of: pa.DataType, values: Type, source: Source, path: str) -> None:
+        self._encoding.emit(kernels.TEXT, self._encoding.source(f"{path} key", source, 0), 1)
+        self._part(of.item_type, values, source, 1, f"{path}[]")
+
+    def _decimal(self, of: pa.DataType, schema: Fixed | Simple, source: Source, path: str) -> None:
+        wanted = schema.decimal
+        if wanted is None or not pa.types.is_decimal(of) or of.scale != wanted.scale or of.precision > wanted.precision:
+            raise _no_fit(of, schema, path)
+        size = schema.size if isinstance(schema, Fixed) else kernels.ALL if self._bare else kernels.BY_LENGTH
+        self._encoding.emit(kernels.DECIMAL, source, size)
+
+    def _simple(self, of: pa.DataType, schema: Simple, source: Source, path: str) -> None:
+        emit, kind = self._encoding.emit, schema.kind
+        match of:
+            case _ if of in _OF_MOMENTS and schema.logical in _OF_MOMENTS[of]:
+                emit(kernels.VARINT, source, of.bit_width // 8, _OF_MOMENTS[of][schema.logical])
+            case _ if of in _OF_NUMBERS and kind in _OF_NUMBERS[of] and schema.logical not in _MOMENTS:
+                self._number(of, kind, source)
+            case _ if pa.types.is_boolean(of) and kind is Kind.BOOLEAN:
+                emit(kernels.BOOLEAN, source)
+            case _ if pa.types.is_string(of) and kind is Kind.STRING:
+                emit(kernels.TEXT, source, 1)
+            case _ if pa.types.is_binary(of) and kind is Kind.BYTES:
+                emit(kernels.TEXT, source, 0, int(self._bare))
+            case _:
+                raise _no_fit(of, schema, path)
+
+    def _number(self, of: pa.DataType, kind: Kind, source: Source) -> None:
+        if kind in (Kind.INT, Kind.LONG):
+            self._encoding.emit(kernels.VARINT, source, of.bit_width // 8, 1)
+        elif kind is Kind.DOUBLE and of != pa.float64():
+            if of != pa.float32():
+                source.read_as(_as_int32)
+            self._encoding.emit(kernels.AS_DOUBLE, source, int(of == pa.float32()))
+        else:
+            self._encoding.emit(kernels.COPY, source, of.bit_width // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """Numbers of an enum's symbols, for their texts; -1 for another text."""
+
+    symbols: tuple[str, ...]
+
+    def __call__(self, array: pa.Array) -> pa.Array:
+        numbers = pc.index_in(array, value_set=pa.array(self.symbols, pa.string()))
+        return pc.if_else(array.is_valid(), pc.fill_null(numbers, -1), pa.scalar(None, pa.int32()))
+
+
+def _as_int32(array: pa.Array) -> pa.Array:
+    return array.cast(pa.int32())
+
+
+def _is_of_members(of: pa.DataType, members: tuple[Type, ...]) -> bool:
+    return pa.types.is_struct(of) and [each.name for each in of] == [f"member{i}" for i in range(len(members))]
+
+
+def _branch(schema: Union, branch: Type) -> bytes:
+    """Return what is written before a branch."""
+    return encode_default(Simple(Kind.INT), schema.branches.index(branch), "")
+
+
+def _missing(field: Field, path: str) -> bytes:
+    """Return what is written for a field that the column lacks."""
+    if field.default is not NO_DEFAULT:
+        return encode_default(field.type, field.default, path)
+    if field.type == NULL or (isinstance(field.type, Union) and NULL in field.type.branches):
+        return encode_default(field.type, None, path)
+    raise NoFit(f"{path}: the column has no such field, and the schema no default for it")
+
+
+def _no_fit(of: pa.DataType, schema: Type, path: str) -> NoFit:
+    return NoFit(f"{path or 'the value'}: {of} cannot be written as {describe(schema)}")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def derived_schema(of: pa.DataType, nullable: bool = False, name: str = TOP_LEVEL, namespace: str = "") -> Any:
+    """Return the schema of a column as JSON values, with the names that Spark's `to_avro` gives.
+
+    nullable: whether the column is; the whole of a key or value is not, as null is a tombstone
+    name: of a record; those within have the names of their fields
+
+    Raises SchemaError for types that Avro does not have.
+    """
+    found = _derived(of, name, namespace)
+    return [found, "null"] if nullable and found != "null" else found
+
+
+def _derived(of: pa.DataType, name: str, namespace: str) -> Any:
+    if pa.types.is_struct(of):
+        inner = f"{namespace}.{name}" if namespace else name
+        fields = [
+            {"name": each.name, "type": derived_schema(each.type, each.nullable, each.name, inner)} for each in of
+        ]
+        return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
+    if pa.types.is_list(of):
+        items = of.value_field
+        return {"type": "array", "items": derived_schema(items.type, items.nullable, name, namespace)}
+    if pa.types.is_map(of) and pa.types.is_string(of.key_type):
+        values = of.item_field
+        return {"type": "map", "values": derived_schema(values.type, values.nullable, name, namespace)}
+    if pa.types.is_decimal(of):
+        full = f"{namespace}.{name}.fixed" if namespace else f"{name}.fixed"
+        logical = {"logicalType": "decimal", "precision": of.precision, "scale": of.scale}
+        return {"type": "fixed", "name": full, "size": _bytes_of_digits(of.precision), **logical}
+    if of not in _DERIVED:
+        raise SchemaError(f"{namespace and namespace + '.'}{name}: Avro has no {of}; cast it to another type")
+    return _DERIVED[of]
+
+
+def _bytes_of_digits(precision: int) -> int:
+    """Return the fewest bytes that hold all numbers of so many digits."""
+    return int(10**precision - 1).bit_length() // 8 + 1
+
+
+_DERIVED: dict[pa.DataType, Any] = {
+    pa.null(): "null",
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}

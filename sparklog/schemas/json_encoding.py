@@ -1,0 +1,81 @@
+"""Compiles how an Arrow column of structs is written as JSON objects, as `json_decoding` reads them.
+
+The form is that of Spark's `to_json`. Fields that are null are left out; items of lists that are null are `null`.
+Decimals are numbers. Dates and timestamps are texts of ISO 8601: a timestamp with a zone in UTC, with a Z behind it;
+one without a zone has none. Arrow makes the texts of numbers and dates, the loop puts quotes, names and commas around
+them.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from sparklog.base.errors import SchemaError
+from sparklog.schemas import encode_kernels as kernels
+from sparklog.schemas.encoding import Encoder, Encoding, Source
+from sparklog.schemas.json_decoding import without_json
+
+
+def json_encoder(of: pa.DataType) -> Encoder:
+    """Return what writes columns of a type. Raises SchemaError if it is no struct, or has a part that JSON has not."""
+    if not pa.types.is_struct(of):
+        raise SchemaError(f"a JSON object needs a struct of its fields, not {of}")
+    if (found := without_json(of)) is not None:
+        raise SchemaError(
+            f"{found[0]}: {found[1]} cannot be written as JSON; cast this part to string, or use to_json and "
+            "write the column as string"
+        )
+    encoding = Encoding()
+    _value(encoding, of, encoding.source(""))
+    return Encoder(of, encoding)
+
+
+def _value(encoding: Encoding, of: pa.DataType, source: Source) -> None:
+    """Compile a value that is not null."""
+    if pa.types.is_struct(of):
+        encoding.literal(b"{", kernels.OPEN)
+        for number, each in enumerate(of):
+            path = f"{source.path}.{each.name}" if source.path else each.name
+            part = encoding.source(path, source, number)
+            skip = encoding.skip_null(part)
+            encoding.literal(json.dumps(each.name, ensure_ascii=False).encode() + b":", kernels.FIELD)
+            _value(encoding, each.type, part)
+            skip[kernels.C] = encoding.next
+        encoding.literal(b"}", kernels.CLOSE)
+    elif pa.types.is_list(of):
+        encoding.literal(b"[", kernels.OPEN)
+        encoding.each(source, lambda: _item(encoding, of.value_type, source), count=False)
+        encoding.literal(b"]", kernels.CLOSE)
+    else:
+        _leaf(encoding, of, source)
+
+
+def _item(encoding: Encoding, of: pa.DataType, within: Source) -> None:
+    part = encoding.source(f"{within.path}[]", within)
+    encoding.literal(b"", kernels.FIELD)
+    skip = encoding.skip_null(part, b"null")
+    _value(encoding, of, part)
+    skip[kernels.C] = encoding.next
+
+
+def _leaf(encoding: Encoding, of: pa.DataType, source: Source) -> None:
+    if pa.types.is_string(of):
+        encoding.emit(kernels.ESCAPED, source)
+        return
+    source.read_as(_as_text)
+    if pa.types.is_date32(of) or pa.types.is_timestamp(of):
+        encoding.literal(b'"')
+        encoding.emit(kernels.MOMENT, source)
+        encoding.literal(b'Z"' if pa.types.is_timestamp(of) and of.tz else b'"')
+    elif pa.types.is_floating(of):
+        encoding.emit(kernels.FINITE, source)
+    else:
+        encoding.emit(kernels.TEXT, source, 0, 1)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(array.type) and array.type.tz:
+        array = array.cast(pa.timestamp("us"))  # the same moment in UTC, whose text has no zone
+    return array.cast(pa.string())
