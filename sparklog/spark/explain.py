@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import Filter
 
+from sparklog.arrow.filesystems import open_reader
 from sparklog.base.errors import ConfigError
-from sparklog.spark.folders import open_lookup, open_reader
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import fold
 from sparklog.spark.source.offsets import batch_ranges
 from sparklog.spark.source.option_parsing import Use, parse_read_options

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 from pyspark.sql.datasource import InputPartition
 
+from sparklog.arrow.columns import TableShape
 from sparklog.base.errors import DataLost
 from sparklog.log.reader import ReadRange
-from sparklog.spark.columns import TableShape, table_schema
+from sparklog.spark.columns import arrow_schema, table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files
 from sparklog.spark.source.offsets import OffsetRange, report_losses
@@ -37,7 +38,7 @@ FEWEST_ROWS = 1 << 10
 """Rows at once that each merged file may have in any case; fewer if they are large."""
 BYTES = WAITING_BYTES
 """Approximate bytes at once, of all files that are merged together."""
-_SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
+_SCHEMA = arrow_schema(table_schema(include_headers=True))
 
 
 @dataclass(frozen=True, slots=True)

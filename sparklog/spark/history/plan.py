@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
+from sparklog.arrow.folders import Bounds
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.records.aborted import AbortedRanges
@@ -30,7 +31,7 @@ from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, read_file
 from sparklog.spark.source.filters import Interval, Predicate
-from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
+from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection
 from sparklog.spark.source.plan import count_tasks, divide, narrow, split
 from sparklog.spark.source.scan import partition_of, plan_tasks

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sparklog.arrow.options import IsolationLevel, Mode
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.base.ids import TopicPartition, check_topic
@@ -42,8 +43,6 @@ from sparklog.spark.source.options import (
     ColumnFormat,
     DeliveryGuarantee,
     Edge,
-    IsolationLevel,
-    Mode,
     NoMatch,
     Position,
     ReadMode,

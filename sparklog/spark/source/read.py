@@ -12,13 +12,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.spark.columns import TableShape
+from sparklog.arrow.columns import TableShape
+from sparklog.arrow.segments import settled
+from sparklog.spark.columns import arrow_schema
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
-from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
+from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
 
 Watch = Callable[[pa.RecordBatch], None]
 
@@ -67,7 +69,7 @@ def read_task(
 
     watch: called with all records before that, with their headers, for tasks of files and of fetches
     """
-    shape = TableShape(schema, options.decoding)
+    shape = TableShape(arrow_schema(schema), options.decoding)
     match task:
         case FilesTask(partition):
             columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})

@@ -32,12 +32,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.folders import Bounds
+from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import (
-    Bounds,
     Lookup,
     from_json,
     limit_rows,
@@ -48,7 +49,7 @@ from sparklog.spark.source.offsets import (
 )
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.read import read_task
-from sparklog.spark.source.scan import Task, plan_tasks, settled
+from sparklog.spark.source.scan import Task, plan_tasks
 
 if TYPE_CHECKING:
     from sparklog.spark.source.tracing import BatchSpans, TracedTask

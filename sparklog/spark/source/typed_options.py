@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparklog.arrow.options import Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
     ColumnFormat,
-    Mode,
     Selection,
     Subscribe,
     TypedColumn,

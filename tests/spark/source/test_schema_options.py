@@ -6,10 +6,11 @@ import pickle
 
 import pytest
 
+from sparklog.arrow.options import Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
-from sparklog.spark.source.options import ColumnFormat, Mode, TypedColumn, TypedOptions
+from sparklog.spark.source.options import ColumnFormat, TypedColumn, TypedOptions
 
 REGISTRY = {"schema.registry.url": "http://a:8081, https://b:8081"}
 
