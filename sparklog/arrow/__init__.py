@@ -3,6 +3,7 @@
     read_table      records of a topic as a pyarrow.Table
     record_batches  the same as a pyarrow.RecordBatchReader, which DuckDB, polars and pandas read in bounded memory
     scan_polars     the same as a polars.LazyFrame
+    …_format        how keys and values are encoded
 
     folders ─▶ tables (which offsets) ─▶ segments (chunks of files to records) ─▶ columns (records to the table)
                                                                                  typed (and to typed keys and values)
@@ -16,15 +17,25 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.lazy import lazy
 
-__all__ = ["read_table", "record_batches", "scan_polars"]
+__all__ = [
+    "avro_format",
+    "json_format",
+    "read_table",
+    "record_batches",
+    "registry_format",
+    "scan_polars",
+    "string_format",
+]
 
 _MODULES = {
     "read_table": "sparklog.arrow.tables",
     "record_batches": "sparklog.arrow.tables",
     "scan_polars": "sparklog.arrow.lazy_frames",
+    **dict.fromkeys(("avro_format", "json_format", "registry_format", "string_format"), "sparklog.arrow.formats"),
 }
 
 if TYPE_CHECKING:
+    from sparklog.arrow.formats import avro_format, json_format, registry_format, string_format
     from sparklog.arrow.lazy_frames import scan_polars
     from sparklog.arrow.tables import read_table, record_batches
 else:

@@ -8,8 +8,10 @@ from typing import Literal
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from sparklog.arrow.columns import COLUMNS, table_schema
-from sparklog.arrow.tables import Path, Positions, record_batches
+from sparklog.arrow.columns import COLUMNS
+from sparklog.arrow.options import CORRUPT_RECORD, Mode
+from sparklog.arrow.tables import Path, Positions, record_batches, shape_of
+from sparklog.schemas.formats import Format
 
 
 def scan_polars(
@@ -20,12 +22,17 @@ def scan_polars(
     start: Positions = None,
     end: Positions = None,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    key: Format | None = None,
+    value: Format | None = None,
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = "FAILFAST",
 ) -> pl.LazyFrame:
     """Return a topic as a lazy frame with all columns; a query decodes only those that it uses.
 
     Each `collect` reads the log as it is then. Arguments are those of `record_batches`; its errors come from `collect`,
     as polars' ComputeError.
     """
+    names = (*COLUMNS, CORRUPT_RECORD) if mode == Mode.PERMISSIVE else COLUMNS
+    shape = shape_of(names, {"key": key, "value": value}, Mode(mode))
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, most_rows: int | None, _: int | None
@@ -36,8 +43,11 @@ def scan_polars(
             partitions,
             start=start,
             end=end,
-            columns=COLUMNS if columns is None else columns,
+            columns=names if columns is None else columns,
             isolation_level=isolation_level,
+            key=key,
+            value=value,
+            mode=mode,
         )
         left = most_rows
         for batch in reader:
@@ -49,5 +59,5 @@ def scan_polars(
             if left == 0:
                 return
 
-    schema = pl.DataFrame(table_schema(COLUMNS, {}).empty_table()).schema
+    schema = pl.DataFrame(shape.schema.empty_table()).schema
     return register_io_source(read, schema=schema)

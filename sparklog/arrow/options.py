@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+CORRUPT_RECORD = "_corrupt_record"
+"""The default name of the column of malformed records."""
+
 
 class IsolationLevel(StrEnum):
     """Which records of transactions a read returns.

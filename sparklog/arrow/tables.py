@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
 from sparklog.arrow.columns import COLUMNS, TableShape, table_schema
 from sparklog.arrow.filesystems import Readers
 from sparklog.arrow.folders import Bounds, PartitionFolder, partition_folders
-from sparklog.arrow.options import IsolationLevel
+from sparklog.arrow.options import CORRUPT_RECORD, IsolationLevel, Mode
 from sparklog.arrow.segments import Records, settled
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+
+if TYPE_CHECKING:
+    from sparklog.schemas.formats import Format
 
 Path = str | os.PathLike[str]
 Position = int | datetime
@@ -37,11 +40,15 @@ def read_table(
     end: Positions = None,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    key: Format | None = None,
+    value: Format | None = None,
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = "FAILFAST",
 ) -> pa.Table:
     """Return records of a topic as a table in memory. Arguments and errors are those of `record_batches`."""
     return record_batches(
-        path, topic, partitions, start=start, end=end, columns=columns, isolation_level=isolation_level
-    ).read_all()
+        path, topic, partitions, start=start, end=end, columns=columns, isolation_level=isolation_level,
+        key=key, value=value, mode=mode,
+    ).read_all()  # fmt: skip
 
 
 def record_batches(
@@ -53,6 +60,9 @@ def record_batches(
     end: Positions = None,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    key: Format | None = None,
+    value: Format | None = None,
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = "FAILFAST",
 ) -> pa.RecordBatchReader:
     """Return a reader of a topic's records, partition after partition, each in the order of its offsets.
 
@@ -60,20 +70,23 @@ def record_batches(
     that the log directory has in a checkpoint, which a broker writes every few seconds, and before the first open
     transaction. Records of aborted transactions are left out. A reader can be read once.
 
-    path: a log directory, or the folder of one partition, of sparklog or of Apache Kafka; a local path or a URI
-    (``s3://``, ``hdfs://``, ``file://``)
-    partitions: their numbers; None: all that the directory has
-    start: where to begin; None: at the first record
-    end: before which record to stop; None: after the last one
-    columns: among ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and
-    ``headers``, as in the Spark source; others are not decoded
-    isolation_level: read_uncommitted reads open and aborted transactions too
+    `path` is a log directory, or the folder of one partition, of sparklog or of Apache Kafka: a local path or a URI
+    (``s3://``, ``hdfs://``, ``file://``). `partitions` are numbers; None: all that the directory has. `start` is where
+    to begin, and `end` the record to stop before: an offset or a time, for all partitions or by their numbers; None:
+    the end of the log on that side. With `isolation_level` read_uncommitted, open and aborted transactions are read
+    too.
+
+    `columns` are among ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and
+    ``headers``, as in the Spark source; others are not decoded. `key` and `value` say how these are encoded, as a
+    format of this package; None: they stay bytes. `mode` says what becomes of a malformed record: FAILFAST raises
+    MalformedRecord, DROPMALFORMED leaves it out, PERMISSIVE returns null, and the bytes and the reason in the column
+    ``_corrupt_record``, which `columns` then may name.
 
     Raises UnknownTopicOrPartition if the directory does not have the topic or a partition, ConfigError for wrong
-    arguments, DataLost if an offset lies outside the log, and CorruptRecord. The reader raises DataLost if records were
-    deleted since the call, CorruptRecord and OSError.
+    arguments, SchemaError for schemas that do not fit, DataLost if an offset lies outside the log, and CorruptRecord.
+    The reader raises DataLost if records were deleted since the call, MalformedRecord, CorruptRecord and OSError.
     """
-    shape = TableShape(table_schema(columns, {}))
+    shape = shape_of(columns, {"key": key, "value": value}, Mode(mode))
     folders = _folders(os.fspath(path), topic, partitions, IsolationLevel(isolation_level))
     _check_numbers(start, folders, "start")
     _check_numbers(end, folders, "end")
@@ -81,6 +94,20 @@ def record_batches(
     plans = [_plan(each, readers, start, end) for each in folders]
     batches = (batch for plan in plans for batch in plan.read(shape))
     return pa.RecordBatchReader.from_batches(shape.schema, batches)
+
+
+def shape_of(columns: Sequence[str], formats: Mapping[str, Format | None], mode: Mode) -> TableShape:
+    """Return the table of a read; formats: of ``key`` and ``value``. Raises ConfigError and SchemaError."""
+    given = {name: of for name, of in formats.items() if of is not None}
+    if not given:
+        return TableShape(table_schema(columns, {}))
+    # Loads the decoders, which reads of bytes do not need.
+    from sparklog.arrow.typed import CORRUPT, Decoding
+
+    types = {name: of.decoder(name).type for name, of in given.items()}
+    if mode is Mode.PERMISSIVE:
+        types[CORRUPT_RECORD] = CORRUPT
+    return TableShape(table_schema(columns, types), Decoding(given, mode, CORRUPT_RECORD))
 
 
 class _Plan(NamedTuple):

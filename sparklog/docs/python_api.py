@@ -56,7 +56,15 @@ TESTING: tuple[Callable[..., Any] | type, ...] = (
     testing.RunningBroker,
     testing.RunningCluster,
 )
-ARROW: tuple[Callable[..., Any], ...] = (arrow.read_table, arrow.record_batches, arrow.scan_polars)
+ARROW: tuple[Callable[..., Any], ...] = (
+    arrow.read_table,
+    arrow.record_batches,
+    arrow.scan_polars,
+    arrow.string_format,
+    arrow.json_format,
+    arrow.avro_format,
+    arrow.registry_format,
+)
 _INTRODUCTION = """\
 `sparklog.client` has the classes for plain code. `sparklog.client.aio` has `AsyncProducer`, `AsyncConsumer`,
 `AsyncAdmin` and `AsyncMaintenance` with the same methods as coroutines. [Python

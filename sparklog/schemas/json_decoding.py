@@ -140,3 +140,12 @@ def _with_texts_for_dates(of: pa.DataType) -> pa.DataType:
     if pa.types.is_list(of):
         return pa.list_(of.value_field.with_type(_with_texts_for_dates(of.value_type)))
     return pa.string() if pa.types.is_date32(of) else of
+
+
+def nullable(of: pa.DataType) -> pa.DataType:
+    """Return the type with nulls allowed everywhere, as in Spark's `from_json`: any field may be missing."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(each.name, nullable(each.type)) for each in of])
+    if pa.types.is_list(of):
+        return pa.list_(pa.field("element", nullable(of.value_type)))
+    return of

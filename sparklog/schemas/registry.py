@@ -32,6 +32,9 @@ PAUSE_S = 0.5
 MOST_REFERENCES = 200
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
+MOST_VERSIONS = 100
+"""Versions of a subject, the newest, that a plan of a read brings along."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:

@@ -18,14 +18,11 @@ from sparklog.arrow.typed import CORRUPT, Decoding
 from sparklog.base.errors import ConfigError, SchemaError
 from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
-from sparklog.schemas.json_decoding import check_readable
-from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema, Version
+from sparklog.schemas.json_decoding import check_readable, nullable
+from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, UnknownSchema, Version
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.options import ColumnFormat, TypedColumn, TypedOptions
-
-MOST_VERSIONS = 100
-"""Versions of a subject, the newest, that a plan brings along."""
 
 
 def typed_schema(raw: StructType, options: TypedOptions) -> StructType:
@@ -87,17 +84,8 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
 def _json_type(column: TypedColumn) -> pa.DataType:
     assert column.schema is not None  # typed_options makes sure
     parsed = to_arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]), timezone="UTC")
-    of = _nullable(parsed.field("value").type)
+    of = nullable(parsed.field("value").type)
     check_readable(of)
-    return of
-
-
-def _nullable(of: pa.DataType) -> pa.DataType:
-    """Return the type with nulls allowed everywhere, as in Spark's `from_json`: any field may be missing."""
-    if pa.types.is_struct(of):
-        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in of])
-    if pa.types.is_list(of):
-        return pa.list_(pa.field("element", _nullable(of.value_type)))
     return of
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.arrow.options import Mode
+from sparklog.arrow.options import CORRUPT_RECORD, Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
@@ -40,7 +40,6 @@ REGISTRY_KEYS = (
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
 MISTAKES = ("mode", "columnNameOfCorruptRecord")
-CORRUPT_RECORD = "_corrupt_record"
 
 
 def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOptions | None:
