@@ -40,7 +40,7 @@ from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
 from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
-from sparklog.spark.source.scan import Task, partition_of, plan_tasks
+from sparklog.spark.source.scan import Task, plan_tasks
 
 SLICE_BYTES = 4 << 30
 TASK_BYTES = 256 << 20
@@ -245,7 +245,7 @@ def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Par
 
     If that fails, the files are removed, and the error is returned instead.
     """
-    partition = partition_of(task)
+    partition = task.partition
     writing = DatedFiles(place, partition)
     try:
         for rows in read_task(task, options, IN_FILES):

@@ -8,7 +8,7 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.sasl.…, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
-    how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
+    how       readMode, archive (with readMode = history), minPartitions, maxRecordsPerPartition,
               maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
     typed     valueFormat, keyFormat and what belongs to them: typed_options.py
     traces    tracing.otlp.endpoint (stream)
@@ -78,7 +78,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     path = given.get("path")
     if path is not None:
         _refuse_broker(given)
-    _check_history(given, use)
+    _check_history(given)
     return ReadOptions(
         selection=_selection(given, needed=path is None),
         starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
@@ -254,16 +254,11 @@ def _refuse_broker(given: Mapping[str, Any]) -> None:
         raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
 
 
-def _check_history(given: Mapping[str, Any], use: Use) -> None:
+def _check_history(given: Mapping[str, Any]) -> None:
     if given.get("readmode") is not ReadMode.HISTORY:
         if "archive" in given:
             raise ConfigError("archive has a meaning only with readMode = history")
         return
-    if use is Use.STREAM:
-        raise ConfigError(
-            "readMode = history is for batch reads: read the past in a batch, up to the endingOffsets with which the "
-            "stream then begins (startingOffsets)"
-        )
     if "path" in given and "archive" not in given:
         raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
 
@@ -474,7 +469,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),
         _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
         _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
-        _option("archive", str, "the path or URI of a Delta table", Use.BATCH),
+        _option("archive", str, "the path or URI of a Delta table"),
         _option(
             "kafka.isolation.level",
             lambda raw: IsolationLevel(raw.strip().lower()),

@@ -67,22 +67,27 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, in offset order, in the columns that Spark expects.
 
-    watch: called with all records before that, with their headers, for tasks of files and of fetches
+    watch: called with all records before that, with their headers
     """
     shape = TableShape(arrow_schema(schema), options.decoding)
+    columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})
     match task:
-        case FilesTask(partition):
-            columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})
-            return shape.apply(_watched(read_files(task, options, columns), watch), partition)
+        case FilesTask():
+            records = read_files(task, options, columns)
         case FetchTask(whole):
             from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
 
-            return shape.apply(_watched(fetch_range(whole, options), watch), whole.partition)
+            records = fetch_range(whole, options)
         case _ if options.read_mode is ReadMode.HISTORY:
-            from sparklog.spark.history.archived import read_history  # loads Parquet, which no other read needs
+            # Loads Parquet, which no other read needs.
+            from sparklog.spark.history.archived import HistoryTask, read_history
 
-            return read_history(task, options, shape)
-    return iter(())  # Spark makes up a task if the plan has none
+            if not isinstance(task, HistoryTask):
+                return iter(())  # as below
+            records = read_history(task, options, columns)
+        case _:
+            return iter(())  # Spark makes up a task if the plan has none
+    return shape.apply(_watched(records, watch), task.partition)
 
 
 def _watched(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:

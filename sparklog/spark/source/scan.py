@@ -42,13 +42,12 @@ class FetchTask(InputPartition):
 
     whole: OffsetRange
 
+    @property
+    def partition(self) -> TopicPartition:
+        return self.whole.partition
+
 
 Task = FilesTask | FetchTask
-
-
-def partition_of(task: Task) -> TopicPartition:
-    """Return the partition whose records a task reads."""
-    return task.partition if isinstance(task, FilesTask) else task.whole.partition
 
 
 class InFiles:
