@@ -163,7 +163,7 @@ def _plan(folder: PartitionFolder, readers: Readers, start: Positions, end: Posi
         bounds = folder.bounds(reader)
         low = _offset(start, "start", folder, reader, bounds)
         high = _offset(end, "end", folder, reader, bounds)
-        low, high = bounds.log_start if low is None else low, bounds.end if high is None else min(high, bounds.end)
+        low, high = bounds.log_start if low is None else low, bounds.end if high is None else high
         if low >= high:
             return _Plan(folder, (), NONE_ABORTED)
         return _Plan(folder, reader.ranges(low, high), folder.aborted(reader, low, high))
@@ -185,5 +185,10 @@ def _offset(positions: Positions, name: str, folder: PartitionFolder, reader: Lo
         raise DataLost(
             f"{folder.partition} was to be read with {name} = {position}, but has the offsets {bounds.log_start} to "
             f"{bounds.high_watermark}. Leave {name} out to read what is there"
+        )
+    if name == "end" and position > bounds.end:
+        raise ConfigError(
+            f"{folder.partition} was to be read up to offset {position}, but a transaction is open from offset "
+            f"{bounds.end} on: read again when it has ended, or with isolation_level = read_uncommitted"
         )
     return position

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from sparklog.arrow import read_table, record_batches
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
+from sparklog.base.fs import LocalFs
 from sparklog.spark.columns import arrow_schema
 from sparklog.spark.columns import table_schema as spark_schema
 from sparklog.testing import start_broker
 from support import GOLDEN
 from support.golden import FOLDERS, expected_rows
+from support.logs.transactional_folder import TransactionalFolder
 from support.patience import wait_until
 from support.spark_topics import Topics
 
@@ -154,6 +156,37 @@ class TestARunningBroker:
             most = max(most, pa.total_allocated_bytes() - before)
         assert read == 400_000
         assert most < 16 << 20
+
+
+class TestTransactions:
+    @pytest.fixture
+    def folder(self, tmp_path) -> TransactionalFolder:
+        """Records, an aborted transaction, one that has committed, and an open one with a plain record behind it."""
+        made = TransactionalFolder(LocalFs(), str(tmp_path / "orders-0"))
+        made.write()
+        for producer_id in (7, 8, 9):
+            made.write(producer_id)
+        made.finish(7, commit=False)
+        made.finish(8, commit=True)
+        made.roll()
+        made.write()
+        made.checkpoint()
+        return made
+
+    def read(self, folder, **options) -> list[int]:
+        return offsets(read_table(folder.folder, "orders", columns=["offset"], **options))
+
+    def test_a_read_ends_before_the_first_open_transaction(self, folder):
+        assert self.read(folder) == folder.readable == [0, 1, 4, 5]
+        assert self.read(folder, isolation_level="read_uncommitted") == folder.records
+
+    def test_an_end_that_is_not_decided_yet_is_refused(self, folder):
+        assert self.read(folder, end=folder.last_stable_offset) == folder.readable
+        with pytest.raises(ConfigError, match=f"a transaction is open from offset {folder.last_stable_offset} on"):
+            self.read(folder, end=folder.end)
+        folder.finish(9, commit=True)
+        folder.checkpoint()
+        assert self.read(folder, end=folder.end) == folder.readable
 
 
 class TestMistakes:
