@@ -4,6 +4,7 @@
     segments    sparklog, straight from segment files
     value only  sparklog with the schema "value binary": other columns are not decoded
     fetch       sparklog, through the broker
+    arrow       the same files without Spark, by sparklog.arrow in one thread: noop reads all columns, count the offsets
     kafka       Spark's own Kafka source; with --kafka HOST:PORT of an Apache Kafka, which gets as many records of the
                 same sizes
 
@@ -17,22 +18,25 @@ import argparse
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.harness import broker_process
+from sparklog.arrow import record_batches
+from sparklog.arrow.columns import TableShape
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
-from sparklog.spark.columns import TableShape, table_schema
+from sparklog.spark.columns import arrow_schema, table_schema
 from sparklog.spark.jars import fetch_command
 from sparklog.spark.session import local_session
 
@@ -49,6 +53,13 @@ QUERIES: dict[str, Query] = {
     "noop": lambda frame: frame.write.format("noop").mode("overwrite").save(),
     "count": lambda frame: frame.count(),
     "sum(length(value))": lambda frame: frame.agg(f.sum(f.length("value"))).collect(),
+}
+ARROW_QUERIES: dict[str, Callable[[Path], Any]] = {
+    "noop": lambda path: sum(batch.num_rows for batch in record_batches(path, TOPIC)),
+    "count": lambda path: sum(batch.num_rows for batch in record_batches(path, TOPIC, columns=["offset"])),
+    "sum(length(value))": lambda path: sum(
+        pc.sum(pc.binary_length(batch.column(0))).as_py() for batch in record_batches(path, TOPIC, columns=["value"])
+    ),
 }
 
 
@@ -87,7 +98,7 @@ class CeilingReader(DataSourceReader):
         columns["offset"] = pa.array(np.arange(CEILING_ROWS))
         columns["timestampType"] = pa.array(np.zeros(CEILING_ROWS, np.int32))
         made = iter([pa.RecordBatch.from_pydict(columns)])
-        [batch] = TableShape(self._schema).apply(made, TopicPartition(TOPIC, 0))
+        [batch] = TableShape(arrow_schema(self._schema)).apply(made, TopicPartition(TOPIC, 0))
         for _ in range(self._batches_per_task):
             yield batch
 
@@ -129,18 +140,20 @@ def fill_kafka(spark: SparkSession, bootstrap: str, rows: int, partitions: int) 
     return topic
 
 
-def measure(name: str, load: Callable[[], DataFrame], rows: int, runs: int) -> None:
+def measure(
+    name: str, load: Callable[[], Any], rows: int, runs: int, queries: Mapping[str, Callable[[Any], Any]] = QUERIES
+) -> None:
     """Print the best of `runs` for every query, in millions of rows per second."""
     rates = []
-    for query in QUERIES.values():
+    for query in queries.values():
         best = min(timed(query, load()) for _ in range(runs))
         rates.append(rows / best / 1e6)
     print(f"{name:<12}" + "".join(f"{rate:>20.2f}" for rate in rates), flush=True)
 
 
-def timed(query: Query, frame: DataFrame) -> float:
+def timed(query: Callable[[Any], Any], source: Any) -> float:
     started = time.perf_counter()
-    query(frame)
+    query(source)
     return time.perf_counter() - started
 
 
@@ -159,7 +172,7 @@ def main() -> None:
     spark.dataSource.register(CeilingSource)
     read = spark.read.format("sparklog").option("minPartitions", arguments.tasks)
     print(f"{'M rows/s':<12}" + "".join(f"{name:>20}" for name in QUERIES), flush=True)
-    with broker_process() as broker:
+    with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as data, broker_process(data=data) as broker:
         fill(broker.bootstrap, arguments.records, arguments.partitions)
         topic = read.option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", TOPIC)
         ceiling = spark.read.format("ceiling").option("rows", arguments.records).option("tasks", arguments.tasks)
@@ -173,6 +186,7 @@ def main() -> None:
         only = only.option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", TOPIC)
         measure("value only", only.load, arguments.records, arguments.runs)
         measure("fetch", topic.option("readMode", "fetch").load, arguments.records, arguments.runs)
+        measure("arrow", lambda: Path(data), arguments.records, arguments.runs, ARROW_QUERIES)
         if arguments.kafka:
             name = fill_kafka(spark, arguments.kafka, arguments.records, arguments.partitions)
             kafka = spark.read.format("kafka").option("kafka.bootstrap.servers", arguments.kafka)

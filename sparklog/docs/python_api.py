@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ForwardRef
 
-from sparklog import testing
+from sparklog import arrow, testing
 from sparklog.base import errors
 from sparklog.client import Admin, Consumer, Maintenance, Producer, aio
 from sparklog.client.commits import OffsetAndMetadata
@@ -56,10 +56,22 @@ TESTING: tuple[Callable[..., Any] | type, ...] = (
     testing.RunningBroker,
     testing.RunningCluster,
 )
+ARROW: tuple[Callable[..., Any], ...] = (
+    arrow.read_table,
+    arrow.record_batches,
+    arrow.scan_polars,
+    arrow.string_format,
+    arrow.json_format,
+    arrow.avro_format,
+    arrow.registry_format,
+)
 _INTRODUCTION = """\
 `sparklog.client` has the classes for plain code. `sparklog.client.aio` has `AsyncProducer`, `AsyncConsumer`,
 `AsyncAdmin` and `AsyncMaintenance` with the same methods as coroutines. [Python
 client](../guides/python-client.md) shows how they are used."""
+_ARROW = """\
+`sparklog.arrow` reads topics from the files of a log directory: [tables without Spark](../guides/without-spark.md)
+shows how it is used."""
 _OF_CLASS = re.compile(r"As (Async\w+)\.(\w+)(?:[;,.] ?)?(.*)", re.DOTALL)
 
 
@@ -68,7 +80,8 @@ def python_page() -> str:
     sections = [*(_class(cls) for cls in CLIENTS), *(_options(title, cls) for title, cls in OPTIONS.items())]
     sections += ["## Values", *(_value(cls) for cls in VALUES)]
     sections += ["## Listeners and interceptors", *(_class(cls, level=3) for cls in LISTENERS)]
-    sections += ["## Testing", *(_part_of_testing(part) for part in TESTING), _errors()]
+    sections += ["## Tables without Spark", _ARROW, *(_function_or_class(part) for part in ARROW)]
+    sections += ["## Testing", *(_function_or_class(part) for part in TESTING), _errors()]
     return page("Python API", _INTRODUCTION, sections)
 
 
@@ -150,7 +163,7 @@ def _value(cls: type) -> str:
     return f"### {cls.__name__}\n\n{paragraphs(cls.__doc__ or '')}\n\n{rows}"
 
 
-def _part_of_testing(part: Callable[..., Any] | type) -> str:
+def _function_or_class(part: Callable[..., Any] | type) -> str:
     if inspect.isclass(part):
         return _class(part, level=3)
     return f"### {part.__name__}\n\n```text\n{part.__name__}{signature(part)}\n```\n\n{paragraphs(part.__doc__ or '')}"

@@ -37,13 +37,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from sparklog.arrow.filesystems import Owner, log_directory
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
-from sparklog.spark.folders import Owner, describe_folders, log_directory
+from sparklog.spark.folders import describe_folders
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.groups import RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, Survey

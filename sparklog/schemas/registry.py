@@ -35,6 +35,9 @@ MOST_REFERENCES = 200
 CONTENT = "application/vnd.schemaregistry.v1+json"
 ACCEPT = f"{CONTENT}, application/json"
 
+MOST_VERSIONS = 100
+"""Versions of a subject, the newest, that a plan of a read brings along."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:

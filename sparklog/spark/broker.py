@@ -19,6 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.arrow.filesystems import open_reader
+from sparklog.arrow.folders import Bounds
+from sparklog.arrow.options import IsolationLevel
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import (
     ConfigError,
@@ -34,13 +37,12 @@ from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.client.offsets import ListedOffset, OffsetSpec
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.spark.folders import belongs_to, open_reader
-from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.folders import belongs_to
+from sparklog.spark.source.offsets import ArchiveName, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
     BrokerOptions,
-    IsolationLevel,
     ReadMode,
     ReadOptions,
     Selection,

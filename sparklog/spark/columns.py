@@ -10,10 +10,8 @@ named are not decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -39,10 +37,6 @@ from pyspark.sql.types import (
 )
 
 from sparklog.base.errors import ConfigError
-from sparklog.base.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from sparklog.spark.source.decoding import Decoding
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES: dict[str, DataType] = {
@@ -55,9 +49,6 @@ TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-OF_PARTITION = ("topic", "partition")
-MOST_ROWS = 1 << 20
-"""Most rows of one record batch: its topic column must stay below the 2 GiB of Arrow's strings, for any topic name."""
 
 
 def table_schema(*, include_headers: bool) -> StructType:
@@ -108,58 +99,6 @@ def check_columns(schema: StructType, table: StructType = EVERYTHING) -> None:
             raise ConfigError(f"no column {field.name} {field.dataType.simpleString()} in a topic; there are: {known}")
 
 
-class TableShape:
-    """Converter of record batches to the requested columns.
-
-    decoding: how to decode keys and values; None: they stay bytes
-    """
-
-    def __init__(self, schema: StructType, decoding: Decoding | None = None) -> None:
-        self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        names = schema.fieldNames() if decoding is None else decoding.needs(schema.fieldNames())
-        self.decoded = tuple(name for name in names if name not in OF_PARTITION)
-        """Columns to decode; never empty, as the number of rows comes from them."""
-        if not self.decoded:
-            self.decoded = ("offset",)
-        self._typed = None if decoding is None else decoding.start(schema.fieldNames())
-
-    def apply(self, batches: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-        """Yield records of one partition as Spark expects them; `batches` have at least the columns `decoded`."""
-        try:
-            for records in batches:
-                for first in range(0, records.num_rows, MOST_ROWS):
-                    rows = records.slice(first, MOST_ROWS)
-                    if self._typed is None:
-                        yield self._batch(rows, {}, partition)
-                        continue
-                    for part, typed in self._typed.decode(rows, partition):
-                        yield self._batch(part, typed, partition)
-        finally:
-            if self._typed is not None:
-                self._typed.close()
-
-    def _batch(self, rows: pa.RecordBatch, typed: Mapping[str, Any], partition: TopicPartition) -> pa.RecordBatch:
-        arrays = [_column(field, rows, typed, partition) for field in self.arrow_schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-
-
-def _column(field: Any, records: pa.RecordBatch, typed: Mapping[str, Any], partition: TopicPartition) -> Any:
-    if field.name == "topic":
-        return _repeated_text(partition.topic, records.num_rows)
-    if field.name == "partition":
-        return _repeated_int(partition.partition, records.num_rows)
-    column = typed[field.name] if field.name in typed else records.column(field.name)
-    return column if column.type == field.type else column.cast(field.type)
-
-
-# Built from buffers, not with `pa.repeat`: a scalar of a Python value loads pandas, a third of a second per worker.
-
-
-def _repeated_text(text: str, rows: int) -> Any:
-    data = text.encode()
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data * rows)])
-
-
-def _repeated_int(number: int, rows: int) -> Any:
-    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.full(rows, number, np.int32))])
+def arrow_schema(schema: StructType) -> Any:
+    """Return the schema of the record batches that Spark takes for these columns."""
+    return to_arrow_schema(schema, timezone="UTC")

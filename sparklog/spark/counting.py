@@ -16,17 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sparklog.arrow.filesystems import open_reader
+from sparklog.arrow.options import IsolationLevel, Mode
+from sparklog.arrow.segments import CHUNK_BYTES, GONE, end_of, settled
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.records.counting import count_records
-from sparklog.spark.folders import open_lookup, open_reader
-from sparklog.spark.source.files import CHUNK_BYTES, check_listed, end_of, from_elsewhere
+from sparklog.spark.folders import open_lookup
+from sparklog.spark.source.files import from_elsewhere, records_of
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options
-from sparklog.spark.source.options import IsolationLevel, Mode, ReadMode, ReadOptions
+from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.read import failures_told
-from sparklog.spark.source.scan import GONE, FilesTask, Task, partition_of, plan_tasks, settled
+from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
 
 MOST_THREADS = 4
 
@@ -65,7 +68,7 @@ def count(options: Mapping[str, str]) -> Counts:
     try:
         counts = threads.map(partial(_count_task, options=parsed), tasks)
         for task, records in zip(tasks, counts, strict=True):
-            found[partition_of(task)] += records
+            found[task.partition] += records
     finally:
         threads.shutdown(cancel_futures=True)
     return Counts(found)
@@ -109,5 +112,5 @@ def _count_files(task: FilesTask, options: ReadOptions) -> int:
             left = piece._replace(offset_from=max(piece.offset_from, end_of(last)))
             found += sum(rows.num_rows for rows in from_elsewhere(task, left, options, ("offset",)))
     if aborts:
-        check_listed(reader, task, aborts)
+        records_of(task, options, ()).check_listed(reader, aborts)
     return found

@@ -17,17 +17,20 @@ from typing import TypeVar
 
 from pyspark.sql.datasource import Filter
 
+from sparklog.arrow.filesystems import open_reader
+from sparklog.arrow.folders import Bounds
+from sparklog.arrow.segments import settled
 from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import SegmentInfo
-from sparklog.spark.folders import open_lookup, open_reader
+from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import Predicate, fold
-from sparklog.spark.source.offsets import Bounds, Lookup, OffsetRange, batch_ranges
+from sparklog.spark.source.offsets import Lookup, OffsetRange, batch_ranges
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.plan import narrow
-from sparklog.spark.source.scan import FilesTask, Task, partition_of, plan_tasks, settled
+from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
 
 AnyTask = TypeVar("AnyTask")
 BY_RANGE = "by the starting and ending offsets"
@@ -182,7 +185,13 @@ def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Pl
     ranges, lost = batch_ranges(options, lookup)
     tasks = plan_tasks(options, lookup, ranges, predicate)
     by_partition = {each.partition: each for each in ranges}
-    return _Plan(ranges=by_partition, log=by_partition, tasks=_grouped(tasks, partition_of), archives={}, lost=lost)
+    return _Plan(
+        ranges=by_partition,
+        log=by_partition,
+        tasks=_grouped(tasks, lambda task: task.partition),
+        archives={},
+        lost=lost,
+    )
 
 
 def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Plan:
@@ -191,7 +200,7 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
     history = divide_history(options, lookup)
     archived, log = history.tasks(options, lookup, predicate)
     archives = {}
-    for partition, tasks in _grouped(archived, lambda task: task.whole.partition).items():
+    for partition, tasks in _grouped(archived, lambda task: task.partition).items():
         past = history.pasts[partition]
         opened = {file.path: file.size_bytes for task in tasks for file in task.files}
         archives[partition] = ArchiveScan(
@@ -205,7 +214,7 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
     return _Plan(
         ranges={each.partition: each for each in history.ranges},
         log={each.partition: each for each in history.newer},
-        tasks=_grouped(log, partition_of),
+        tasks=_grouped(log, lambda task: task.partition),
         archives=archives,
         lost=history.lost,
     )

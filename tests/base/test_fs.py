@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 from pyarrow import fs as pafs
 
+from sparklog.arrow.filesystems import ArrowFs
 from sparklog.base.fs import Fs, LocalFs, ReadFs
-from sparklog.spark.folders import ArrowFs
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 
 

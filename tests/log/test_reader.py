@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
+from sparklog.arrow.filesystems import ArrowFs
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import TopicPartition
@@ -22,7 +23,6 @@ from sparklog.log.log import Log
 from sparklog.log.reader import LogReader, ReadRange, SegmentInfo
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, read_records, write_records
-from sparklog.spark.folders import ArrowFs
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import SimClock
 from support import GOLDEN

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
+from sparklog.arrow.filesystems import open_reader
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader
 from sparklog.spark.explain import BY_OFFSETS, BY_PARTITION, BY_RANGE, BY_TIMESTAMPS, explain
-from sparklog.spark.folders import open_reader
 from support.spark_topics import make_reader, rows_of
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

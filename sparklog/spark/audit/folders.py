@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from sparklog.arrow.filesystems import open_folder
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
@@ -41,7 +42,6 @@ from sparklog.log.files import CLEANED, LOG, SWAP, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.spark.audit.bytes import UNREADABLE_FILE
 from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
-from sparklog.spark.folders import open_folder
 
 COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
 Checkpoint = dict[TopicPartition, int]

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.filesystems import Owner, log_directory, not_seen, open_folder, sees
 from sparklog.base.errors import (
     BrokerNotAvailable,
     InvalidUpdateVersion,
@@ -33,7 +34,6 @@ from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from sparklog.spark.audit.bytes import OFFSET_ENTRY, TIME_ENTRY, SegmentFiles, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit.tables import BATCHES, FACTS, WORK, to_arrow, to_table
-from sparklog.spark.folders import Owner, log_directory, not_seen, open_folder, sees
 
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4

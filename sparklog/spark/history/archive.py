@@ -27,6 +27,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from sparklog.arrow.options import IsolationLevel
+from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
@@ -36,9 +38,9 @@ from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTabl
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
-from sparklog.spark.source.options import Assign, BrokerOptions, Edge, IsolationLevel, ReadMode, ReadOptions
+from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
-from sparklog.spark.source.scan import Task, partition_of, plan_tasks, settled
+from sparklog.spark.source.scan import Task, plan_tasks
 
 SLICE_BYTES = 4 << 30
 TASK_BYTES = 256 << 20
@@ -242,7 +244,7 @@ def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Par
 
     If that fails, the files are removed, and the error is returned instead.
     """
-    partition = partition_of(task)
+    partition = task.partition
     writing = DatedFiles(place, partition)
     try:
         for rows in read_task(task, options, IN_FILES):

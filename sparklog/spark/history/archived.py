@@ -23,13 +23,14 @@ from pyarrow import fs as pafs
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import DataLost
+from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import ReadRange
-from sparklog.spark.columns import TableShape, table_schema
+from sparklog.spark.columns import arrow_schema, table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files
 from sparklog.spark.source.offsets import OffsetRange, report_losses
 from sparklog.spark.source.options import ReadOptions
-from sparklog.spark.source.scan import FetchTask, FilesTask, Task, partition_of
+from sparklog.spark.source.scan import FetchTask, FilesTask, Task
 
 ROWS = 1 << 16
 """Most rows at once, of all files that are merged together."""
@@ -37,7 +38,7 @@ FEWEST_ROWS = 1 << 10
 """Rows at once that each merged file may have in any case; fewer if they are large."""
 BYTES = WAITING_BYTES
 """Approximate bytes at once, of all files that are merged together."""
-_SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
+_SCHEMA = arrow_schema(table_schema(include_headers=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class ArchiveTask(InputPartition):
     whole: OffsetRange
     place: TableLocation
     files: tuple[FilePart, ...]
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.whole.partition
 
     def __str__(self) -> str:
         return f"{self.whole}, from {len(self.files)} files of the archive {self.place.uri}"
@@ -60,19 +65,21 @@ class LogTask(InputPartition):
     place: TableLocation | None
     topic_id: str
 
+    @property
+    def partition(self) -> TopicPartition:
+        return self.task.partition
+
     def __str__(self) -> str:
         return str(self.task)
 
 
-def read_history(task: InputPartition, options: ReadOptions, shape: TableShape) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task, as Spark expects them."""
-    columns = tuple(dict.fromkeys([*shape.decoded, "offset"]))
-    match task:
-        case ArchiveTask(whole):
-            return shape.apply(read_archive(task, options, columns), whole.partition)
-        case LogTask(inner):
-            return shape.apply(_read_log(task, options, columns), partition_of(inner))
-    return iter(())  # Spark makes up a task if the plan has none
+HistoryTask = ArchiveTask | LogTask
+
+
+def read_history(task: HistoryTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one task, with at least these columns."""
+    columns = tuple(dict.fromkeys([*columns, "offset"]))
+    return read_archive(task, options, columns) if isinstance(task, ArchiveTask) else _read_log(task, options, columns)
 
 
 def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -159,7 +166,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield records from the log, and from the archive those that have moved there meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
-    left = OffsetRange(partition_of(task.task), *_bounds(task.task))
+    left = OffsetRange(task.partition, *_bounds(task.task))
     log = _from_log(task.task, strict, columns)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Planning a read of archive and log as one: ``readMode = history``.
+"""Planning a read of archive and log as one: ``readMode = history``, in batches and streams.
 
     where the log begins and ends ─▶ how far the archive is ─▶ ranges of offsets ─▶ below that: files of the archive
                                                                                └─▶ from there on: the log, as any read
@@ -9,6 +9,9 @@ loses while the read runs are in the archive by then, where their task finds the
 
 Starting and ending positions refer to archive and log together: `earliest` is where the archive begins; timestamps are
 looked up in the archive first. Only files whose statistics allow for wanted records are opened.
+
+A record has the same offset in archive and log. So the offsets in a stream's checkpoint mean the same whatever has
+moved: each trigger splits its range anew, and a trigger that runs again reads the same records from wherever they are.
 
 An archive that the read names must exist. An archive that only the topic names may not exist yet: the log is then the
 whole history. Loads `deltalake`; no other kind of read comes here.
@@ -21,20 +24,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
-from pyspark.sql.datasource import InputPartition
 
+from sparklog.arrow.folders import Bounds
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
-from sparklog.spark.history.archived import ArchiveTask, LogTask, read_file
+from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
 from sparklog.spark.source.filters import Interval, Predicate
-from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
+from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection
 from sparklog.spark.source.plan import count_tasks, divide, narrow, split
-from sparklog.spark.source.scan import Task, partition_of, plan_tasks
+from sparklog.spark.source.scan import Task, plan_tasks
 
 TASK_BYTES = 128 << 20
 """Bytes of Parquet that one task reads."""
@@ -70,42 +73,131 @@ class History:
         return archived, plan_tasks(remaining, lookup, self.newer, predicate)
 
 
-def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[InputPartition]:
+def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[HistoryTask]:
     """Return the tasks of a batch read of archive and log.
 
     Raises as any plan does, and ConfigError over the archive.
     """
-    history = divide_history(options, lookup)
-    report_losses(history.lost, fail=options.fail_on_data_loss)
-    archived, log = history.tasks(options, lookup, predicate)
-    tasks: list[InputPartition] = [*archived]
-    for task in log:
-        name = history.names[partition_of(task)]
-        tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
-    return tasks
+    history = HistoryLookup(options, lookup)
+    ranges, lost = batch_ranges(options, history)
+    return history.plan(ranges, predicate, lost)
 
 
 def divide_history(options: ReadOptions, lookup: Lookup) -> History:
-    """Return what is to be read, divided where the archive ends. Raises ConfigError over the archive."""
-    logs = lookup.bounds(options.selection)
-    names = _archive_names(options, lookup, logs)
-    pasts = find_pasts(names, must_exist=options.archive is not None)
-    ranges, lost = batch_ranges(options, Union(lookup, logs, pasts))
-    older, newer, gaps = part(ranges, logs, pasts)
-    return History(names=names, pasts=pasts, ranges=ranges, older=older, newer=newer, lost=[*lost, *gaps])
+    """Return what a batch reads, divided where the archive ends. Raises ConfigError over the archive."""
+    history = HistoryLookup(options, lookup)
+    ranges, lost = batch_ranges(options, history)
+    return history.divide(ranges, lost)
 
 
-def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool) -> dict[TopicPartition, Past]:
-    """Return the archived part of each partition that has one.
+class HistoryLookup:
+    """Lookup that answers for archive and log together, as of the last call of `bounds`. Implements Lookup.
 
-    Raises ConfigError if a table is no archive, or if `must_exist` is set and there is no table.
+    A stream keeps it from trigger to trigger: tables are opened once, and then only told of new commits.
     """
-    tables = {uri: ArchiveTable.open(TableLocation(uri)) for uri in {name.uri for name in names.values()}}
-    if must_exist and (missing := sorted(uri for uri, table in tables.items() if table is None)):
-        raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
+
+    def __init__(self, options: ReadOptions, log: Lookup) -> None:
+        self._options = options
+        self._log = log
+        self._names: dict[TopicPartition, ArchiveName] = {}
+        self._logs: dict[TopicPartition, Bounds] = {}
+        self._tables: dict[str, ArchiveTable] = {}
+        self._pasts: dict[TopicPartition, Past] = {}
+
+    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+        """Look at the log, then at the archive, and return where they begin and end together.
+
+        Raises as any lookup does, and ConfigError over the archive.
+        """
+        self._logs = self._log.bounds(selection)
+        self._names = _archive_names(self._options, self._log, self._logs)
+        self._open_tables()
+        self._pasts = find_pasts(self._names, self._tables)
+        return {partition: _both(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
+
+    def plan(self, ranges: Iterable[OffsetRange], predicate: Predicate, lost: Iterable[str] = ()) -> list[HistoryTask]:
+        """Return the tasks that read ranges, after a call of `bounds`; report losses, these others included."""
+        history = self.divide(ranges, lost)
+        report_losses(history.lost, fail=self._options.fail_on_data_loss)
+        archived, log = history.tasks(self._options, self._log, predicate)
+        tasks: list[HistoryTask] = [*archived]
+        for task in log:
+            name = self._names[task.partition]
+            tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
+        return tasks
+
+    def divide(self, ranges: Iterable[OffsetRange], lost: Iterable[str] = ()) -> History:
+        """Return ranges divided where the archive ends, after a call of `bounds`, with these losses and others."""
+        whole = list(ranges)
+        older, newer, gaps = part(whole, self._logs, self._pasts)
+        return History(
+            names=self._names, pasts=self._pasts, ranges=whole, older=older, newer=newer, lost=[*lost, *gaps]
+        )
+
+    def topics(self, selection: Selection) -> list[str]:
+        return self._log.topics(selection)
+
+    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
+        return self._log.segments(partitions)
+
+    def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        for partition, timestamp_ms in timestamps_ms.items():
+            if past := self._pasts.get(partition):
+                found[partition] = first_since(past, partition, timestamp_ms)
+        rest = {partition: time for partition, time in timestamps_ms.items() if found.get(partition) is None}
+        return {**found, **self._log.offsets_for_times(rest)} if rest else found
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._log.committed(partitions)
+
+    def commit(self, offsets: Offsets) -> None:
+        self._log.commit(offsets)
+
+    def folder(self, partition: TopicPartition) -> str | None:
+        return self._log.folder(partition)
+
+    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+        return self._log.aborted(whole)
+
+    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
+        return self._log.archives(partitions)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _open_tables(self) -> None:
+        """Open the archives, and tell those that are open of new commits. Raises ConfigError."""
+        missing = []
+        for uri in sorted({name.uri for name in self._names.values()}):
+            if uri in self._tables:
+                self._tables[uri].refresh()
+            elif table := ArchiveTable.open(TableLocation(uri)):
+                self._tables[uri] = table
+            else:
+                missing.append(uri)
+        if missing and self._options.archive is not None:
+            raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
+
+
+def _both(log: Bounds, past: Past | None) -> Bounds:
+    """Return the bounds of archive and log together."""
+    if past is None:
+        return log
+    begin, end = past.archived  # without a broker, the files' high watermark may lag
+    return Bounds(min(begin, log.log_start), max(end, log.high_watermark), max(end, log.first_unstable))
+
+
+def find_pasts(
+    names: Mapping[TopicPartition, ArchiveName], tables: Mapping[str, ArchiveTable]
+) -> dict[TopicPartition, Past]:
+    """Return the archived part of each partition that has one; tables: those that exist, by URI.
+
+    Raises ConfigError if a table has another topic of that name.
+    """
     pasts = {}
     for partition, name in names.items():
-        table = tables[name.uri]
+        table = tables.get(name.uri)
         archived = table.archived(partition, name.topic_id) if table else None
         if table and archived:
             pasts[partition] = Past(table=table, archived=archived, topic_id=name.topic_id)
@@ -155,60 +247,6 @@ def plan_archive(
             )
             if touched:
                 yield ArchiveTask(piece, pasts[each.partition].table.place, touched)
-
-
-class Union:
-    """Lookup that answers for archive and log together. The bounds were looked up before. Implements Lookup."""
-
-    def __init__(
-        self, log: Lookup, logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
-    ) -> None:
-        self._log = log
-        self._logs = logs
-        self._pasts = pasts
-
-    def topics(self, selection: Selection) -> list[str]:
-        return self._log.topics(selection)
-
-    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        found = {}
-        for partition, log in self._logs.items():
-            if past := self._pasts.get(partition):
-                begin, end = past.archived  # without a broker, the files' high watermark may lag
-                start, high_watermark = min(begin, log.log_start), max(end, log.high_watermark)
-                found[partition] = Bounds(start, high_watermark, max(end, log.first_unstable))
-            else:
-                found[partition] = log
-        return found
-
-    def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
-        found: dict[TopicPartition, int | None] = {}
-        for partition, timestamp_ms in timestamps_ms.items():
-            if past := self._pasts.get(partition):
-                found[partition] = first_since(past, partition, timestamp_ms)
-        rest = {partition: time for partition, time in timestamps_ms.items() if found.get(partition) is None}
-        return {**found, **self._log.offsets_for_times(rest)} if rest else found
-
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._log.committed(partitions)
-
-    def commit(self, offsets: Offsets) -> None:
-        self._log.commit(offsets)
-
-    def folder(self, partition: TopicPartition) -> str | None:
-        return self._log.folder(partition)
-
-    def segments(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[SegmentDescription, ...]]:
-        return self._log.segments(partitions)
-
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
-        return self._log.aborted(whole)
-
-    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
-        return self._log.archives(partitions)
-
-    def close(self) -> None:
-        self._log.close()
 
 
 def first_since(past: Past, partition: TopicPartition, timestamp_ms: int) -> int | None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sparklog.arrow.filesystems import Owner, not_seen, open_reader, sees
 from sparklog.base.errors import (
     InvalidUpdateVersion,
     KafkaError,
@@ -39,7 +40,6 @@ from sparklog.log.offset_snapshots.snapshot import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import iterate_records
-from sparklog.spark.folders import Owner, not_seen, open_reader, sees
 
 COLUMNS = ("offset", "timestamp", "key", "value")
 CHUNK_BYTES = 4 << 20

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from sparklog.arrow.filesystems import Readers
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import LogReader, Taken
-from sparklog.spark.folders import Readers
 from sparklog.spark.source.offsets import Lookup, OffsetRange
 
 

@@ -37,14 +37,23 @@ MAX_REQUEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """Where malformed records go."""
+    """Where malformed records go. Implements DeadLetterPlace."""
 
     topic: str
     broker: BrokerOptions
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns of records that a copy is made of."""
+        return NEEDED
+
+    def open(self) -> DeadLetters:
+        """Return what writes the dead letters of a task."""
+        return DeadLetters(self)
+
 
 class DeadLetters:
-    """Writes the malformed records of a task; connects at the first."""
+    """Writes the malformed records of a task; connects at the first. Implements DeadLetterWriter."""
 
     def __init__(self, to: DeadLetterTopic) -> None:
         self._to = to

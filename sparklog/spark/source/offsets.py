@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
-from sparklog.base.config_keys import MAX_LONG
+from sparklog.arrow.folders import Bounds
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
@@ -33,27 +33,6 @@ from sparklog.spark.source.options import (
 logger = logging.getLogger("sparklog.spark")
 
 Offsets = Mapping[TopicPartition, int]
-
-
-class Bounds(NamedTuple):
-    """Readable offsets of a partition: from `log_start` to before `end`."""
-
-    log_start: int
-    high_watermark: int
-    first_unstable: int = MAX_LONG
-    """For a read of committed transactions: the first offset whose transaction is open, if there is one."""
-
-    @property
-    def end(self) -> int:
-        """The last stable offset or, for a read of uncommitted transactions too, the high watermark."""
-        return max(self.log_start, min(self.high_watermark, self.first_unstable))
-
-    def end_after(self, offset: int) -> int:
-        """Return where a read ends that has come to `offset`.
-
-        A read of uncommitted transactions may have come further than `end`: it then waits there, and nothing is lost.
-        """
-        return max(self.end, min(offset, self.high_watermark))
 
 
 class OffsetRange(NamedTuple):

@@ -59,7 +59,7 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     "includeHeaders": OptionDoc("Whether headers are read or written. Default of reads: false; of writes: true."),
     "readMode": OptionDoc(
         "segments: from files. fetch: through the broker. auto: from files where the task can see them, else through "
-        "the broker. history (batch): archive and log as one table.",
+        "the broker. history: archive and log as one table.",
         "auto",
     ),
     "tracing.otlp.endpoint": OptionDoc(

@@ -8,8 +8,8 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
     where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.sasl.…, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
-    how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
-              failOnDataLoss, includeHeaders, filterPushdown, kafka.isolation.level
+    how       readMode, archive (with readMode = history), minPartitions, maxRecordsPerPartition, failOnDataLoss,
+              includeHeaders, filterPushdown, kafka.isolation.level
     how much  maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay (stream)
     typed     valueFormat, keyFormat and what belongs to them: typed_options.py
     traces    tracing.otlp.endpoint (stream)
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sparklog.arrow.options import IsolationLevel, Mode
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.base.ids import TopicPartition, check_topic
@@ -41,8 +42,6 @@ from sparklog.spark.source.options import (
     ColumnFormat,
     DeliveryGuarantee,
     Edge,
-    IsolationLevel,
-    Mode,
     NoMatch,
     Position,
     ReadMode,
@@ -80,7 +79,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     path = given.get("path")
     if path is not None:
         _refuse_broker(given)
-    _check_history(given, use)
+    _check_history(given)
     return ReadOptions(
         selection=_selection(given, needed=path is None),
         starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
@@ -257,18 +256,15 @@ def _refuse_broker(given: Mapping[str, Any]) -> None:
         raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
 
 
-def _check_history(given: Mapping[str, Any], use: Use) -> None:
+def _check_history(given: Mapping[str, Any]) -> None:
     if given.get("readmode") is not ReadMode.HISTORY:
         if "archive" in given:
             raise ConfigError("archive has a meaning only with readMode = history")
         return
-    if use is Use.STREAM:
-        raise ConfigError(
-            "readMode = history is for batch reads: read the past in a batch, up to the endingOffsets with which the "
-            "stream then begins (startingOffsets)"
-        )
     if "path" in given and "archive" not in given:
         raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
+    if "maxbytespertrigger" in given:
+        raise ConfigError("maxBytesPerTrigger measures logs, not archives: use maxOffsetsPerTrigger with history")
 
 
 def _trigger_limits(given: Mapping[str, Any]) -> TriggerLimits:
@@ -516,7 +512,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),
         _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
         _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
-        _option("archive", str, "the path or URI of a Delta table", Use.BATCH),
+        _option("archive", str, "the path or URI of a Delta table"),
         _option(
             "kafka.isolation.level",
             lambda raw: IsolationLevel(raw.strip().lower()),

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
+from sparklog.arrow.options import IsolationLevel, Mode
 from sparklog.base.ids import TopicPartition
 from sparklog.schemas.registry_options import RegistryOptions
 
 if TYPE_CHECKING:
-    from sparklog.spark.source.decoding import Decoding
+    from sparklog.arrow.typed import Decoding
     from sparklog.spark.source.encoding import RowEncoding
 
 LATEST_IN_JSON = -1
@@ -39,16 +40,6 @@ class ReadMode(StrEnum):
     HISTORY = "history"
 
 
-class IsolationLevel(StrEnum):
-    """Which records of transactions a read returns.
-
-    READ_COMMITTED: those of committed ones, up to the first offset whose transaction is open. READ_UNCOMMITTED: all.
-    """
-
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
-
-
 class DeliveryGuarantee(StrEnum):
     """How often a row is in its topic, for readers of committed records, if Spark runs a task or a batch again.
 
@@ -67,18 +58,6 @@ class ColumnFormat(StrEnum):
     STRING = "string"
     JSON = "json"
     AVRO = "avro"
-
-
-class Mode(StrEnum):
-    """What becomes of a record whose key or value does not follow its schema.
-
-    FAILFAST: the query fails. PERMISSIVE: the column is null, and another column has the bytes. DROPMALFORMED: the
-    record is left out.
-    """
-
-    FAILFAST = "FAILFAST"
-    PERMISSIVE = "PERMISSIVE"
-    DROPMALFORMED = "DROPMALFORMED"
 
 
 class NoMatch(StrEnum):

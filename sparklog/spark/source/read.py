@@ -14,13 +14,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.spark.columns import TableShape
+from sparklog.arrow.columns import TableShape
+from sparklog.arrow.segments import settled
+from sparklog.spark.columns import arrow_schema
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
-from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
+from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
 
 logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]
@@ -68,7 +70,7 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, in offset order, in the columns that Spark expects.
 
-    watch: called with all records before that, with their headers, for tasks of files and of fetches
+    watch: called with all records before that, with their headers
     """
     with failures_told(task, options):
         yield from _read_task(task, options, schema, watch)
@@ -92,20 +94,25 @@ def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
 def _read_task(
     task: InputPartition, options: ReadOptions, schema: StructType, watch: Watch | None
 ) -> Iterator[pa.RecordBatch]:
-    shape = TableShape(schema, options.decoding)
+    shape = TableShape(arrow_schema(schema), options.decoding)
+    columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})
     match task:
-        case FilesTask(partition):
-            columns = shape.decoded if watch is None else tuple({*shape.decoded, "headers"})
-            return shape.apply(_watched(read_files(task, options, columns), watch), partition)
+        case FilesTask():
+            records = read_files(task, options, columns)
         case FetchTask(whole):
             from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
 
-            return shape.apply(_watched(fetch_range(whole, options), watch), whole.partition)
+            records = fetch_range(whole, options)
         case _ if options.read_mode is ReadMode.HISTORY:
-            from sparklog.spark.history.archived import read_history  # loads Parquet, which no other read needs
+            # Loads Parquet, which no other read needs.
+            from sparklog.spark.history.archived import HistoryTask, read_history
 
-            return read_history(task, options, shape)
-    return iter(())  # Spark makes up a task if the plan has none
+            if not isinstance(task, HistoryTask):
+                return iter(())  # as below
+            records = read_history(task, options, columns)
+        case _:
+            return iter(())  # Spark makes up a task if the plan has none
+    return shape.apply(_watched(records, watch), task.partition)
 
 
 def _watched(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:

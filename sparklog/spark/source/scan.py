@@ -6,29 +6,21 @@ fetched, and cut between offsets. Sizes of ranges are in bytes, or in offsets if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.base.errors import OffsetOutOfRange
+from sparklog.arrow.filesystems import Owner, Readers
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.spark.folders import Owner, Readers
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
 from sparklog.spark.source.offsets import Lookup, OffsetRange
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune, split
-
-GONE = (OffsetOutOfRange, FileNotFoundError)
-"""Errors that a read raises if a segment, or the whole folder, no longer exists."""
-Plan = TypeVar("Plan")
-PLANS = 5
-"""Attempts at a plan before vanishing segments fail it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +48,15 @@ class FetchTask(InputPartition):
 
     whole: OffsetRange
 
+    @property
+    def partition(self) -> TopicPartition:
+        return self.whole.partition
+
     def __str__(self) -> str:
         return f"{self.whole}, by fetching"
 
 
 Task = FilesTask | FetchTask
-
-
-def partition_of(task: Task) -> TopicPartition:
-    """Return the partition whose records a task reads."""
-    return task.partition if isinstance(task, FilesTask) else task.whole.partition
 
 
 class InFiles:
@@ -161,19 +152,6 @@ def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRang
     parts = locate(lookup, wanted, predicate.timestamp_ms)
     counts = count_tasks(_sizes(parts), options.min_partitions)
     return [task for part, count in zip(parts, counts, strict=True) for task in part.tasks(count)]
-
-
-def settled(plan: Callable[[], Plan]) -> Plan:
-    """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
-
-    Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.
-    """
-    for _ in range(PLANS - 1):
-        try:
-            return plan()
-        except GONE:
-            continue
-    return plan()
 
 
 def _sizes(parts: Sequence[Part]) -> list[int]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.folders import Bounds
+from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
@@ -51,7 +53,6 @@ from sparklog.spark.source.backlog import measure
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.limits import TriggerPace
 from sparklog.spark.source.offsets import (
-    Bounds,
     Lookup,
     from_json,
     report_losses,
@@ -59,11 +60,13 @@ from sparklog.spark.source.offsets import (
     stream_ranges,
     to_json,
 )
-from sparklog.spark.source.options import ReadOptions, TriggerLimits
+from sparklog.spark.source.options import ReadMode, ReadOptions, TriggerLimits
 from sparklog.spark.source.read import read_task
-from sparklog.spark.source.scan import Task, plan_tasks, settled
+from sparklog.spark.source.scan import Task, plan_tasks
 
 if TYPE_CHECKING:
+    from sparklog.spark.history.archived import HistoryTask
+    from sparklog.spark.history.plan import HistoryLookup
     from sparklog.spark.source.tracing import BatchSpans, TracedTask
 
 Json = dict[str, Any]
@@ -87,6 +90,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._monotonic = monotonic
         self._pace = TriggerPace()
         self._opened: Lookup | None = None
+        self._history: HistoryLookup | None = None
+        """The lookup, if it is one of archive and log."""
         self._spans: BatchSpans | None = None
         self._initial: Json | None = None
         self._begun = False
@@ -141,7 +146,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
 
-    def partitions(self, start: Json, end: Json) -> list[Task] | list[TracedTask]:
+    def partitions(self, start: Json, end: Json) -> Sequence[Task | HistoryTask | TracedTask]:
         tasks = settled(lambda: self._plan(start, end))
         if self._options.tracing_endpoint is None:
             return tasks
@@ -151,10 +156,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._spans = BatchSpans(self._options.tracing_endpoint)
         return self._spans.begin(tasks, start, end)
 
-    def _plan(self, start: Json, end: Json) -> list[Task]:
+    def _plan(self, start: Json, end: Json) -> Sequence[Task | HistoryTask]:
         bounds = self._lookup.bounds(self._options.selection)
         begin = end.get(FIRST_START, start) if start != end else start
         ranges, lost = stream_ranges(_without_first_start(begin), _without_first_start(end), bounds)
+        if self._history is not None:
+            return self._history.plan(ranges, EVERYTHING, lost)
         report_losses(lost, fail=self._options.fail_on_data_loss)
         return plan_tasks(self._options, self._lookup, ranges, EVERYTHING)
 
@@ -190,12 +197,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened.close()
 
     def __getstate__(self) -> Json:
-        return {**self.__dict__, "_opened": None, "_spans": None}  # connections stay in the process that made them
+        return {
+            **self.__dict__,
+            "_opened": None,
+            "_history": None,
+            "_spans": None,
+        }  # connections stay in the process that made them
 
     @property
     def _lookup(self) -> Lookup:
         if self._opened is None:
             self._opened = open_lookup(self._options)
+            if self._options.read_mode is ReadMode.HISTORY:
+                from sparklog.spark.history.plan import HistoryLookup  # loads deltalake, which no other read needs
+
+                self._opened = self._history = HistoryLookup(self._options, self._opened)
         return self._opened
 
     def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, Bounds]:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from sparklog.base.tracing import CONSUMER, TRACEPARENT, Tracing, traceparent_of
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.read import read_task
-from sparklog.spark.source.scan import Task, partition_of
+from sparklog.spark.source.scan import Task
 
 MAX_LINKS = 128
 """OpenTelemetry's own limit for a span."""
@@ -67,7 +67,7 @@ def read_traced(traced: TracedTask, options: ReadOptions, schema: StructType) ->
     """Yield the records of a task as `read_task` does, and send a span of the task at its end."""
     assert options.tracing_endpoint is not None
     tracing = Tracing(options.tracing_endpoint, SERVICE, {}, at_once=True)
-    links, partition = Links(), partition_of(traced.task)
+    links, partition = Links(), traced.task.partition
     attributes = {
         "messaging.destination.name": partition.topic,
         "messaging.destination.partition.id": partition.partition,

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparklog.arrow.options import CORRUPT_RECORD, Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
     ColumnFormat,
-    Mode,
     SchemaChoice,
     Selection,
     Subscribe,
@@ -49,7 +49,6 @@ REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
 CHOICES = ("auto.register.schemas", "use.latest.version")
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
-CORRUPT_RECORD = "_corrupt_record"
 
 
 def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOptions | None:

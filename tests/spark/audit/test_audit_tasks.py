@@ -8,6 +8,7 @@ import re
 import pytest
 from crc32c import crc32c
 
+from sparklog.arrow.filesystems import Owner
 from sparklog.base.errors import ConfigError
 from sparklog.client import Admin, Maintenance
 from sparklog.records.batch import iterate_headers
@@ -15,7 +16,6 @@ from sparklog.spark.audit import broker as audit_broker
 from sparklog.spark.audit.broker import BrokerSource
 from sparklog.spark.audit.tables import FACTS, WORK, View, work_rows
 from sparklog.spark.audit.tasks import Access, scan_row
-from sparklog.spark.folders import Owner
 from support.logs.faulty_replicas import flip, places
 
 pytestmark = pytest.mark.slow

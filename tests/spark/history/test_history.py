@@ -294,9 +294,8 @@ def test_a_topic_that_is_archived_nowhere_is_refused_unless_the_read_says_where(
 @pytest.mark.parametrize(
     ("use", "options", "message"),
     [
-        (Use.STREAM, {"readMode": "history"}, "readMode = history is for batch reads"),
         (Use.BATCH, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
-        (Use.STREAM, {"archive": "/a"}, "option archive has no meaning for a streaming read"),
+        (Use.STREAM, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(use: Use, options: dict[str, str], message: str) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from sparklog.arrow.filesystems import Owner
 from sparklog.base.consumer_protocol import Assignment, Subscription, write_assignment, write_subscription
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import LocalFs
@@ -20,7 +21,6 @@ from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
-from sparklog.spark.folders import Owner
 from sparklog.spark.offsets.groups import Groups, RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, survey, whole_batches
 from sparklog.spark.offsets.snapshots import batches_of

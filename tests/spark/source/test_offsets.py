@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.arrow.folders import Bounds
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.source.offsets import (
-    Bounds,
     OffsetRange,
     batch_ranges,
     from_json,

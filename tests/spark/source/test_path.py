@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
 import pyspark.sql.functions as f
 import pytest
 from chispa import assert_df_equality
 
+from sparklog.arrow.folders import Bounds
 from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.folders import FolderLookup
-from sparklog.spark.source.offsets import Bounds
 from sparklog.spark.source.options import AllTopics, Subscribe
 from support import GOLDEN
-
-FOLDERS = sorted(folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl"))
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def expected_rows(folder: Path, name: str = "expected") -> list[tuple]:
-    """What Kafka says is in the folder, all of it or for a reader of committed records, as rows of the table."""
-    topic, _, partition = folder.name.rpartition("-")
-    return [
-        (
-            unpacked(record["key"]),
-            unpacked(record["value"]),
-            topic,
-            int(partition),
-            record["offset"],
-            EPOCH + timedelta(milliseconds=record["timestamp"]),
-            record["timestamp_type"] - 1,
-            [(key, unpacked(value)) for key, value in record["headers"]],
-        )
-        for record in map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
-    ]
-
-
-def unpacked(text: str | None) -> bytearray | None:
-    return None if text is None else bytearray(base64.b64decode(text))
+from support.golden import FOLDERS, expected_rows
 
 
 @pytest.fixture(scope="module")

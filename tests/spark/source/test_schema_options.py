@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
+from sparklog.arrow.options import Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
 from sparklog.spark.source.options import (
     ColumnFormat,
-    Mode,
     SchemaChoice,
     TypedColumn,
     TypedOptions,

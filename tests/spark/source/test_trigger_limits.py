@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMinRows
 
+from sparklog.arrow.filesystems import open_reader
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import Taken
 from sparklog.spark.columns import table_schema
-from sparklog.spark.folders import open_reader
 from sparklog.spark.source.backlog import AtBroker
 from sparklog.spark.source.limits import TriggerPace, share_bytes
 from sparklog.spark.source.offsets import OffsetRange

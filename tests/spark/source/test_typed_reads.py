@@ -15,6 +15,8 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from sparklog.arrow.options import Mode
+from sparklog.arrow.typed import Decoding, TypedRows
 from sparklog.base.ids import TopicPartition
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.avro import parse_avro
@@ -25,8 +27,6 @@ from sparklog.schemas.formats import AvroFormat, Piece, StringFormat
 from sparklog.schemas.framing import HEADERS, bodies, frame_of
 from sparklog.schemas.registry import SchemaText
 from sparklog.spark.columns import spark_type
-from sparklog.spark.source.decoding import Decoding, TypedRows
-from sparklog.spark.source.options import Mode
 from support.patience import PATIENCE_S
 from support.schemas.avro import samples, written
 from support.schemas.registry import schema_registry

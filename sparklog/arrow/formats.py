@@ -1,0 +1,72 @@
+"""How keys and values are encoded: what `record_batches` takes as `key` and `value`, to return typed columns.
+
+string_format()        UTF-8, as strings
+json_format(fields)    JSON objects, as structs of these fields
+avro_format(schema)    Avro bodies of one schema, without a frame
+registry_format(url)   Avro bodies with the ids of their schemas in a registry with Confluent's REST API
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from sparklog.schemas.columns import nullable_within
+from sparklog.schemas.formats import AvroFormat, FramedFormat, JsonFormat, StringFormat
+from sparklog.schemas.json_decoding import check_readable
+from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText
+from sparklog.schemas.registry_options import RegistryOptions
+
+AVRO = "AVRO"
+
+
+def string_format() -> StringFormat:
+    """Return the format of UTF-8 texts."""
+    return StringFormat()
+
+
+def json_format(fields: pa.Schema | Iterable[pa.Field]) -> JsonFormat:
+    """Return the format of JSON objects; a field that is missing is null, and others are left out.
+
+    Raises SchemaError for a type that JSON does not have.
+    """
+    of = nullable_within(pa.struct(list(fields)))
+    check_readable(of)
+    return JsonFormat(of)
+
+
+def avro_format(schema: str, *, reader_schema: str | None = None) -> AvroFormat:
+    """Return the format of Avro bodies without a frame.
+
+    `schema` is the writers', as JSON. `reader_schema` is what is wanted; None: what was written.
+    """
+    return AvroFormat(writer=SchemaText(AVRO, schema), reader=SchemaText(AVRO, reader_schema or schema))
+
+
+def registry_format(
+    url: str | Iterable[str],
+    subject: str,
+    *,
+    reader_schema: str | None = None,
+    user_info: str | None = None,
+    token: str | None = None,
+    truststore: str | None = None,
+    keystore: str | None = None,
+) -> FramedFormat:
+    """Return the format of Avro bodies that name their schemas, before the body or in a header.
+
+    `url` is the registry's, or several. `subject` is a name such as ``orders-value``: its latest version is what is
+    read, unless there is a `reader_schema`. `user_info` is USER:PASSWORD, `token` a bearer token; `truststore` and
+    `keystore` are PEM files.
+
+    Asks the registry for the subject's schemas. Raises RegistryError and UnknownSchema.
+    """
+    urls = (url,) if isinstance(url, str) else tuple(url)
+    options = RegistryOptions(urls=urls, user_info=user_info, token=token, truststore=truststore, keystore=keystore)
+    versions = Registry(options).versions(subject, MOST_VERSIONS)
+    return FramedFormat(
+        reader=versions[-1].schema if reader_schema is None else SchemaText(AVRO, reader_schema),
+        writers={each: version.schema for version in versions for each in version.ids},
+        registry=options,
+    )

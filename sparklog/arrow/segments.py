@@ -1,0 +1,157 @@
+"""How pieces of one partition's segments are read: chunks of whole batches from files, decoded a column at a time.
+
+Files may change between plan and read. `LogReader` copes with segments that were renamed, rolled or compacted; the
+caller says where records come from that it no longer finds. The plan names the aborted transactions, whose batches are
+skipped by their headers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from sparklog.arrow.filesystems import open_reader
+from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
+from sparklog.base.fs import Buffer
+from sparklog.base.ids import TopicPartition
+from sparklog.log.reader import LogReader, ReadRange
+from sparklog.log.segment.scan import place_at
+from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
+from sparklog.records.arrow import decode_batches
+
+GONE = (OffsetOutOfRange, FileNotFoundError)
+"""Errors that a read raises if a segment, or the whole folder, no longer exists."""
+PLANS = 5
+"""Attempts at a plan before vanishing segments fail it."""
+CHUNK_BYTES = 2 << 20
+"""Bytes per read: twenty thousand records of 100 bytes. Half and twice as much were each a tenth slower in Spark."""
+GROUP_BYTES = 4 << 20
+"""Bytes decoded at once if records are compressed."""
+Result = TypeVar("Result")
+
+
+def settled(plan: Callable[[], Result]) -> Result:
+    """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
+
+    Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.
+    """
+    for _ in range(PLANS - 1):
+        try:
+            return plan()
+        except GONE:
+            continue
+    return plan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Which records of a partition are read, and from where."""
+
+    partition: TopicPartition
+    folder: str
+    columns: Sequence[str]
+    is_committed_only: bool
+    oldest_ms: int | None = None
+    """Batches with only older records may be skipped."""
+    aborted: AbortedRanges = field(default=NONE_ABORTED)
+
+    def read(
+        self, pieces: Sequence[ReadRange], elsewhere: Callable[[ReadRange], Iterator[pa.RecordBatch]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the pieces, in order.
+
+        elsewhere: yields those of a piece that the folder may no longer hold
+
+        Raises CorruptRecord and OSError.
+        """
+        reader = open_reader(self.folder)
+        aborts: list[tuple[int, int]] | None = [] if self.is_committed_only else None
+        for piece in pieces:
+            last: Buffer = b""
+            try:
+                for last in reader.read(piece, CHUNK_BYTES):
+                    for part in (last,) if self.oldest_ms is None else not_older(last, self.oldest_ms):
+                        yield from self._decoded(part, piece, aborts)
+            except GONE:
+                yield from elsewhere(piece._replace(offset_from=max(piece.offset_from, end_of(last))))
+        if aborts:
+            self.check_listed(reader, aborts)
+
+    def read_left(self, missing: ReadRange) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+        """Return what is lost of a piece that its segment no longer holds, and the records that other segments hold."""
+        reader = open_reader(self.folder)
+        try:
+            start, end = reader.log_start_offset, reader.end_offset()
+        except GONE:
+            start = end = missing.offset_to  # the folder is gone, or empty
+        low, high = max(missing.offset_from, start), min(missing.offset_to, end)
+        which = f"{self.partition}: of the offsets {missing.offset_from} to {missing.offset_to - 1}, those "
+        lost = []
+        if low > missing.offset_from:
+            lost.append(f"{which}below {min(low, missing.offset_to)} are gone")
+        if high < missing.offset_to:
+            lost.append(f"{which}from {high} on are gone")
+        pieces = reader.cut(low, high, 1) if low < high else []
+        return lost, (
+            records
+            for piece in pieces
+            for data in reader.read(piece, CHUNK_BYTES)
+            for records in self._decoded(data, piece)
+        )
+
+    def _decoded(
+        self, data: Buffer, wanted: ReadRange, aborts: list[tuple[int, int]] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return decode_batches(
+            data,
+            columns=self.columns,
+            offset_from=wanted.offset_from,
+            offset_to=wanted.offset_to,
+            timestamp_unit="us",
+            group_bytes=GROUP_BYTES,
+            aborted=self.aborted,
+            aborts=aborts,
+        )
+
+    def check_listed(self, reader: LogReader, aborts: Sequence[tuple[int, int]]) -> None:
+        """Raise CorruptRecord if records were read that a marker has aborted: no transaction index named it.
+
+        A marker alone says little: a producer may abort a transaction without records here.
+        """
+        unlisted = self.aborted.unlisted(aborts)
+        if not unlisted:
+            return
+        offsets = [offset for _, offset in unlisted]
+        with contextlib.suppress(*GONE):
+            for found in reader.aborted_by_markers(min(offsets), max(offsets) + 1):
+                if (found.producer_id, found.last_offset) in unlisted:
+                    raise CorruptRecord(
+                        f"{self.partition}: the transaction that was aborted at offset {found.last_offset} is missing "
+                        f"in the transaction index in {self.folder}, so its records cannot be left out"
+                    )
+
+
+def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
+    """Yield the batches in `data` whose newest record is not older than `timestamp_ms`; adjacent batches together."""
+    view = memoryview(data)
+    start = at = 0
+    while place := place_at(data, at, at):
+        if place.max_timestamp_ms < timestamp_ms and place.magic > 0:  # messages of format v0 have no timestamp
+            if start < at:
+                yield view[start:at]
+            start = place.end
+        at = place.end
+    if start < at:
+        yield view[start:at]
+
+
+def end_of(data: Buffer) -> int:
+    """Return the offset after the last batch in `data`; 0 if there is none."""
+    at = end = 0
+    while place := place_at(data, at, at):
+        at, end = place.end, place.last_offset + 1
+    return end

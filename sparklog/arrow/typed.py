@@ -1,0 +1,168 @@
+"""Typed keys and values: the rows of a read, decoded a column at a time.
+
+The rows of tasks, in the order of these steps:
+
+    binary columns ──▶ decode      keys and values, each by its format
+                   ──▶ mode        FAILFAST: a malformed row is an error · DROPMALFORMED: it is left out
+                                   PERMISSIVE: it is null, and `_corrupt_record` has its bytes and the reason
+                   ──▶ dead letters         a copy of each malformed record goes elsewhere before the rows go on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparklog.arrow.options import Mode
+from sparklog.base.errors import MalformedRecord
+from sparklog.base.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.schemas.formats import Format, Piece
+
+CORRUPT = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string())])
+
+
+class DeadLetterWriter(Protocol):
+    """Writes the malformed records of one task."""
+
+    def write(self, records: pa.RecordBatch, partition: TopicPartition, reasons: Sequence[str]) -> None:
+        """Copy the records, each with the reason why it is malformed, and wait until the copies are safe."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class DeadLetterPlace(Protocol):
+    """Where copies of malformed records go."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns of records that a writer needs."""
+        ...
+
+    def open(self) -> DeadLetterWriter:
+        """Return a writer for one task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """The typed columns of a read, as its plan brings them to tasks."""
+
+    formats: Mapping[str, Format]
+    mode: Mode
+    corrupt_column: str
+    dead_letters: DeadLetterPlace | None = None
+    """Where copies of malformed records go. All keys and values are decoded then, whatever columns are wanted."""
+
+    def needs(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns of records to read for these columns of the table."""
+        wanted = [name for name in columns if name != self.corrupt_column]
+        typed = self._typed(columns)
+        if typed:
+            wanted += ["offset", *typed]
+        if self.corrupt_column in columns:
+            wanted += ["key", "value"]
+        if any(self.formats[name].reads_headers for name in typed):
+            wanted.append("headers")
+        if self.dead_letters is not None:
+            wanted += self.dead_letters.needs
+        return tuple(dict.fromkeys(wanted))
+
+    def start(self, columns: Sequence[str]) -> TypedRows:
+        """Return what decodes these columns of the table in one task."""
+        return TypedRows(self, self._typed(columns))
+
+    def _typed(self, columns: Sequence[str]) -> list[str]:
+        everything = self.corrupt_column in columns or self.dead_letters is not None
+        return [name for name in self.formats if everything or name in columns]
+
+
+class TypedRows:
+    """Decodes the records of a task."""
+
+    def __init__(self, decoding: Decoding, columns: Sequence[str]) -> None:
+        self._decoders = {name: decoding.formats[name].decoder(name) for name in columns}
+        self._decoding = decoding
+        self._dead_letters = decoding.dead_letters.open() if decoding.dead_letters is not None else None
+
+    def close(self) -> None:
+        """Disconnect from the place of dead letters, if any were written."""
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+    def decode(
+        self, records: pa.RecordBatch, partition: TopicPartition
+    ) -> Iterator[tuple[pa.RecordBatch, Mapping[str, pa.Array]]]:
+        """Yield parts of the records, each with its typed columns; its dead letters are written before.
+
+        Raises MalformedRecord with mode = FAILFAST, and the errors of the writer of dead letters.
+        """
+        for part, pieces in self._pieces(records, list(self._decoders)):
+            malformed = np.zeros(part.num_rows, bool)
+            for piece in pieces.values():
+                malformed |= piece.faults != 0
+            arrays = {name: piece.values for name, piece in pieces.items()}
+            if not malformed.any():
+                yield part, {**arrays, self._decoding.corrupt_column: pa.nulls(part.num_rows, CORRUPT)}
+                continue
+            rows = np.flatnonzero(malformed)
+            if self._decoding.mode is Mode.FAILFAST:
+                self._fail(part, partition, pieces, int(rows[0]))
+            reasons = {row: _reason(pieces, row) for row in rows.tolist()}
+            if self._dead_letters is not None:
+                self._dead_letters.write(part.filter(pa.array(malformed)), partition, list(reasons.values()))
+            if self._decoding.mode is Mode.DROPMALFORMED:
+                good = pa.array(~malformed)
+                yield part.filter(good), {name: array.filter(good) for name, array in arrays.items()}
+            else:
+                yield part, {**arrays, self._decoding.corrupt_column: _corrupt(part, reasons, malformed)}
+
+    def _pieces(
+        self, records: pa.RecordBatch, columns: Sequence[str]
+    ) -> Iterator[tuple[pa.RecordBatch, dict[str, Piece]]]:
+        """Yield the records in parts so small that each typed column is decoded in one piece."""
+        if not columns:
+            yield records, {}
+            return
+        name = columns[0]
+        headers = records.column("headers") if self._decoding.formats[name].reads_headers else None
+        for piece in self._decoders[name].decode(records.column(name), headers):
+            rows = records.slice(piece.first, len(piece.values))
+            done = 0
+            for part, others in self._pieces(rows, columns[1:]):
+                yield part, {name: piece.slice(done, part.num_rows), **others}
+                done += part.num_rows
+
+    def _fail(self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, Piece], row: int) -> None:
+        offset = part.column("offset")[row].as_py()
+        raise MalformedRecord(
+            f"{partition} offset {offset}: {_reason(pieces, row)}. mode = PERMISSIVE or DROPMALFORMED reads on"
+        )
+
+
+def _reason(pieces: Mapping[str, Piece], row: int) -> str:
+    return "; ".join(f"the {name}: {piece.explain(row)}" for name, piece in pieces.items() if piece.faults[row])
+
+
+def _corrupt(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
+    """Return the column with the bytes of malformed records, null for the others."""
+    is_bad = pa.array(malformed)
+    names = set(part.schema.names)
+    kept = [
+        pc.if_else(is_bad, part.column(name), pa.scalar(None, pa.binary()))
+        if name in names
+        else pa.nulls(part.num_rows, pa.binary())
+        for name in ("key", "value")
+    ]
+    arrays = [*kept, pa.array(map(reasons.get, range(part.num_rows)), pa.string())]
+    return pa.StructArray.from_arrays(arrays, fields=list(CORRUPT), mask=pc.invert(is_bad))
