@@ -178,9 +178,10 @@ class BrokerLookup:
             self.bounds(Assign(frozenset({partition})))
         able = [(partition, broker) for broker in self._placed[partition]]
         folder = self._find_folder(able) if self._folders is not None and able[0] in self._folders else None
-        if folder is None or not os.path.isdir(folder):  # or the replica has moved to another log directory
-            if not self._is_fresh:  # once for all partitions of a plan
-                self._folders, self._is_fresh = self._visible_folders(), True
+        has_moved = folder is not None and not os.path.isdir(folder)  # to another log directory
+        if has_moved or (folder is None and not self._is_fresh):  # where none is visible, brokers are asked once a plan
+            self._folders, self._is_fresh = self._visible_folders(), True
+        if has_moved or folder is None:
             folder = self._find_folder(able)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(
