@@ -224,6 +224,7 @@ def test_without_the_extra_all_but_spark_is_there_and_jobs_say_what_to_install(t
     assert imported.returncode == 0, imported.stderr
     missing = dict(line.split(" ", 1) for line in imported.stdout.splitlines())
     assert missing.pop("sparklog.testing.plugin") == "No module named 'pytest'"
+    assert missing.pop("sparklog.arrow.lazy_frames") == "No module named 'polars'"
     assert {name.split(".")[1] for name in missing} == {"spark", "jobs"}
     assert all(what.endswith(": pip install 'sparklog[spark]'") for what in missing.values())
     for command in (["jobs", "run", "compaction"], ["jobs", "list"], ["audit"]):
