@@ -19,6 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.arrow.filesystems import open_reader
+from sparklog.arrow.folders import Bounds
+from sparklog.arrow.options import IsolationLevel
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import (
     ConfigError,
@@ -34,13 +37,12 @@ from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.client.offsets import ListedOffset, OffsetSpec
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
-from sparklog.spark.folders import belongs_to, open_reader
-from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.folders import belongs_to
+from sparklog.spark.source.offsets import ArchiveName, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
     BrokerOptions,
-    IsolationLevel,
     ReadMode,
     ReadOptions,
     Selection,
@@ -178,10 +180,10 @@ class BrokerLookup:
             self.bounds(Assign(frozenset({partition})))
         able = [(partition, broker) for broker in self._placed[partition]]
         folder = self._find_folder(able) if self._folders is not None and able[0] in self._folders else None
-        has_moved = folder is not None and not os.path.isdir(folder)  # to another log directory
-        if has_moved or (folder is None and not self._is_fresh):  # where none is visible, brokers are asked once a plan
+        has_moved = folder is not None and not os.path.isdir(folder)  # the replica, to another log directory
+        if has_moved or (folder is None and not self._is_fresh):  # once for all partitions of a plan that have none
             self._folders, self._is_fresh = self._visible_folders(), True
-        if has_moved or folder is None:
+        if folder is None or has_moved:
             folder = self._find_folder(able)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(
