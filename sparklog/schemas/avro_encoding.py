@@ -122,7 +122,7 @@ class _Compiler:
         """Compile the first member that the column fits."""
         failures: list[NoFit] = []
         for member in members:
-            undo = self._encoding.mark()
+            undo = self._encoding.mark(source)
             self._encoding.literal(_branch(schema, member))
             try:
                 self._present(of, member, source, path)
@@ -171,8 +171,9 @@ class _Compiler:
 
     def _record(self, of: pa.DataType, schema: Record, source: Source, path: str) -> None:
         numbers = {field.name: number for number, field in enumerate(of)}
-        if unknown := [name for name in numbers if name not in {field.name for field in schema.fields}]:
-            raise NoFit(f"{_join(path, unknown[0])}: {describe(schema)} has no such field")
+        names = {field.name for field in schema.fields}
+        if unknown := next((name for name in numbers if name not in names), None):
+            raise NoFit(f"{_join(path, unknown)}: {describe(schema)} has no such field")
         for field in schema.fields:
             inner = _join(path, field.name)
             if field.name in numbers:

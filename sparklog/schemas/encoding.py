@@ -121,23 +121,19 @@ class Encoding:
         loop[kernels.B] = self.next
         self._level = level
 
-    def mark(self) -> Callable[[], None]:
-        """Return a function that forgets what is compiled from now on."""
-        lengths, domains, level = (
-            (len(self.operations), len(self.constants), len(self.sources)),
-            self.domains,
-            self._level,
-        )
-        parts = [(each, len(each.parts), each.items) for each in self.sources]
+    def mark(self, of: Source) -> Callable[[], None]:
+        """Return a function that forgets what is compiled from now on, of one source and its parts."""
+        operations, constants, sources = len(self.operations), len(self.constants), len(self.sources)
+        domains, level = self.domains, self._level
+        parts, items = len(of.parts), of.items
 
         def undo() -> None:
-            del self.operations[lengths[0] :]
-            del self.constants[lengths[1] :]
-            del self.sources[lengths[2] :]
+            del self.operations[operations:]
+            del self.constants[constants:]
+            del self.sources[sources:]
+            del of.parts[parts:]
+            of.items = items
             self.domains, self._level = domains, level
-            for each, count, items in parts:
-                del each.parts[count:]
-                each.items = items
 
         return undo
 

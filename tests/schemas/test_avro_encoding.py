@@ -215,3 +215,15 @@ def test_types_that_avro_does_not_have_are_refused() -> None:
         derived_schema(pa.struct([("a", pa.duration("us"))]))
     with pytest.raises(SchemaError, match="a field is an object with a valid `name`"):
         parse_avro(json.dumps(derived_schema(pa.struct([("a b", pa.int32())]))))
+
+
+def test_a_branch_that_fits_only_at_its_beginning_leaves_nothing_behind() -> None:
+    def holder(name: str, of: str) -> Any:
+        item = {**record({"name": "a", "type": "long"}, {"name": "b", "type": of}), "name": f"{name}Item"}
+        return {**record({"name": "x", "type": {"type": "array", "items": item}}), "name": name}
+
+    schema = [holder("Ints", "int"), "null", holder("Texts", "string")]
+    of = pa.struct([("x", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])))])
+    value = {"x": [{"a": 1, "b": "one"}, {"a": 2, "b": "two"}]}
+    (body,) = encoded(of, schema, [value])
+    assert fastavro.schemaless_reader(io.BytesIO(body or b""), fastavro.parse_schema(schema)) == value
