@@ -36,9 +36,10 @@ from sparklog.arrow import record_batches
 from sparklog.arrow.columns import TableShape
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
-from sparklog.spark.columns import arrow_schema, table_schema
+from sparklog.spark.columns import table_schema
 from sparklog.spark.jars import fetch_command
 from sparklog.spark.session import local_session
+from sparklog.spark.spark_api import arrow_schema
 
 TOPIC = "bench"
 LOG_FILE = Path(tempfile.gettempdir()) / "sparklog-bench-spark.log"

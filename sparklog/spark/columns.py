@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -97,8 +96,3 @@ def check_columns(schema: StructType, table: StructType = EVERYTHING) -> None:
         if expected is None or expected.simpleString() != field.dataType.simpleString():
             known = ", ".join(f"{name} {of.simpleString()}" for name, of in types.items())
             raise ConfigError(f"no column {field.name} {field.dataType.simpleString()} in a topic; there are: {known}")
-
-
-def arrow_schema(schema: StructType) -> Any:
-    """Return the schema of the record batches that Spark takes for these columns."""
-    return to_arrow_schema(schema, timezone="UTC")

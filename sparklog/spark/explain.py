@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pyspark.sql.datasource import Filter
-
 from sparklog.arrow.filesystems import open_reader
 from sparklog.arrow.folders import Bounds
 from sparklog.arrow.segments import settled
@@ -31,6 +29,7 @@ from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.plan import narrow
 from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
+from sparklog.spark.spark_api import Filter
 
 AnyTask = TypeVar("AnyTask")
 BY_RANGE = "by the starting and ending offsets"

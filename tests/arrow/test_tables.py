@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from sparklog.arrow import read_table, record_batches
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.fs import LocalFs
-from sparklog.spark.columns import arrow_schema
 from sparklog.spark.columns import table_schema as spark_schema
+from sparklog.spark.spark_api import arrow_schema
 from sparklog.testing import start_broker
 from support import GOLDEN
 from support.golden import FOLDERS, expected_rows

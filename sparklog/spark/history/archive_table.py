@@ -35,20 +35,20 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
+from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DATE = "date"
 IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 """Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
 SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
-_DELTA_SCHEMA = Schema.from_arrow(to_arrow_schema(SCHEMA, timezone="UTC"))
+_DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
 _APP = "sparklog"
 
 

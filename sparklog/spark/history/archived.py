@@ -25,12 +25,13 @@ from pyspark.sql.datasource import InputPartition
 from sparklog.base.errors import DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import ReadRange
-from sparklog.spark.columns import arrow_schema, table_schema
+from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files
 from sparklog.spark.source.offsets import OffsetRange, report_losses
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, Task
+from sparklog.spark.spark_api import arrow_schema
 
 ROWS = 1 << 16
 """Most rows at once, of all files that are merged together."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from sparklog.arrow.options import Mode
@@ -25,6 +24,7 @@ from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.dead_letters import DeadLetterTopic
 from sparklog.spark.source.options import BrokerOptions, ColumnFormat, TypedColumn, TypedOptions
+from sparklog.spark.spark_api import arrow_schema
 
 
 def typed_schema(raw: StructType, options: TypedOptions) -> StructType:
@@ -91,7 +91,7 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
 
 def _json_type(column: TypedColumn) -> pa.DataType:
     assert column.schema is not None  # typed_options makes sure
-    parsed = to_arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]), timezone="UTC")
+    parsed = arrow_schema(StructType([StructField("value", parse_ddl(column.schema))]))
     of = nullable_within(parsed.field("value").type)  # as in Spark's `from_json`, any field may be missing
     check_readable(of)
     return of

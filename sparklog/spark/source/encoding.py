@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
@@ -23,6 +22,7 @@ from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.schemas.written_formats import AvroWriting, JsonWriting, Writing
 from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
+from sparklog.spark.spark_api import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
         if spark != StringType():
             raise ConfigError(f"{name}Format = string: column {name} is {spark.simpleString()}; cast it to string")
         return None
-    of = to_arrow_schema(StructType([StructField(name, spark)]), timezone="UTC").field(0).type
+    of = arrow_schema(StructType([StructField(name, spark)])).field(0).type
     try:
         writing = JsonWriting(of) if column.format is ColumnFormat.JSON else _avro(of, column, options)
         writing.encoder()

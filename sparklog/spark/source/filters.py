@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql.datasource import (
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.spark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -27,8 +28,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     StringStartsWith,
 )
-
-from sparklog.base.ids import TopicPartition
 
 LOWEST = -(2**63)
 HIGHEST = 2**63 - 1

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.arrow.columns import TableShape
 from sparklog.arrow.segments import settled
-from sparklog.spark.columns import arrow_schema
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
+from sparklog.spark.spark_api import Filter, arrow_schema
 
 logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]

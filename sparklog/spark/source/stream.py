@@ -17,6 +17,9 @@ soon as the batch is done (`latestOffset`, whose start is the end of the finishe
 A trigger ends at the last stable offset, before records of open transactions, unless the isolation level is
 read_uncommitted. A query that was begun with read_uncommitted may have come further: it waits there.
 
+Before Spark 4.2 `latestOffset` is not told where a trigger begins, and has no limit: a trigger reads what is there. The
+first batch's end does not carry its start then, since the first batch cannot be told from the first after a restart.
+
 A trigger reads no more than the options say (limits.py). Spark 4.2 hands a Python source one limit at most, so all of
 them apply unless Spark asks for everything (`Trigger.Once`). `Trigger.AvailableNow` does not wait for more records.
 
@@ -34,14 +37,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sparklog.arrow.folders import Bounds
@@ -63,6 +58,16 @@ from sparklog.spark.source.offsets import (
 from sparklog.spark.source.options import ReadMode, ReadOptions, TriggerLimits
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, plan_tasks
+from sparklog.spark.spark_api import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    need,
+)
 
 if TYPE_CHECKING:
     from sparklog.spark.history.archived import HistoryTask
@@ -84,6 +89,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        if options.trigger_limits != TriggerLimits() and not HAS_LIMITS:
+            raise need("4.2", "a limit of triggers (maxOffsetsPerTrigger and others)")
         self._options = options
         self._schema = schema
         self._sleep = sleep
@@ -120,7 +127,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = _ends(self._lookup.bounds(self._options.selection), {})
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
+        if start is None:  # before Spark 4.2
+            self.initialOffset()  # now: Spark asks for it later, when more records may be there
+            self._latest = settled(lambda: self._end(self._latest or {}, ReadAllAvailable()))
+            return to_json(self._latest or {})
         begin = _without_first_start(start)
         if start != self._initial:
             self._commit_progress(begin)
@@ -132,7 +143,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**to_json(end), FIRST_START: start}
         return start if end == begin else to_json(end)  # unchanged: Spark compares offsets as text
 
-    def _end(self, begin: dict[TopicPartition, int], limit: ReadLimit) -> dict[TopicPartition, int] | None:
+    def _end(self, begin: dict[TopicPartition, int], limit: ReadLimit | None) -> dict[TopicPartition, int] | None:
         """Return where a trigger ends that begins at `begin`; None: it waits for more records."""
         bounds = self._settled_bounds(begin)
         self._latest = _ends(bounds, begin)
@@ -230,7 +241,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return bounds
 
 
-def _limits(limits: TriggerLimits, limit: ReadLimit) -> TriggerLimits:
+def _limits(limits: TriggerLimits, limit: ReadLimit | None) -> TriggerLimits:
     """Return the limits of a trigger: those of the options, but for the one that Spark gives."""
     match limit:
         case ReadMaxRows(count):

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from sparklog.base.errors import ConfigError, InvalidTopic
@@ -31,6 +31,7 @@ from sparklog.client.sinks.sinks import BatchWinner
 from sparklog.spark.columns import HEADERS
 from sparklog.spark.source.options import DeliveryGuarantee, WriteOptions
 from sparklog.spark.source.sink import Part, SinkBatch, abort, commit, job_batch, present_batch, taking_part
+from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, need
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
 WRITTEN: dict[str, tuple[DataType, ...]] = {
@@ -79,6 +80,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        if not HAS_STREAM_WRITES:
+            raise need("4.1", "writeStream, except with foreachBatch and a batch write in it,")
         if options.transaction is not None:
             raise ConfigError("a stream numbers its batches in its checkpoint: leave out txnAppId and txnVersion")
         check_written(schema, options)
