@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 from sparklog.base.errors import BrokerNotAvailable, LostStates, StoreError
 from sparklog.cluster.identity import SURE_S, find_store_id
@@ -28,6 +29,7 @@ from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 
 RETRY_S = 0.5
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -88,30 +90,18 @@ class StoreGuard:
         is_known = asyncio.Event()
         self._unsure |= dict.fromkeys(gone, is_known)
         await asyncio.sleep(SURE_S)
-        while True:
-            try:
-                is_intact = await asyncio.to_thread(self.is_intact)
-                break
-            except StoreError as error:
-                logger.info("it is not known whether the cluster store has lost its topics: %s", error)
-                await asyncio.sleep(RETRY_S)
-        if is_intact:
+        if await _insist(self.is_intact, "it is not known whether the cluster store has lost its topics"):
             self._unsure = {name: event for name, event in self._unsure.items() if event is not is_known}
             await do()
         is_known.set()
 
     async def _watch(self) -> None:
         while not self.is_lost:
-            try:
-                found = await asyncio.to_thread(self._find)
-            except StoreError as error:
-                logger.info("the cluster store's id cannot be read, and is asked for again: %s", error)
-                await asyncio.sleep(RETRY_S)
-                continue
+            found = await _insist(self._find, "the cluster store's id cannot be read, and is asked for again")
             if found == self._store_id:
                 await self._has_changed.wait()
                 self._has_changed.clear()
-            else:
+            elif not self.is_lost:  # or states are lost, and the broker ends for these
                 await self._lose(found)
 
     def _find(self) -> str | None:
@@ -137,14 +127,12 @@ class StoreGuard:
 
     async def _end_for_states(self, error: LostStates) -> None:
         await asyncio.sleep(SURE_S)
-        while True:
-            try:
-                if await asyncio.to_thread(self._has_id):
-                    await asyncio.to_thread(self._topics.set_lost, error.topics)
-                break
-            except StoreError as away:
-                logger.info("it cannot be recorded that %s: %s", error, away)
-                await asyncio.sleep(RETRY_S)
+
+        def record() -> None:
+            if self._has_id():
+                self._topics.set_lost(error.topics)
+
+        await _insist(record, f"it cannot be recorded that {error}")
         self._end(str(error), "this broker")
 
     def _end(self, what: str, which: str) -> None:
@@ -164,3 +152,16 @@ class StoreGuard:
         task = self._loop.create_task(run(), name="store guard")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _insist(ask: Callable[[], T], trouble: str) -> T:
+    """Return what a function that blocks returns, called in a thread until the store answers.
+
+    trouble: what to log while it does not
+    """
+    while True:
+        try:
+            return await asyncio.to_thread(ask)
+        except StoreError as error:
+            logger.info("%s: %s", trouble, error)
+            await asyncio.sleep(RETRY_S)

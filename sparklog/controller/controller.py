@@ -218,15 +218,13 @@ class Controller:
             logger.info("no longer the controller: %s", error)
             self._step_down()
             self._put(StoreEvent.CONTROLLER)
-        except LostStates as error:
-            await self._give_up()
-            self._on_lost_states(error)
-            self._put_later(RETRY_BACKOFF_S, StoreEvent.CONTROLLER)
         except Exception as error:
             # This controller's context may be wrong from here on; the store is not.
             expected = isinstance(error, StoreError)
             logger.log(logging.WARNING if expected else logging.ERROR, "%s: %s", event, error, exc_info=not expected)
             await self._give_up()
+            if isinstance(error, LostStates):
+                self._on_lost_states(error)
             self._put_later(RETRY_BACKOFF_S, StoreEvent.CONTROLLER)
 
     async def _handle(self, event: _Event) -> None:
