@@ -8,7 +8,7 @@ skipped by their headers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -32,6 +32,8 @@ CHUNK_BYTES = 2 << 20
 GROUP_BYTES = 4 << 20
 """Bytes decoded at once if records are compressed."""
 Result = TypeVar("Result")
+Aborts = list[tuple[int, int]] | None
+"""Producer id and offset of markers that abort transactions; None: uncommitted records are read, too."""
 
 
 def settled(plan: Callable[[], Result]) -> Result:
@@ -68,18 +70,36 @@ class Records:
 
         Raises CorruptRecord and OSError.
         """
+
+        def decoded(data: Buffer, piece: ReadRange, aborts: Aborts) -> Iterator[pa.RecordBatch]:
+            for part in (data,) if self.oldest_ms is None else not_older(data, self.oldest_ms):
+                yield from self._decoded(part, piece, aborts)
+
+        return self.walk(pieces, decoded, elsewhere)
+
+    def walk(
+        self,
+        pieces: Sequence[ReadRange],
+        take: Callable[[Buffer, ReadRange, Aborts], Iterable[Result]],
+        elsewhere: Callable[[ReadRange], Iterable[Result]],
+    ) -> Iterator[Result]:
+        """Yield what `take` makes of each chunk of whole batches, and `elsewhere` of the parts that are gone, in order.
+
+        take: gets a chunk, its piece, and a list for the markers that abort transactions
+
+        Raises as `read` does.
+        """
         reader = open_reader(self.folder)
-        aborts: list[tuple[int, int]] | None = [] if self.is_committed_only else None
+        aborts: Aborts = [] if self.is_committed_only else None
         for piece in pieces:
             last: Buffer = b""
             try:
                 for last in reader.read(piece, CHUNK_BYTES):
-                    for part in (last,) if self.oldest_ms is None else not_older(last, self.oldest_ms):
-                        yield from self._decoded(part, piece, aborts)
+                    yield from take(last, piece, aborts)
             except GONE:
                 yield from elsewhere(piece._replace(offset_from=max(piece.offset_from, end_of(last))))
         if aborts:
-            self.check_listed(reader, aborts)
+            self._check_listed(reader, aborts)
 
     def read_left(self, missing: ReadRange) -> tuple[list[str], Iterator[pa.RecordBatch]]:
         """Return what is lost of a piece that its segment no longer holds, and the records that other segments hold."""
@@ -103,9 +123,7 @@ class Records:
             for records in self._decoded(data, piece)
         )
 
-    def _decoded(
-        self, data: Buffer, wanted: ReadRange, aborts: list[tuple[int, int]] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, data: Buffer, wanted: ReadRange, aborts: Aborts = None) -> Iterator[pa.RecordBatch]:
         return decode_batches(
             data,
             columns=self.columns,
@@ -117,7 +135,7 @@ class Records:
             aborts=aborts,
         )
 
-    def check_listed(self, reader: LogReader, aborts: Sequence[tuple[int, int]]) -> None:
+    def _check_listed(self, reader: LogReader, aborts: Sequence[tuple[int, int]]) -> None:
         """Raise CorruptRecord if records were read that a marker has aborted: no transaction index named it.
 
         A marker alone says little: a producer may abort a transaction without records here.

@@ -11,16 +11,17 @@ page cache, and opens hardly any batch (records/counting.py); CRCs are not check
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sparklog.arrow.filesystems import open_reader
-from sparklog.arrow.options import IsolationLevel, Mode
-from sparklog.arrow.segments import CHUNK_BYTES, GONE, end_of, settled
+from sparklog.arrow.options import Mode
+from sparklog.arrow.segments import Aborts, settled
 from sparklog.base.errors import ConfigError
+from sparklog.base.fs import Buffer
 from sparklog.base.ids import TopicPartition
+from sparklog.log.reader import ReadRange
 from sparklog.records.counting import count_records
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import from_elsewhere, records_of
@@ -97,20 +98,12 @@ def _count_task(task: Task, options: ReadOptions) -> int:
 
 def _count_files(task: FilesTask, options: ReadOptions) -> int:
     """Return how many records `files.read_files` would yield."""
-    reader = open_reader(task.folder)
-    aborts: list[tuple[int, int]] | None = [] if options.isolation_level is IsolationLevel.READ_COMMITTED else None
-    found = 0
-    for piece in task.ranges:
-        last = b""
-        try:
-            for last in reader.read(piece, CHUNK_BYTES):
-                found += count_records(
-                    last,
-                    offset_from=piece.offset_from, offset_to=piece.offset_to, aborted=task.aborted, aborts=aborts,
-                )  # fmt: skip
-        except GONE:
-            left = piece._replace(offset_from=max(piece.offset_from, end_of(last)))
-            found += sum(rows.num_rows for rows in from_elsewhere(task, left, options, ("offset",)))
-    if aborts:
-        records_of(task, options, ()).check_listed(reader, aborts)
-    return found
+
+    def counted(data: Buffer, piece: ReadRange, aborts: Aborts) -> Iterator[int]:
+        low, high = piece.offset_from, piece.offset_to
+        yield count_records(data, offset_from=low, offset_to=high, aborted=task.aborted, aborts=aborts)
+
+    def elsewhere(left: ReadRange) -> Iterator[int]:
+        return (rows.num_rows for rows in from_elsewhere(task, left, options, ("offset",)))
+
+    return sum(records_of(task, options, ("offset",)).walk(task.ranges, counted, elsewhere))

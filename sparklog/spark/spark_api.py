@@ -25,7 +25,6 @@ try:
 except ImportError:
     limits = None
 
-VERSION = ".".join(pyspark.__version__.split(".")[:2])
 HAS_STREAM_WRITES = hasattr(datasource, "DataSourceStreamArrowWriter")
 HAS_LIMITS = limits is not None
 _HAS_TIMEZONE = "timezone" in inspect.signature(types.to_arrow_schema).parameters
