@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -96,70 +97,70 @@ LOST_STORE = 3
 """The exit status of a broker whose store has lost topics."""
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    running = ZooKeeperServer(tmp_path / "zookeeper")
+    running.start()
+    yield running
+    running.stop()
+
+
 @pytest.mark.jvm
-def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_new(tmp_path: Path) -> None:
+def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_new(
+    tmp_path: Path, server: ZooKeeperServer
+) -> None:
     """Also while the controller changes, whose successor finds topics whose partitions have no state."""
-    server = ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    try:
-        with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
-            with Admin(bootstrap_servers=cluster.grpc) as admin:
-                admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
-            cluster.wait_for_isr(3, "copied")
-            write(cluster, COPIED, 0, 50)
-            controller = cluster.controller()
-            behind, successor = (number for number in cluster.brokers if number != controller)
-            cluster.brokers[behind].kill()
-            write(cluster, COPIED, 50, 50)
+    with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+        with Admin(bootstrap_servers=cluster.grpc) as admin:
+            admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
+        cluster.wait_for_isr(3, "copied")
+        write(cluster, COPIED, 0, 50)
+        controller = cluster.controller()
+        behind, successor = (number for number in cluster.brokers if number != controller)
+        cluster.brokers[behind].kill()
+        write(cluster, COPIED, 50, 50)
 
-            server.shell("deleteall /brokers/topics/copied/partitions")
-            cluster.brokers[controller].kill()
-            assert cluster.brokers[successor].await_end() == LOST_STORE, cluster.logs
-            assert "the cluster store has lost the states of copied-0, copied-1" in cluster.brokers[successor].log
-            for broker in cluster.brokers.values():
-                broker.start()
+        server.shell("deleteall /brokers/topics/copied/partitions")
+        cluster.brokers[controller].kill()
+        assert cluster.brokers[successor].await_end() == LOST_STORE, cluster.logs
+        assert "the cluster store has lost the states of copied-0, copied-1" in cluster.brokers[successor].log
+        for broker in cluster.brokers.values():
+            broker.start()
 
-            cluster.wait_for_isr(3, "copied")
-            assert read(cluster, COPIED, 200) == {name: list(range(100)) for name in COPIED}
-            write(cluster, COPIED, 100, 1)
-    finally:
-        server.stop()
+        cluster.wait_for_isr(3, "copied")
+        assert read(cluster, COPIED, 200) == {name: list(range(100)) for name in COPIED}
+        write(cluster, COPIED, 100, 1)
 
 
 @pytest.mark.jvm
-def test_brokers_whose_zookeeper_is_emptied_say_so_and_come_back_with_everything(tmp_path: Path) -> None:
-    server = ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    try:
-        with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
-            with Admin(bootstrap_servers=cluster.grpc) as admin:
-                admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
-                admin.create_topic("single", partitions=3, replication_factor=1, configs={"min.insync.replicas": "1"})
-                cluster.wait_for_isr(3, "copied")
-                write(cluster, COPIED + SINGLE, 0, 50)
-                admin.alter_group_offsets(GROUP, dict.fromkeys(COPIED, 40))
-            cluster.wait_for_isr(3, "copied", "__consumer_offsets")
-            listed = next(
-                line for line in server.shell("ls /").splitlines() if line.startswith("[") and "brokers" in line
-            )
-            nodes = set(listed.strip("[]").split(", ")) - {"zookeeper"}
-            assert nodes >= {"brokers", "cluster", "controller"}, nodes
+def test_brokers_whose_zookeeper_is_emptied_say_so_and_come_back_with_everything(
+    tmp_path: Path, server: ZooKeeperServer
+) -> None:
+    with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+        with Admin(bootstrap_servers=cluster.grpc) as admin:
+            admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
+            admin.create_topic("single", partitions=3, replication_factor=1, configs={"min.insync.replicas": "1"})
+            cluster.wait_for_isr(3, "copied")
+            write(cluster, COPIED + SINGLE, 0, 50)
+            admin.alter_group_offsets(GROUP, dict.fromkeys(COPIED, 40))
+        cluster.wait_for_isr(3, "copied", "__consumer_offsets")
+        listed = next(line for line in server.shell("ls /").splitlines() if line.startswith("[") and "brokers" in line)
+        nodes = set(listed.strip("[]").split(", ")) - {"zookeeper"}
+        assert nodes >= {"brokers", "cluster", "controller"}, nodes
 
-            server.shell(*(f"deleteall /{name}" for name in sorted(nodes)))
-            for broker in cluster.brokers.values():
-                assert broker.await_end() == LOST_STORE, broker.log
-                assert "the cluster store has lost everything" in broker.log
-            for broker in cluster.brokers.values():
-                broker.start()
+        server.shell(*(f"deleteall /{name}" for name in sorted(nodes)))
+        for broker in cluster.brokers.values():
+            assert broker.await_end() == LOST_STORE, broker.log
+            assert "the cluster store has lost everything" in broker.log
+        for broker in cluster.brokers.values():
+            broker.start()
 
-            cluster.wait_for_isr(3, "copied", "__consumer_offsets")
-            assert read(cluster, COPIED, 100) == {name: list(range(50)) for name in COPIED}
-            assert read(cluster, SINGLE, 150) == {name: list(range(50)) for name in SINGLE}
-            write(cluster, COPIED, 50, 1)
-            with Admin(bootstrap_servers=cluster.grpc) as admin:
-                [copied] = admin.describe_topics(["copied"])
-                assert dict(copied.configs) == CONFIGS
-                committed = admin.list_group_offsets(GROUP)
-                assert {name: each.offset for name, each in committed.items()} == dict.fromkeys(COPIED, 40)
-    finally:
-        server.stop()
+        cluster.wait_for_isr(3, "copied", "__consumer_offsets")
+        assert read(cluster, COPIED, 100) == {name: list(range(50)) for name in COPIED}
+        assert read(cluster, SINGLE, 150) == {name: list(range(50)) for name in SINGLE}
+        write(cluster, COPIED, 50, 1)
+        with Admin(bootstrap_servers=cluster.grpc) as admin:
+            [copied] = admin.describe_topics(["copied"])
+            assert dict(copied.configs) == CONFIGS
+            committed = admin.list_group_offsets(GROUP)
+            assert {name: each.offset for name, each in committed.items()} == dict.fromkeys(COPIED, 40)
