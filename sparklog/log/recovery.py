@@ -18,11 +18,12 @@
 Each step can be repeated: after a crash during opening, the folder can still be opened.
 
 Gaps between offsets come from compaction and are kept. But if the caller knows how far the log has been compacted
-(`compacted_to`), a gap above that offset and above the recovery point comes from the crash, and the log ends there;
-also a gap between the log start, where that is known, and the first segment: such a replica has none of its records. A
-gap below the recovery point is always kept, because segments may have been replaced since, even if the leader epochs
-cannot be read and every batch is therefore checked again. If the caller does not know, as after its checkpoints were
-lost, every gap is kept, and the log is flushed at once: its recovery point then covers these gaps at the next start.
+(`compacted_to`), a gap that begins above that offset and ends above the recovery point comes from the crash or from a
+lost file, and the log ends there; also a gap between the log start, where that is known, and the first segment: such a
+replica has none of its records. A gap below the recovery point is always kept, because segments may have been replaced
+since, even if the leader epochs cannot be read and every batch is therefore checked again: a replacement raises the
+recovery point above its segments first. If the caller does not know, as after its checkpoints were lost, every gap is
+kept, and the log is flushed at once: its recovery point then covers these gaps at the next start.
 
 Everything is read in pieces: memory does not grow with the size of a segment or with the claims of a broken header.
 """
@@ -323,8 +324,9 @@ def _has_lost_its_start(state: Loading) -> bool:
 
 
 def _is_hole(state: Loading, end: int, base_offset: int) -> bool:
-    """Return whether the offsets from `end` to `base_offset` are missing because of the crash."""
-    return state.compacted_to is not None and base_offset > end >= max(state.flushed_to, state.compacted_to)
+    """Return whether some of the offsets from `end` to `base_offset` are missing for another reason than compaction."""
+    is_known = state.compacted_to is not None and end >= state.compacted_to
+    return is_known and base_offset > max(end, state.flushed_to)
 
 
 def _trim(state: Loading) -> None:

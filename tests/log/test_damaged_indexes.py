@@ -144,6 +144,26 @@ def test_records_that_were_flushed_do_not_go_without_a_word(how: str, base: int,
     check(open_log(fs, config=CONFIG, clean=clean, recovery_point=3 * BATCHES, compacted_to=0))
 
 
+@pytest.mark.parametrize("base", [0, 90])
+@pytest.mark.parametrize("batches", [0, 1, 8])
+def test_flushed_records_are_missed_in_a_segment_that_is_flushed_in_part(base: int, batches: int) -> None:
+    """Its indexes may not have been flushed, and so prove nothing."""
+    fs = closed()
+    kept = file_content(fs, path(base, ".log"))
+    damaged = kept[: len(kept) // 15 * batches]
+    rewrite(fs, path(base, ".log"), damaged)
+    for suffix in (".index", ".timeindex"):
+        rewrite(fs, path(base, suffix), b"")
+    promised = {"clean": False, "recovery_point": base + 30, "compacted_to": 0}
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="flushed records are lost"):
+            open_log(fs, config=CONFIG, **promised)
+        assert file_content(fs, path(base, ".log")) == damaged
+        assert fs.exists(path(135, ".log")), "what comes after it is kept"
+    rewrite(fs, path(base, ".log"), kept)
+    check(open_log(fs, config=CONFIG, **promised))
+
+
 def test_they_are_given_up_by_moving_away_what_there_is_of_them() -> None:
     fs = closed()
     for suffix in (".log", ".index", ".timeindex"):

@@ -366,6 +366,15 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recovery, "check_closed", lambda *_: None)
 
 
+def a_gap_that_begins_below_the_recovery_point_is_compactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it ends above that point, where nothing was compacted."""
+
+    def is_hole(state: recovery.Loading, end: int, base_offset: int) -> bool:
+        return state.compacted_to is not None and base_offset > end >= max(state.flushed_to, state.compacted_to)
+
+    monkeypatch.setattr(recovery, "_is_hole", is_hole)
+
+
 def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator keeps the offsets of a deleted topic, and shows them for the one that has its name now."""
     monkeypatch.setattr(Offsets, "_is_of_another", lambda *_: False)
@@ -693,6 +702,7 @@ def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
         (indexes_are_believed, indexes_that_are_damaged, 3),
         (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
+        (a_gap_that_begins_below_the_recovery_point_is_compactions, scenario_of, 73627),
         (commits_belong_to_whichever_topic_has_the_name, with_administrators(FaultKind.KILL), 6),
         (adopted_folders_get_the_defaults, one_broker(FaultKind.LOST_STORE), 0),
         (any_number_of_numbered_batches_is_sent_at_once, with_slow_followers(FaultKind.KILL, FaultKind.SLOW), 192),
