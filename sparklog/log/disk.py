@@ -45,16 +45,17 @@ def undoing(what: str) -> Iterator[None]:
 class DiskGuard:
     """A context manager that turns one log's OSErrors into KafkaStorageError. Thread-safe and reentrant."""
 
-    __slots__ = ("_folder", "_offline", "_on_failure")
+    __slots__ = ("_folder", "_on_failure", "offline")
 
     def __init__(self, folder: str, on_failure: Callable[[OSError], None] | None = None) -> None:
-        self._offline = ""
+        self.offline = ""
+        """The reason why every operation is refused; empty while the log is online."""
         self._folder = folder
         self._on_failure = on_failure
 
     def __enter__(self) -> None:
-        if self._offline:
-            raise KafkaStorageError(f"{self._folder}: {self._offline}")
+        if self.offline:
+            raise KafkaStorageError(f"{self._folder}: {self.offline}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -62,21 +63,16 @@ class DiskGuard:
         if isinstance(error, OSError):
             raise self.failed(error) from error
 
-    @property
-    def offline(self) -> str:
-        """The reason why every operation is refused; empty while the log is online."""
-        return self._offline
-
     def go_offline(self, reason: str) -> bool:
         """Refuse every operation from now on. Return False if another reason is already there, which stays."""
-        if self._offline:
+        if self.offline:
             return False
-        self._offline = reason
+        self.offline = reason
         return True
 
     def go_online(self) -> None:
         """Allow operations again, after `go_offline` for something that did not happen."""
-        self._offline = ""
+        self.offline = ""
 
     def failed(self, error: OSError) -> KafkaStorageError:
         """Return the error to raise for `error`; a disk failure first takes the log offline and is reported."""

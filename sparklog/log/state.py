@@ -37,23 +37,23 @@ class LogState:
     """The state of one log, changed by its own methods only."""
 
     __slots__ = (
-        "_compacted_to",
-        "_end_offset",
-        "_epochs",
-        "_generation",
         "_promised_start",
-        "_recovery_point",
-        "_start_offset",
-        "_truncations",
+        "compacted_to",
         "config",
         "disk",
+        "end_offset",
         "files_lock",
         "folder",
+        "generation",
         "lock",
         "partition",
+        "recovery_point",
         "room",
         "segments",
+        "start_offset",
+        "stored_epochs",
         "topic_id",
+        "truncations",
     )
 
     def __init__(self, loaded: Loading, disk: DiskGuard, room: FreeSpace) -> None:
@@ -67,68 +67,40 @@ class LogState:
         self.files_lock = threading.RLock()
         self.lock = threading.RLock()
         self.segments = Segments(loaded.segments)
-        self._start_offset = loaded.log_start_offset
+        self.start_offset = loaded.log_start_offset
+        """The log start offset; a truncation below it lowers it."""
         self._promised_start = loaded.log_start_offset
-        self._end_offset = loaded.end_offset
-        self._recovery_point = loaded.recovery_point
-        self._compacted_to = min(loaded.compacted_to or 0, loaded.end_offset)
-        self._epochs = loaded.epochs
-        self._generation = 0
-        self._truncations = 0
+        self.end_offset = loaded.end_offset
+        """The log end offset."""
+        self.recovery_point = loaded.recovery_point
+        """The recovery point; a truncation lowers it."""
+        self.compacted_to = min(loaded.compacted_to or 0, loaded.end_offset)
+        """The offset below which everything has been compacted."""
+        self.stored_epochs = loaded.epochs
+        """The leader epochs of all stored records, including those below the log start."""
+        self.generation = 0
+        """A counter, incremented when closed segments, their metadata or snapshots change other than by append."""
+        self.truncations = 0
+        """A counter, incremented before each truncation of the log's end."""
 
     def __str__(self) -> str:
         """Return a text for clients, which does not reveal the log's folder."""
-        return f"{self.partition}, with offsets {self._start_offset} to {self._end_offset}"
-
-    @property
-    def start_offset(self) -> int:
-        """The log start offset; a truncation below it lowers it."""
-        return self._start_offset
+        return f"{self.partition}, with offsets {self.start_offset} to {self.end_offset}"
 
     @property
     def promised_start(self) -> int:
         """The log start offset for the checkpoint: that of a deletion which waits until it is written, or the log's."""
-        return max(self._promised_start, self._start_offset)
-
-    @property
-    def end_offset(self) -> int:
-        """The log end offset."""
-        return self._end_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """The recovery point; a truncation lowers it."""
-        return self._recovery_point
-
-    @property
-    def compacted_to(self) -> int:
-        """The offset below which everything has been compacted."""
-        return self._compacted_to
-
-    @property
-    def stored_epochs(self) -> LeaderEpochs:
-        """The leader epochs of all stored records, including those below the log start."""
-        return self._epochs
+        return max(self._promised_start, self.start_offset)
 
     @property
     def epochs(self) -> LeaderEpochs:
         """The leader epochs of the records from the log start on."""
-        return self._epochs.truncate_from_start(self._start_offset)
-
-    @property
-    def generation(self) -> int:
-        """A counter, incremented when closed segments, their metadata or snapshots change other than by append."""
-        return self._generation
-
-    @property
-    def truncations(self) -> int:
-        """A counter, incremented before each truncation of the log's end."""
-        return self._truncations
+        return self.stored_epochs.truncate_from_start(self.start_offset)
 
     @property
     def must_flush(self) -> bool:
         """Whether flush.messages records are unflushed."""
-        return self._end_offset - self._recovery_point >= self.config.flush_messages
+        return self.end_offset - self.recovery_point >= self.config.flush_messages
 
     def configure(self, config: TopicConfig) -> None:
         """Use a new topic configuration."""
@@ -148,27 +120,27 @@ class LogState:
         Operations that are under way go on with the former directory's guard and files.
         """
         self.folder, self.disk, self.room = folder, disk, room
-        self._generation += 1
+        self.generation += 1
 
     def note_append(self, epoch: int, first_offset: int, next_offset: int) -> bool:
         """Record batches of `epoch`, which begins with them if it is newer than the latest. Return `must_flush`."""
-        if epoch > self._epochs.latest:
+        if epoch > self.stored_epochs.latest:
             self.assign_epoch(epoch, first_offset)
-        self._end_offset = next_offset
-        return next_offset - self._recovery_point >= self.config.flush_messages
+        self.end_offset = next_offset
+        return next_offset - self.recovery_point >= self.config.flush_messages
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Record that `epoch` begins at `start_offset`, unless it is not newer than the latest epoch."""
-        if epoch > self._epochs.latest:
-            self._epochs = self._epochs.assign(epoch, start_offset)
+        if epoch > self.stored_epochs.latest:
+            self.stored_epochs = self.stored_epochs.assign(epoch, start_offset)
 
     def advance_end(self, offset: int) -> None:
         """Set the log end offset to skip a gap in the leader's compacted log."""
-        self._end_offset = offset
+        self.end_offset = offset
 
     def advance_start(self, offset: int) -> None:
         """Raise the log start offset to `offset`; it is never lowered here."""
-        self._start_offset = max(offset, self._start_offset)
+        self.start_offset = max(offset, self.start_offset)
 
     def promise_start(self, offset: int) -> None:
         """Let the checkpoint have this log start offset, before readers see it."""
@@ -176,40 +148,40 @@ class LogState:
 
     def drop_epochs_below_start(self, offset: int) -> None:
         """Drop the leader epochs below `offset`, whose segments are gone."""
-        self._epochs = self._epochs.truncate_from_start(offset)
+        self.stored_epochs = self.stored_epochs.truncate_from_start(offset)
 
     def drop_epochs_above_end(self) -> None:
         """Drop the leader epochs that begin above the log end."""
-        self._epochs = self._epochs.truncate_from_end(self._end_offset)
+        self.stored_epochs = self.stored_epochs.truncate_from_end(self.end_offset)
 
     def advance_recovery_point(self, offset: int, truncations: int) -> bool:
         """Set the recovery point after a flush; return False if the log was truncated since `truncations` was read."""
-        if truncations != self._truncations:
+        if truncations != self.truncations:
             return False
-        self._recovery_point = offset
+        self.recovery_point = offset
         return True
 
     def set_compacted_to(self, offset: int) -> None:
         """Record that everything below `offset` is compacted."""
-        self._compacted_to = offset
-        self._generation += 1
+        self.compacted_to = offset
+        self.generation += 1
 
     def segments_changed(self) -> None:
         """Increment `generation`: closed segments were replaced, or a snapshot was installed."""
-        self._generation += 1
+        self.generation += 1
 
     def lower_promises(self, offset: int) -> None:
         """Lower the recovery point and the compacted offset to `offset`, before the log is truncated there."""
-        self._truncations += 1
-        self._recovery_point = min(self._recovery_point, offset)
-        self._compacted_to = min(self._compacted_to, offset)
+        self.truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.compacted_to = min(self.compacted_to, offset)
 
     def cut_end(self, offset: int) -> None:
         """Set the log end to `offset`; `lower_promises` was called before."""
-        self._end_offset = offset
-        self._start_offset = min(self._start_offset, offset)
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
         self._promised_start = min(self._promised_start, offset)
-        self._epochs = self._epochs.truncate_from_end(offset)
+        self.stored_epochs = self.stored_epochs.truncate_from_end(offset)
 
     def restart_at(self, offset: int, segment: Segment) -> None:
         """Make the log empty, its next record to get `offset`; `lower_promises(0)` was called before.
@@ -217,5 +189,5 @@ class LogState:
         The recovery point is not raised, because the segment's name is not flushed yet.
         """
         self.segments.reset(segment)
-        self._start_offset = self._promised_start = self._end_offset = offset
-        self._epochs = LeaderEpochs()
+        self.start_offset = self._promised_start = self.end_offset = offset
+        self.stored_epochs = LeaderEpochs()

@@ -15,37 +15,33 @@ _BASE_OFFSET = attrgetter("base_offset")
 class Segments:
     """The segments of a log, never empty once the log is open. One thread at a time may change them; any may read."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("items",)
 
     def __init__(self, items: Iterable[Segment] = ()) -> None:
-        self._items = tuple(items)
+        self.items = tuple(items)
+        """The present segments, as a tuple that never changes."""
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def __iter__(self) -> Iterator[Segment]:
-        return iter(self._items)
-
-    @property
-    def items(self) -> tuple[Segment, ...]:
-        """The present segments, as a tuple that never changes."""
-        return self._items
+        return iter(self.items)
 
     @property
     def last(self) -> Segment:
         """The active segment."""
-        return self._items[-1]
+        return self.items[-1]
 
     def since(self, offset: int) -> tuple[Segment, ...]:
         """Return the last segment that begins at or below `offset` and all after it; all segments if there is none."""
-        items = self._items
+        items = self.items
         if items[-1].base_offset <= offset:
             return items[-1:]
         return items[max(0, bisect_right(items, offset, key=_BASE_OFFSET) - 1) :]
 
     def facts(self, end_offset: int) -> list[SegmentFacts]:
         """Return what retention needs to know of each segment. Raises OSError."""
-        items = self._items
+        items = self.items
         ends = [*(segment.base_offset for segment in items[1:]), end_offset]
         return [
             SegmentFacts(next_offset=end, size_bytes=each.size_bytes, largest_timestamp_ms=each.largest.timestamp_ms)
@@ -54,19 +50,19 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """Add the new active segment, which begins above all others."""
-        self._items = (*self._items, segment)
+        self.items = (*self.items, segment)
 
     def remove(self, gone: Iterable[Segment]) -> None:
         """Remove these segments; those that are not in the list are ignored."""
         out = set(gone)
-        self._items = tuple(segment for segment in self._items if segment not in out)
+        self.items = tuple(segment for segment in self.items if segment not in out)
 
     def replace(self, gone: Iterable[Segment], new: Iterable[Segment]) -> None:
         """Replace the adjacent segments `gone` with `new`."""
         out = set(gone)
-        kept = (*(each for each in self._items if each not in out), *new)
-        self._items = tuple(sorted(kept, key=_BASE_OFFSET))
+        kept = (*(each for each in self.items if each not in out), *new)
+        self.items = tuple(sorted(kept, key=_BASE_OFFSET))
 
     def reset(self, segment: Segment) -> None:
         """Make `segment` the only one."""
-        self._items = (segment,)
+        self.items = (segment,)
