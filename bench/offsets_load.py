@@ -104,10 +104,10 @@ def make_snapshot(log: Log, end_offset: int) -> int:
         newest |= dict(zip(batch["key"].to_pylist(), batch["log_offset"].to_pylist(), strict=True))
         rows = rows.filter(pc.is_in(rows["log_offset"], value_set=pa.array(sorted(newest.values()))))
     assert rows is not None
-    writer = log.begin_snapshot(end_offset)
+    writer = log.offset_snapshots.begin(end_offset)
     for data in batches_of(rows.sort_by("log_offset").combine_chunks().to_batches()):
-        log.write_snapshot(writer, data)
-    return log.install_snapshot(writer)
+        log.offset_snapshots.write(writer, data)
+    return log.offset_snapshots.install(writer)
 
 
 def _new_shard() -> Shard:

@@ -2,7 +2,7 @@
 
     begin     check the sources, remove what an earlier lease staged
     upload    append the pieces to the staged file; or the caller writes that file itself, if it shares the disk
-    commit    `Log.replace`: verify, swap. A repeated commit returns the same answer
+    commit    `SegmentReplacer.replace`: verify, swap. A repeated commit returns the same answer
     end       by abort, expiry, a refused commit or the broker's stop: the staged file is removed
 
 Only the leader's log is replaced; its followers copy the new segments from it (replica/segment_sync.py).
@@ -76,8 +76,9 @@ class Replacements:
     ) -> Lease[Log]:
         """Check the sources, take the log's lease and return it.
 
-        Raises as `Leases.begin`, `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.check_sources`
-        do, InvalidRequest, and InvalidUpdateVersion if the sources end above the high watermark.
+        Raises as `Leases.begin`, `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and
+        `SegmentReplacer.check_sources` do, InvalidRequest, and InvalidUpdateVersion if the sources end above the high
+        watermark.
         """
         if not sources or not 0 < lease_ms <= MAX_LEASE_MS or not 0 < len(holder) <= MAX_HOLDER:
             raise InvalidRequest(
@@ -126,7 +127,7 @@ class Replacements:
 
     async def _begin_upload(self, lease_id: str) -> tuple[Lease[Log], StagedFile]:
         lease = self._leases.begin_upload(lease_id, self._now_ms)
-        return lease, await asyncio.to_thread(lease.log.stage, lease.base_offset)
+        return lease, await asyncio.to_thread(lease.log.replacer.stage, lease.base_offset)
 
     async def _append(self, lease: Lease[Log], file: StagedFile, piece: bytes) -> None:
         async def append() -> None:
@@ -144,8 +145,8 @@ class Replacements:
     async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
         """Put the staged segment in place of its sources and return it.
 
-        Raises as `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.replace` do, which ends the
-        lease; and ResourceNotFound if the lease has ended.
+        Raises as `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `SegmentReplacer.replace` do, which
+        ends the lease; and ResourceNotFound if the lease has ended.
         """
         if answer := self._leases.answer(lease_id):
             return answer
@@ -171,7 +172,7 @@ class Replacements:
         partition = self._replica_of(lease).partition
         partition.check_leader_epoch(leader_epoch)
         return await asyncio.to_thread(
-            lease.log.replace,
+            lease.log.replacer.replace,
             lease.sources,
             size_bytes=staged.size_bytes,
             crc32c=staged.crc32c,
@@ -205,7 +206,7 @@ class Replacements:
 
     async def _discard(self, lease: Lease[Log]) -> None:
         try:
-            await asyncio.to_thread(lease.log.discard_staged, lease.base_offset)
+            await asyncio.to_thread(lease.log.replacer.discard_staged, lease.base_offset)
         except KafkaError as error:  # the log is deleted or its disk has failed: the file is never used
             logger.info("%s: what was staged at %d stays: %s", lease.log.partition, lease.base_offset, error)
 
@@ -222,8 +223,8 @@ class Replacements:
 
 def _prepare(lease: Lease[Log]) -> None:
     """Check the sources and remove what was staged. Blocks."""
-    lease.log.check_sources(lease.sources)
-    lease.log.discard_staged(lease.base_offset)
+    lease.log.replacer.check_sources(lease.sources)
+    lease.log.replacer.discard_staged(lease.base_offset)
 
 
 def _size(lease: Lease[Log]) -> int:

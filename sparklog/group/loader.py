@@ -110,7 +110,7 @@ def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
             return f"a transaction has been open since {stable_offset}"
         return "" if is_complete(log, snapshot.end_offset, end_offset) else "the log has been compacted above its end"
 
-    return log.newest_snapshot(what_is_wrong)
+    return log.offset_snapshots.newest(what_is_wrong)
 
 
 def _stable_offset(log: Log) -> int:

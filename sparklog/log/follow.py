@@ -37,7 +37,15 @@ class FollowerAppends:
         self._write_checkpoints = write_checkpoints
 
     def append(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
-        """See `Log.append_as_follower`."""
+        """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
+
+        rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
+        UnexpectedGap at a gap, for which the caller needs `append_with_gaps`: crash recovery could mistake the gap for
+        a torn write and cut off records that the leader counts on.
+
+        Raises CorruptRecord, InvalidRecord if an offset is already taken, UnexpectedGap or KafkaStorageError; nothing
+        is written in these cases.
+        """
         state, writer = self._state, self._writer
         with state.lock, state.disk:
             prepared, headers, numbered = read_placed(data)
@@ -56,12 +64,23 @@ class FollowerAppends:
             return appended
 
     def append_with_gaps(self, data: Buffer) -> None:
-        """See `Log.append_with_gaps`."""
+        """Append as `append` does, without rolling, batches of a log that a cleaner has compacted.
+
+        On return, all is flushed and the recovery point is checkpointed: recovery accepts gaps below that point.
+        """
         self.append(data, rolls=False)
         self._remember_gap()
 
     def follow_segment(self, base_offset: int) -> None:
-        """See `Log.follow_segment`."""
+        """Switch appends to a segment that begins at `base_offset`, as the leader's segment of the next record does.
+
+        If a truncation left the last segment empty and the leader did not roll there, the segment before becomes the
+        active one again. If one segment of this log has records on both sides of `base_offset` (a cleaner had merged
+        segments that are separate on the new leader), that segment stays active until the leader rolls again.
+
+        If `base_offset` lies beyond the log end, a cleaner has removed all records in between. The log end then moves
+        to `base_offset`; durable on return.
+        """
         state = self._state
         with state.files_lock, state.lock, state.disk:
             has_gap = base_offset > state.end_offset
@@ -84,7 +103,7 @@ class FollowerAppends:
             state.cut_end(end)
 
     def is_at_segment(self, base_offset: int) -> bool:
-        """See `Log.is_at_segment`."""
+        """Return whether `follow_segment` would have nothing to do; never blocks."""
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
 
     def _remember_gap(self) -> None:

@@ -1,7 +1,8 @@
 """The log of one partition: a folder of segments; appends go to the last one, the active segment.
 
-`Log` is the public interface. The log's current state (offsets, invariants, locks) is in state.py. Each other module
-does one thing to that state:
+`Log` is the public interface; what only some callers need is in its parts `as_follower`, `replacer` and
+`offset_snapshots`. The log's current state (offsets, invariants, locks) is in state.py. Each other module does one
+thing to that state:
 
     read.py               find a slice of whole batches, not yet read; find records by timestamp
     append.py             append as a leader; roll; producers and their transactions (producers/)
@@ -25,16 +26,15 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InconsistentTopicId
-from sparklog.base.fs import Buffer, Fs
+from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
-from sparklog.log.description import SegmentDescription, SegmentSum
 from sparklog.log.directory.checkpoints import PartitionMetadataFile
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import DiskGuard
@@ -43,7 +43,6 @@ from sparklog.log.files import DELETE_FOLDER, marked_folder_name
 from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
 from sparklog.log.move import LogMove, MoveTarget
-from sparklog.log.offset_snapshots.snapshot import Snapshot, SnapshotId, SnapshotWriter
 from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegments
 from sparklog.log.producers.producer_state import ProducerState
@@ -51,8 +50,7 @@ from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import Loading, load
-from sparklog.log.replacement.replace import KnownSegment, SegmentReplacer, StagedSegment
-from sparklog.log.replacement.swap import StagedFile
+from sparklog.log.replacement.replace import SegmentReplacer
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
@@ -90,14 +88,17 @@ class Log:
             state, flusher, deleted, fs=fs, cache=cache, clock=clock, snapshots=loaded.snapshots,
             producers=loaded.producers, jitter=jitter,
         )  # fmt: skip
-        self._follower = FollowerAppends(state, writer, flusher, clock, write_checkpoints)
-        self._snapshots = SnapshotStore(state, flusher, fs)
-        self._truncator = Truncator(state, writer, flusher, self._snapshots, write_checkpoints)
+        self.as_follower = FollowerAppends(state, writer, flusher, clock, write_checkpoints)
+        """Appends to a replica whose leader is another broker."""
+        self.offset_snapshots = SnapshotStore(state, flusher, fs)
+        """Snapshots of the newest record of each key."""
+        self._truncator = Truncator(state, writer, flusher, self.offset_snapshots, write_checkpoints)
         self._old_segments = OldSegments(state, writer, deleted, write_checkpoints)
-        self._replacer = SegmentReplacer(
+        self.replacer = SegmentReplacer(
             state, self._reader, writer, flusher, deleted, fs=fs, cache=cache, clock=clock,
             write_checkpoints=write_checkpoints,
         )  # fmt: skip
+        """Replaces closed segments by those that a cleaner made."""
 
     def __repr__(self) -> str:
         return f"Log({self.folder!r}, {self.log_start_offset}..{self.log_end_offset})"
@@ -144,7 +145,7 @@ class Log:
         load(loading)
         log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))
         log._writer.open(loading.dropped)
-        log._snapshots.tidy()
+        log.offset_snapshots.tidy()
         if compacted_to is None and not loading.clean:
             log.flush()  # the next start knows where checkpoints end, and must not take accepted gaps for holes
         return log
@@ -212,7 +213,7 @@ class Log:
         that directory, and a function that is called if its disk fails.
         """
         return LogMove(
-            self._state, self._writer, self._flusher, self._deleted, self._snapshots, self._replacer, self._fs,
+            self._state, self._writer, self._flusher, self._deleted, self.offset_snapshots, self.replacer, self._fs,
             MoveTarget(folder, DiskGuard(folder, on_error), room),
         )  # fmt: skip
 
@@ -429,41 +430,6 @@ class Log:
             is_strict=is_strict,
         )  # fmt: skip
 
-    def append_as_follower(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
-        """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
-
-        rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
-        UnexpectedGap at a gap, for which the caller needs `append_with_gaps`: crash recovery could mistake the gap for
-        a torn write and cut off records that the leader counts on.
-
-        Raises CorruptRecord, InvalidRecord if an offset is already taken, UnexpectedGap or KafkaStorageError; nothing
-        is written in these cases.
-        """
-        return self._follower.append(data, rolls=rolls, takes_gaps=takes_gaps)
-
-    def append_with_gaps(self, data: Buffer) -> None:
-        """Append as `append_as_follower` does, without rolling, batches of a log that a cleaner has compacted.
-
-        On return, all is flushed and the recovery point is checkpointed: recovery accepts gaps below that point.
-        """
-        self._follower.append_with_gaps(data)
-
-    def follow_segment(self, base_offset: int) -> None:
-        """Switch appends to a segment that begins at `base_offset`, as the leader's segment of the next record does.
-
-        If a truncation left the last segment empty and the leader did not roll there, the segment before becomes the
-        active one again. If one segment of this log has records on both sides of `base_offset` (a cleaner had merged
-        segments that are separate on the new leader), that segment stays active until the leader rolls again.
-
-        If `base_offset` lies beyond the log end, a cleaner has removed all records in between. The log end then moves
-        to `base_offset`; durable on return.
-        """
-        self._follower.follow_segment(base_offset)
-
-    def is_at_segment(self, base_offset: int) -> bool:
-        """Return whether `follow_segment` would have nothing to do; never blocks."""
-        return self._follower.is_at_segment(base_offset)
-
     def roll(self) -> None:
         """Begin a new segment at the log end offset, unless the active one is empty."""
         with self._state.lock, self._state.disk:
@@ -532,109 +498,3 @@ class Log:
         now_ms: of the monotonic clock.
         """
         return self._deleted.delete_expired(now_ms)
-
-    # Replace closed segments
-
-    def describe(self) -> tuple[SegmentDescription, ...]:
-        """Return the segments, oldest first; the last is the active one. May wait for the disk."""
-        return self._replacer.describe()
-
-    def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
-        """Return the closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
-
-        read_bytes: include checksums, and end the list with the segment for which more than this many bytes in all had
-        to be read; 0: no checksums. Checksums are cached.
-        """
-        return self._replacer.sums(since, up_to, read_bytes=read_bytes)
-
-    def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
-        """Return the adjacent closed segments that `sources` describe. Never waits for the disk.
-
-        Raises InvalidUpdateVersion if one of them has changed since, or is not closed.
-        """
-        return self._replacer.check_sources(sources)
-
-    def staged_path(self, base_offset: int) -> str:
-        """Return the path of the file to which the new segment's batches are written."""
-        return self._replacer.staged_path(base_offset)
-
-    def stage(self, base_offset: int) -> StagedFile:
-        """Return a new staged file, which is empty and replaces any earlier one."""
-        return self._replacer.stage(base_offset)
-
-    def discard_staged(self, base_offset: int) -> None:
-        """Remove the staged files, if any; waits for a replacement that is under way."""
-        self._replacer.discard_staged(base_offset)
-
-    def replace(
-        self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
-    ) -> SegmentDescription:
-        """Replace `sources` with the staged segment and return its description; durable on return.
-
-        size_bytes, crc32c: of the staged file. Raises InvalidUpdateVersion as `check_sources` does, or if the sources
-        do not lie below the high watermark; ResourceNotFound if nothing is staged; CorruptRecord or InvalidRecord if
-        the staged segment must not replace the sources; KafkaStorageError. After an error the log is unchanged and the
-        staged files are removed.
-        """
-        return self._replacer.replace(sources, size_bytes=size_bytes, crc32c=crc32c, high_watermark=high_watermark)
-
-    def replace_all(
-        self,
-        sources: Sequence[KnownSegment],
-        staged: Sequence[StagedSegment],
-        *,
-        high_watermark: int,
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> tuple[SegmentDescription, ...]:
-        """Replace `sources` with several staged segments, in the order of offsets; otherwise like `replace`.
-
-        is_wanted: called repeatedly before the swap; raises InvalidUpdateVersion once it returns False.
-        """
-        return self._replacer.replace_all(sources, staged, high_watermark=high_watermark, is_wanted=is_wanted)
-
-    def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
-        """Record that everything below `offset` has been compacted; durable on return.
-
-        segments: the segments below `offset`, as the compaction left them; those below the log start are not checked.
-        Raises InvalidUpdateVersion if one of them has changed since, OffsetOutOfRange if the log does not have
-        `offset`.
-        """
-        self._replacer.set_cleaned_offset(offset, segments)
-
-    # Snapshots of the newest record of each key (offset_snapshots/snapshot.py)
-
-    def newest_snapshot(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
-        """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""
-        return self._snapshots.newest(what_is_wrong)
-
-    def newest_snapshot_id(self) -> SnapshotId | None:
-        """Return the id of the newest snapshot, unchecked; None if there is none."""
-        return self._snapshots.newest_id()
-
-    def open_snapshot(self, snapshot: SnapshotId) -> LogSlice:
-        """Return the snapshot's record batches, for a replica to copy. Raises OffsetOutOfRange if it is gone."""
-        return self._snapshots.open(snapshot)
-
-    def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
-        """Return the writer of a snapshot of the records below `end_offset`; `install_snapshot` completes it.
-
-        Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
-        log does not hold them.
-        """
-        return self._snapshots.begin(end_offset)
-
-    def write_snapshot(self, writer: SnapshotWriter, data: Buffer) -> None:
-        """Append the next bytes of record batches, split at any position."""
-        self._snapshots.write(writer, data)
-
-    def abort_snapshot(self, writer: SnapshotWriter) -> None:
-        """Remove an unfinished snapshot."""
-        self._snapshots.abort(writer)
-
-    def install_snapshot(self, writer: SnapshotWriter) -> int:
-        """Install a snapshot in place of older ones and return its size in bytes. Blocks until it is durable.
-
-        Raises CorruptRecord or InvalidRecord if it is no valid snapshot, OffsetOutOfRange if the log was truncated
-        meanwhile; the snapshot is then removed.
-        """
-        return self._snapshots.install(writer)

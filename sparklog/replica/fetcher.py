@@ -297,16 +297,16 @@ class LeaderFetcher:
     def _append(self, replica: Replica, got: FetchedPartition) -> Step | None:
         """Append the records. Return the step that must come first, or the flush that they require, if any."""
         log, must_flush = replica.log, False
-        if got.segment_base_offset >= 0 and not log.is_at_segment(got.segment_base_offset):
-            return Step(partial(log.follow_segment, got.segment_base_offset), got)
+        if got.segment_base_offset >= 0 and not log.as_follower.is_at_segment(got.segment_base_offset):
+            return Step(partial(log.as_follower.follow_segment, got.segment_base_offset), got)
         if got.records:
             if (begin := _begin_across(replica, got.records)) is not None:
                 logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
                 return Step(partial(log.truncate_to, begin), got)
             try:
-                must_flush = log.append_as_follower(got.records, rolls=False, takes_gaps=False).must_flush
+                must_flush = log.as_follower.append(got.records, rolls=False, takes_gaps=False).must_flush
             except UnexpectedGap:
-                return Step(partial(log.append_with_gaps, got.records), structs.replace(got, records=b""))
+                return Step(partial(log.as_follower.append_with_gaps, got.records), structs.replace(got, records=b""))
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)

@@ -196,7 +196,7 @@ class SegmentSync:
         limit = READ_BYTES if is_summed else 0
         while True:
             since = segments[-1].next_offset if segments else 0
-            found = await self._in_thread(partial(log.sums, since, committed, read_bytes=limit))
+            found = await self._in_thread(partial(log.replacer.sums, since, committed, read_bytes=limit))
             segments += found
             if not found or not is_summed:
                 return segments
@@ -217,11 +217,11 @@ class SegmentSync:
         ]
         committed = replica.partition.high_watermark
         await self._in_thread(
-            lambda: log.replace_all(own, staged, high_watermark=committed, is_wanted=lambda: not self._is_over)
+            lambda: log.replacer.replace_all(own, staged, high_watermark=committed, is_wanted=lambda: not self._is_over)
         )
 
     async def _copy(self, replica: Replica, segment: SegmentSum) -> None:
-        file = await self._in_thread(lambda: replica.log.stage(segment.base_offset))
+        file = await self._in_thread(lambda: replica.log.replacer.stage(segment.base_offset))
         try:
             wanted = self._piece_of(segment.base_offset, identity=segment.identity)
             async for data in self._read(replica, wanted, segment.size_bytes):
@@ -260,7 +260,7 @@ class SegmentSync:
     async def _take_snapshot(self, replica: Replica, snapshot: SnapshotFile) -> None:
         """Copy the snapshot, unless this log has one as new or does not cover its end offset and epoch yet."""
         log, there = replica.log, SnapshotId(snapshot.end_offset, snapshot.leader_epoch)
-        newest = await self._in_thread(log.newest_snapshot_id)
+        newest = await self._in_thread(log.offset_snapshots.newest_id)
         is_held = log.log_start_offset < there.end_offset <= replica.partition.high_watermark
         if (
             not is_held
@@ -268,15 +268,15 @@ class SegmentSync:
             or log.epochs.epoch_at(there.end_offset - 1) != there.leader_epoch
         ):
             return
-        writer = await self._in_thread(partial(log.begin_snapshot, there.end_offset))
+        writer = await self._in_thread(partial(log.offset_snapshots.begin, there.end_offset))
         try:
             wanted = self._piece_of(there.end_offset, snapshot_epoch=there.leader_epoch)
             async for data in self._read(replica, wanted, snapshot.size_bytes):
-                await self._in_thread(partial(log.write_snapshot, writer, data))
+                await self._in_thread(partial(log.offset_snapshots.write, writer, data))
         except BaseException:
-            await self._in_thread(partial(log.abort_snapshot, writer))
+            await self._in_thread(partial(log.offset_snapshots.abort, writer))
             raise
-        await self._in_thread(partial(log.install_snapshot, writer))
+        await self._in_thread(partial(log.offset_snapshots.install, writer))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         """Run `work` in a thread; a cancelled caller still waits until the thread is done with the log."""
@@ -301,8 +301,8 @@ def _reaches(replica: Replica, compared: Compared) -> bool:
 
 def _discard(log: Log, segments: Sequence[SegmentSum]) -> None:
     for each in segments:
-        log.discard_staged(each.base_offset)
+        log.replacer.discard_staged(each.base_offset)
 
 
 def _set_cleaned_offset(log: Log, offset: int) -> None:
-    log.set_cleaned_offset(offset, log.sums(0, offset, read_bytes=0))
+    log.replacer.set_cleaned_offset(offset, log.replacer.sums(0, offset, read_bytes=0))

@@ -20,7 +20,7 @@ from sparklog.base.errors import (
 from sparklog.broker.apis import set_cleaned_offset
 from sparklog.broker.replacements import COMMITS_AT_ONCE
 from sparklog.log.description import SegmentDescription
-from sparklog.log.log import Log
+from sparklog.log.replacement.replace import SegmentReplacer
 from sparklog.log.replacement.swap import StagedFile
 from support.brokers.segment_replacement import NAME, SEGMENTS, Upkeep, bytes_of, without_the_second, write_beside
 from support.patience import PATIENCE_S
@@ -70,14 +70,14 @@ async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monk
     lease = await upkeep.begin(log)
     await upkeep.upload(lease, data)
     loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    put_in_place = Log.replace
+    put_in_place = SegmentReplacer.replace
 
-    def slow(log: Log, *args, **fields) -> SegmentDescription:
+    def slow(replacer: SegmentReplacer, *args, **fields) -> SegmentDescription:
         loop.call_soon_threadsafe(has_begun.set)
         assert may_end.wait(PATIENCE_S)
-        return put_in_place(log, *args, **fields)
+        return put_in_place(replacer, *args, **fields)
 
-    monkeypatch.setattr(Log, "replace", slow)
+    monkeypatch.setattr(SegmentReplacer, "replace", slow)
     asked = asyncio.create_task(upkeep.commit(lease, data))
     await has_begun.wait()
     asked.cancel()
@@ -98,14 +98,14 @@ async def test_commits_leave_threads_for_others(upkeep: Upkeep, monkeypatch) -> 
         write_beside(lease, without_the_second(log))
         leases.append((lease, without_the_second(log)))
     begun, may_end = [], threading.Event()
-    put_in_place = Log.replace
+    put_in_place = SegmentReplacer.replace
 
-    def slow(log: Log, *args, **fields) -> SegmentDescription:
+    def slow(replacer: SegmentReplacer, *args, **fields) -> SegmentDescription:
         begun.append(log)
         assert may_end.wait(PATIENCE_S)
-        return put_in_place(log, *args, **fields)
+        return put_in_place(replacer, *args, **fields)
 
-    monkeypatch.setattr(Log, "replace", slow)
+    monkeypatch.setattr(SegmentReplacer, "replace", slow)
     commits = [asyncio.create_task(upkeep.commit(lease, data)) for lease, data in leases]
     for _ in range(100):
         await asyncio.to_thread(lambda: None)  # whatever was given to a thread before has begun

@@ -12,7 +12,7 @@ import pytest
 from sparklog.base.errors import InvalidUpdateVersion
 from sparklog.broker.apis import list_topics, read_segment
 from sparklog.log.description import SegmentDescription
-from sparklog.log.log import Log
+from sparklog.log.replacement.replace import SegmentReplacer
 from support.brokers.segment_replacement import (
     SEGMENTS,
     Upkeep,
@@ -54,15 +54,15 @@ async def test_a_file_that_is_cut_while_it_is_read_ends_in_an_error(upkeep: Upke
 async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -> None:
     await upkeep.create()
     loop = asyncio.get_running_loop()
-    describe = Log.describe
+    describe = SegmentReplacer.describe
 
-    def slow(log: Log) -> tuple[SegmentDescription, ...]:
+    def slow(replacer: SegmentReplacer) -> tuple[SegmentDescription, ...]:
         asked = upkeep.world.broker.serve(list_topics.API, list_topics.ListTopicsRequest())
         answer = asyncio.run_coroutine_threadsafe(asked, loop).result(PATIENCE_S)
         assert [topic.name for topic in answer.topics] == ["t"]
-        return describe(log)
+        return describe(replacer)
 
-    monkeypatch.setattr(Log, "describe", slow)
+    monkeypatch.setattr(SegmentReplacer, "describe", slow)
     assert len((await upkeep.describe()).segments) == SEGMENTS
 
 

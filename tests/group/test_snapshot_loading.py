@@ -157,10 +157,10 @@ def snapshot(log: Log, records: list[Record], end_offset: int) -> None:
     kept = sorted((each for each in newest.values() if each.value is not None), key=lambda each: each.offset)
     columns = {name: [getattr(each, name) for each in kept] for name in ("offset", "key", "value")}
     table = pa.table(columns, pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())]))
-    writer = log.begin_snapshot(end_offset)
+    writer = log.offset_snapshots.begin(end_offset)
     for batch in encode_all(table, max_batch_bytes=300, default_timestamp_ms=1, keep_offsets=True):
         writer.append(batch)
-    log.install_snapshot(writer)
+    log.offset_snapshots.install(writer)
 
 
 def loaded(log: Log, end_offset: int) -> tuple[Shard, Loaded]:
@@ -292,9 +292,9 @@ def log_without_a_tombstone() -> Log:
     key, value = encode(CoordinatorRecord(_offset_key("a", 0), offset))
     other, _ = encode(CoordinatorRecord(_offset_key("b", 0), offset))
     # the commit of a, at offset 0, and its tombstone at offset 2 are gone: the cleaner has been there
-    log.append_as_follower(write_records([Record(offset=1, key=other, value=value)], leader_epoch=0))
+    log.as_follower.append(write_records([Record(offset=1, key=other, value=value)], leader_epoch=0))
     snapshot(log, [Record(offset=0, key=key, value=value), Record(offset=1, key=other, value=value)], 2)
-    log.append_as_follower(write_records([Record(offset=3, key=other, value=value)], leader_epoch=0))
+    log.as_follower.append(write_records([Record(offset=3, key=other, value=value)], leader_epoch=0))
     return log
 
 

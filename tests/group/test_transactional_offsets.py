@@ -422,7 +422,7 @@ def test_a_snapshot_that_cuts_an_open_transaction_is_not_used(
     world.commit("g", 1, 5)
     world.commit_in_transaction(7, "g", 0, 6)
     world.commit("g", 2, 5)
-    world.log.install_snapshot(world.log.begin_snapshot(3))  # as if nothing had ever been committed
+    world.log.offset_snapshots.install(world.log.offset_snapshots.begin(3))  # as if nothing had ever been committed
 
     assert fetch(world.load(), "g", stable=True) == {0: HELD, 1: 5, 2: 5}
     assert "is not used: a transaction has been open since 1" in caplog.text
@@ -431,7 +431,7 @@ def test_a_snapshot_that_cuts_an_open_transaction_is_not_used(
 def test_a_snapshot_below_an_open_transaction_is_used(world: TransactionalWorld) -> None:
     world.commit("g", 1, 5)
     world.commit_in_transaction(7, "g", 0, 6)
-    world.log.install_snapshot(world.log.begin_snapshot(1))
+    world.log.offset_snapshots.install(world.log.offset_snapshots.begin(1))
 
     shard, read = load(world.log, 2, world.new_shard, lambda: True)
 

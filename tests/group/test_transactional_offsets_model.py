@@ -147,10 +147,10 @@ def install_snapshot(log: Log, end_offset: int) -> None:
     kept = sorted((offset, key, value) for key, (offset, value) in newest_below(log, end_offset).items() if value)
     columns = {name: [each[at] for each in kept] for at, name in enumerate(("offset", "key", "value"))}
     table = pa.table(columns, pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())]))
-    writer = log.begin_snapshot(end_offset)
+    writer = log.offset_snapshots.begin(end_offset)
     for batch in encode_all(table, max_batch_bytes=300, default_timestamp_ms=1, keep_offsets=True):
         writer.append(batch)
-    log.install_snapshot(writer)
+    log.offset_snapshots.install(writer)
 
 
 def newest_below(log: Log, end_offset: int) -> dict[bytes | None, tuple[int, bytes | None]]:

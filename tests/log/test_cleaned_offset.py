@@ -47,7 +47,7 @@ class TestCleanedOffset:
 
     def test_it_is_on_the_disk_and_remembered(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
         assert log.cleaned_offset == 0
-        log.set_cleaned_offset(27, log.describe()[:3])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         assert log.cleaned_offset == 27
         assert read_offsets(fs, self.CHECKPOINT) == {NAME: 27}
         manager.close()
@@ -56,25 +56,25 @@ class TestCleanedOffset:
         assert again.cleaned_offset == 27
 
     def test_segments_that_are_others_by_now_are_refused(self, fs: MemoryFs, log: Log) -> None:
-        segments = log.describe()[:3]
+        segments = log.replacer.describe()[:3]
         clean(fs, log, 0, 3)
         with pytest.raises(InvalidUpdateVersion):
-            log.set_cleaned_offset(27, segments)
+            log.replacer.set_cleaned_offset(27, segments)
         assert log.cleaned_offset == 0
-        log.set_cleaned_offset(27, log.describe()[:1])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:1])
         with pytest.raises(OffsetOutOfRange):
-            log.set_cleaned_offset(49, ())
+            log.replacer.set_cleaned_offset(49, ())
 
     def test_segments_that_retention_took_are_clean(self, log: Log) -> None:
-        segments = log.describe()[:3]
+        segments = log.replacer.describe()[:3]
         log.advance_log_start(10)
         log.delete_old_segments(START_MS)
         assert log.cleaned_offset == 10
-        log.set_cleaned_offset(27, segments)
+        log.replacer.set_cleaned_offset(27, segments)
         assert log.cleaned_offset == 27
 
     def test_a_truncation_lowers_it_before_it_cuts(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         fs.fail_under(FOLDER, errno.EIO)
         with pytest.raises(KafkaStorageError):
             log.truncate_to(20)
@@ -82,19 +82,19 @@ class TestCleanedOffset:
         assert read_offsets(fs, self.CHECKPOINT) == {NAME: 20}
 
     def test_a_log_that_begins_anew_has_nothing_compacted(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         log.truncate_fully_and_start_at(100)
         assert log.cleaned_offset == 100
         assert read_offsets(fs, self.CHECKPOINT) == {}
 
     def test_it_goes_with_a_deleted_partition(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         manager.delete(NAME)
         assert read_offsets(fs, self.CHECKPOINT) == {}
         assert manager.create(NAME, topic_config()).cleaned_offset == 0
 
     def test_that_of_a_partition_that_cannot_be_opened_is_kept(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
+        log.replacer.set_cleaned_offset(27, log.replacer.describe()[:3])
         crashed = fs.crash(random.Random(1))
         damaged = crashed.open(f"{FOLDER}/{18:020d}.log")
         damaged.truncate(0)
@@ -120,9 +120,9 @@ class TestCleanedOffset:
         self, fs: MemoryFs, log: Log, lost: dict[str, bytes | None]
     ) -> None:
         """Neither at the next start, nor at those after it: the process is killed each time."""
-        sources = log.describe()[:3]
+        sources = log.replacer.describe()[:3]
         clean(fs, log, 0, 3)
-        log.set_cleaned_offset(sources[-1].base_offset, log.describe()[:1])
+        log.replacer.set_cleaned_offset(sources[-1].base_offset, log.replacer.describe()[:1])
         expected = offsets_in(read_all(log))
         assert len(expected) < log.log_end_offset
         for name, content in lost.items():
@@ -134,5 +134,5 @@ class TestCleanedOffset:
             assert offsets_in(read_all(again)) == expected
 
     def test_a_hole_that_a_crash_tears_does_not_pass_for_the_cleaners(self, log: Log) -> None:
-        log.set_cleaned_offset(48, ())
+        log.replacer.set_cleaned_offset(48, ())
         assert log.recovery_point == 48

@@ -36,7 +36,7 @@ def test_the_same_batches_give_the_same_files(name: str, tmp_path: Path) -> None
     for segment in sorted((GOLDEN / name).glob("*.log")):
         data = segment.read_bytes()
         for position, header in iterate_headers(data):
-            log.append_as_follower(data[position : position + header.size])
+            log.as_follower.append(data[position : position + header.size])
     log.close()
 
     endings = (LOG, OFFSET_INDEX, TIME_INDEX, SNAPSHOT, LEADER_EPOCHS)  # no index of aborted transactions is made

@@ -153,15 +153,15 @@ class TestAppend:
         data = read_all(leader)
         first, second, third = (data[at : at + each.size] for at, each in iterate_headers(data))
 
-        log.append_as_follower(first)
-        log.append_as_follower(third)
+        log.as_follower.append(first)
+        log.as_follower.append(third)
 
         assert read_all(log) == first + third
         assert log.epochs.entries == ((0, 0), (2, 6))
         with pytest.raises(InvalidRecord):
-            log.append_as_follower(second)
+            log.as_follower.append(second)
         with pytest.raises(InvalidRecord):
-            log.append_as_follower(b"")
+            log.as_follower.append(b"")
 
     def test_epochs_are_noted_and_answered(self, log: Log) -> None:
         for epoch in (0, 0, 3, 4):
@@ -219,7 +219,7 @@ class TestRoll:
 
     def test_when_an_offset_is_too_far_from_the_base(self, fs: MemoryFs, log: Log) -> None:
         for offset in (0, 2**31 - 1, 2**31, 2**33):
-            log.append_as_follower(write_records([Record(offset=offset, timestamp_ms=START_MS)], leader_epoch=0))
+            log.as_follower.append(write_records([Record(offset=offset, timestamp_ms=START_MS)], leader_epoch=0))
         assert [segment.base_offset for segment in log.segments] == [0, 2**31, 2**33]
         assert offsets_in(read_all(log)) == [0, 2**31 - 1, 2**31, 2**33]
 

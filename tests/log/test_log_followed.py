@@ -31,9 +31,9 @@ def copy(leader: Log, follower: Log, max_bytes: int = 150) -> None:
     """Everything that the leader has, as a fetcher does it."""
     while follower.log_end_offset < leader.log_end_offset:
         found = leader.read(follower.log_end_offset, max_bytes, for_replica=True)
-        follower.follow_segment(found.segment_base_offset)
-        follower.append_as_follower(found.read(), rolls=False)
-    follower.follow_segment(leader.segments[-1].base_offset)
+        follower.as_follower.follow_segment(found.segment_base_offset)
+        follower.as_follower.append(found.read(), rolls=False)
+    follower.as_follower.follow_segment(leader.segments[-1].base_offset)
 
 
 def test_a_follower_rolls_where_its_leader_has_and_nowhere_else() -> None:
@@ -64,9 +64,9 @@ def test_a_segment_that_a_truncation_emptied_is_left_where_the_leader_has_not_ro
     log.roll()
     log.append(batch(2), leader_epoch=0)
     log.truncate_to(3)
-    assert (bases(log), log.is_at_segment(0), log.is_at_segment(3)) == ([0, 3], False, True)
-    log.follow_segment(0)
-    assert (bases(log), log.is_at_segment(0)) == ([0], True)
+    assert (bases(log), log.as_follower.is_at_segment(0), log.as_follower.is_at_segment(3)) == ([0, 3], False, True)
+    log.as_follower.follow_segment(0)
+    assert (bases(log), log.as_follower.is_at_segment(0)) == ([0], True)
     log.append(batch(4), leader_epoch=1)
     log.flush()
     log.close()
@@ -82,7 +82,7 @@ def test_a_log_that_goes_on_in_a_segment_before_is_whole_after_a_crash() -> None
     log.roll()
     log.append(batch(2), leader_epoch=0)
     log.truncate_to(3)
-    log.follow_segment(0)
+    log.as_follower.follow_segment(0)
     log.append(batch(4), leader_epoch=1)
     log.flush()
     log.roll()
@@ -122,13 +122,13 @@ def test_a_gap_that_is_taken_survives_a_recovery() -> None:
     fs = MemoryFs()
     remembered: list[int] = []
     log = open_log(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
-    log.append_as_follower(gapped(0, 1), rolls=False)
+    log.as_follower.append(gapped(0, 1), rolls=False)
     for unlike in ((2, 5, 6, 9), (3,)):
         with pytest.raises(UnexpectedGap):
-            log.append_as_follower(gapped(*unlike), rolls=False, takes_gaps=False)
+            log.as_follower.append(gapped(*unlike), rolls=False, takes_gaps=False)
     assert log.log_end_offset == 2
-    log.append_with_gaps(gapped(2, 5, 6, 9))
-    log.append_as_follower(gapped(10, 11), rolls=False, takes_gaps=False)
+    log.as_follower.append_with_gaps(gapped(2, 5, 6, 9))
+    log.as_follower.append(gapped(10, 11), rolls=False, takes_gaps=False)
     assert remembered == [10]
     again = open_log(fs, clean=False, recovery_point=remembered[-1], compacted_to=0)
     assert offsets_in(read_all(again)) == [0, 1, 2, 5, 6, 9, 10, 11]
@@ -136,9 +136,9 @@ def test_a_gap_that_is_taken_survives_a_recovery() -> None:
 
 def test_a_batch_too_far_from_where_its_segment_begins_is_refused() -> None:
     log = open_log(MemoryFs())
-    log.append_as_follower(gapped(0), rolls=False)
+    log.as_follower.append(gapped(0), rolls=False)
     with pytest.raises(InvalidRecord, match="too far"):
-        log.append_as_follower(gapped(1 << 33), rolls=False)
+        log.as_follower.append(gapped(1 << 33), rolls=False)
 
 
 def test_retention_of_a_follower_removes_what_lies_below_its_leaders_log_start_and_no_more() -> None:
@@ -162,9 +162,9 @@ def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins
     fs = MemoryFs()
     remembered: list[int] = []
     log = open_log(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
-    log.append_as_follower(gapped(0), rolls=False)
-    assert not log.is_at_segment(10)
-    log.follow_segment(10)
+    log.as_follower.append(gapped(0), rolls=False)
+    assert not log.as_follower.is_at_segment(10)
+    log.as_follower.follow_segment(10)
     assert (bases(log), log.log_end_offset, remembered) == ([0, 10], 10, [10])
     again = open_log(fs, clean=False, recovery_point=10, compacted_to=0)
     assert again.log_end_offset == 10
@@ -176,7 +176,7 @@ def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins
 def test_a_log_that_is_cut_in_a_gap_ends_where_recovery_finds_its_end(offset: int) -> None:
     fs = MemoryFs()
     log = open_log(fs)
-    log.append_with_gaps(gapped(0, 1, 6, 7))
+    log.as_follower.append_with_gaps(gapped(0, 1, 6, 7))
     log.truncate_to(offset)
     log.flush()
     again = open_log(fs.kill(), clean=False, recovery_point=log.recovery_point, compacted_to=0)
@@ -186,10 +186,10 @@ def test_a_log_that_is_cut_in_a_gap_ends_where_recovery_finds_its_end(offset: in
 def test_a_log_that_goes_back_behind_a_gap_ends_where_recovery_finds_its_end() -> None:
     fs = MemoryFs()
     log = open_log(fs)
-    log.append_as_follower(gapped(0, 1), rolls=False)
-    log.follow_segment(9)
+    log.as_follower.append(gapped(0, 1), rolls=False)
+    log.as_follower.follow_segment(9)
     assert (log.recovery_point, log.log_end_offset) == (9, 9)
-    log.follow_segment(0)
+    log.as_follower.follow_segment(0)
     log.flush()
     again = open_log(fs.kill(), clean=False, recovery_point=log.recovery_point, compacted_to=0)
     assert log.recovery_point == log.log_end_offset == again.log_end_offset == 2

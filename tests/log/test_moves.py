@@ -147,12 +147,12 @@ class TestMove:
 
     def test_plans_made_before_are_stale(self, manager: LogManager) -> None:
         log = log_of(manager)
-        sources = log.describe()[:2]
+        sources = log.replacer.describe()[:2]
         manager.moves.begin(NAME, "/b")
         finish(manager)
         with pytest.raises(InvalidUpdateVersion):
-            log.check_sources(sources)
-        log.check_sources(log.describe()[:2])
+            log.replacer.check_sources(sources)
+        log.replacer.check_sources(log.replacer.describe()[:2])
 
     def test_a_change_of_what_was_copied_is_copied_too(
         self, fs: MemoryFs, clock: SimClock, manager: LogManager
@@ -174,14 +174,14 @@ class TestMove:
 
     def test_snapshots_of_keys_go_along(self, fs: MemoryFs, clock: SimClock, manager: LogManager) -> None:
         log = log_of(manager)
-        writer = log.begin_snapshot(30)
-        log.write_snapshot(writer, batch(3))
-        log.install_snapshot(writer)
+        writer = log.offset_snapshots.begin(30)
+        log.offset_snapshots.write(writer, batch(3))
+        log.offset_snapshots.install(writer)
         manager.moves.begin(NAME, "/b")
         finish(manager)
-        assert log.newest_snapshot_id().end_offset == 30
+        assert log.offset_snapshots.newest_id().end_offset == 30
         manager.close()
-        assert log_of(start(fs, clock)).newest_snapshot_id().end_offset == 30
+        assert log_of(start(fs, clock)).offset_snapshots.newest_id().end_offset == 30
 
     def test_the_last_step_copies_little_while_appends_wait(self, manager: LogManager) -> None:
         """What is written between the last copy and the switch is left to the next step if it is much."""
@@ -266,7 +266,7 @@ class TestThreads:
                 segment.release()
 
         def describe() -> None:
-            described = log.describe()
+            described = log.replacer.describe()
             for each in described[:-1]:
                 with suppress(InvalidUpdateVersion):  # it has moved since
                     assert log.open_file(each.base_offset, ".log", each.identity).size == each.size_bytes

@@ -48,14 +48,14 @@ def batches(offsets: Iterable[int]) -> bytes:
 
 def install(log: Log, end_offset: int, offsets: Iterable[int]) -> int:
     data = batches(offsets)
-    writer = log.begin_snapshot(end_offset)
+    writer = log.offset_snapshots.begin(end_offset)
     for at in range(0, len(data), 100):  # cut anywhere
         writer.append(data[at : at + 100])
-    return log.install_snapshot(writer)
+    return log.offset_snapshots.install(writer)
 
 
 def newest(log: Log) -> Snapshot | None:
-    return log.newest_snapshot(lambda _: "")
+    return log.offset_snapshots.newest(lambda _: "")
 
 
 def offsets_in(snapshot: Snapshot | None) -> list[int]:
@@ -126,13 +126,13 @@ def test_it_goes_when_a_start_finds_less_of_the_log() -> None:
 def test_one_of_another_history_than_the_log_s_is_refused() -> None:
     log = open_log(MemoryFs())
     append(log, *"abcdef")
-    writer = log.begin_snapshot(6)
+    writer = log.offset_snapshots.begin(6)
     writer.append(batches([1, 5]))
     log.truncate_to(4)
     append(log, "x", "y", epoch=3)
 
     with pytest.raises(OffsetOutOfRange, match="leader epoch 3"):
-        log.install_snapshot(writer)
+        log.offset_snapshots.install(writer)
 
     assert newest(log) is None
 
@@ -152,11 +152,11 @@ def test_what_is_no_snapshot_leaves_nothing_behind(data: bytes, error: type[Exce
     fs = MemoryFs()
     log = open_log(fs)
     append(log, *"abcdefgh")
-    writer = log.begin_snapshot(6)
+    writer = log.offset_snapshots.begin(6)
     writer.append(data)
 
     with pytest.raises(error):
-        log.install_snapshot(writer)
+        log.offset_snapshots.install(writer)
 
     assert not [name for name in fs.list(FOLDER) if name.startswith("00000000000000000006")]
 
@@ -166,16 +166,16 @@ def test_a_disk_without_room_refuses_it_and_harms_nothing_else() -> None:
     log = open_log(fs)
     append(log, *"abcdef")
     log.flush()
-    writer = log.begin_snapshot(6)
-    log.write_snapshot(writer, batches([1, 5]))
+    writer = log.offset_snapshots.begin(6)
+    log.offset_snapshots.write(writer, batches([1, 5]))
 
     fs.fail_under(FOLDER, errno.ENOSPC)
     with pytest.raises(KafkaStorageError, match="no room"):
-        log.begin_snapshot(6)
+        log.offset_snapshots.begin(6)
     with pytest.raises(KafkaStorageError, match="no room"):
-        log.write_snapshot(writer, b"more")
+        log.offset_snapshots.write(writer, b"more")
     with pytest.raises(KafkaStorageError, match="no room"):
-        log.install_snapshot(writer)
+        log.offset_snapshots.install(writer)
     fs.repair(FOLDER)
 
     assert not [name for name in fs.list(FOLDER) if name.endswith(".part")]
@@ -223,7 +223,7 @@ def test_a_power_cut_at_any_change_leaves_it_whole_or_not_at_all() -> None:
 def test_a_tail_without_all_its_records_is_told() -> None:
     log = open_log(MemoryFs())
     append(log, *"abc")
-    log.append_as_follower(write_records([Record(offset=4, key=b"e")], last_offset=5))
+    log.as_follower.append(write_records([Record(offset=4, key=b"e")], last_offset=5))
 
     assert is_complete(log, 0, 3)
     assert is_complete(log, 2, 3)

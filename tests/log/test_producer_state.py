@@ -161,7 +161,7 @@ def test_a_marker_that_cannot_be_read_says_nothing(log: Log) -> None:
         [Record(offset=0, timestamp_ms=START_MS, key=b"?", value=b"?")], producer_id=1, producer_epoch=0, control=True
     )
     seal(data)
-    log.append_as_follower(data)
+    log.as_follower.append(data)
     assert log.log_end_offset == 1
     assert log.producers == {}
 

@@ -49,7 +49,7 @@ def test_appends_stop_before_the_disk_is_full_and_go_on_when_there_is_room(
         data = batch(3)
         if as_follower:
             data[:8] = log.log_end_offset.to_bytes(8, "big")
-            log.append_as_follower(data)
+            log.as_follower.append(data)
         else:
             log.append(data, leader_epoch=0)
 
@@ -361,8 +361,8 @@ def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> t
         data = batch(3)
         data[:8] = base_offset.to_bytes(8, "big")
         if base_offset % 12 == 0:
-            log.follow_segment(base_offset)
-        log.append_as_follower(data, rolls=False)
+            log.as_follower.follow_segment(base_offset)
+        log.as_follower.append(data, rolls=False)
 
     for number in range(50):
         try:

@@ -54,7 +54,7 @@ class TestReplacement:
         new = clean(fs, log, 0, 3)
         assert records_in(read_all(log)) == [*SURVIVING, *range(27, 48)]
         assert [segment.base_offset for segment in log.segments] == [0, 27, 36, 45]
-        assert log.describe()[0] == new
+        assert log.replacer.describe()[0] == new
         assert (new.base_offset, new.next_offset, new.largest_timestamp_ms) == (0, 27, START_MS + 8002)
         assert new.first_timestamp_ms == START_MS + 2
         check_indexes(log)
@@ -69,10 +69,10 @@ class TestReplacement:
         assert read_all(again) == before
         assert again.epochs == epochs
         check_indexes(again)
-        assert again.describe()[0].largest_timestamp_ms == START_MS + 8002
+        assert again.replacer.describe()[0].largest_timestamp_ms == START_MS + 8002
 
     def test_one_segment_may_replace_itself(self, fs: MemoryFs, log: Log) -> None:
-        before = log.describe()[1]
+        before = log.replacer.describe()[1]
         new = clean(fs, log, 1, 1)
         assert [segment.base_offset for segment in log.segments] == [0, 9, 18, 27, 36, 45]
         assert new.identity != before.identity
@@ -136,7 +136,7 @@ class TestReplacement:
         for number in range(12):
             log.append(batch(3, value=b"x" * 60, producer_id=number % 2, sequence=number // 2 * 3), leader_epoch=0)
         last = {each.producer_id: each.last_offset for _, each in iterate_headers(read_all(log))}
-        sources = log.describe()[:2]
+        sources = log.replacer.describe()[:2]
         data = b"".join(emptied(header) for _, header in iterate_headers(content_of(fs, sources)))
         replace(fs, log, sources, data)
         for again in (log, open_log(fs, clean=False)):
@@ -150,7 +150,7 @@ class TestReplacement:
         assert log.recovery_point == 27
 
     def test_appends_go_on_while_a_segment_is_verified_and_flushed(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
+        sources = log.replacer.describe()[:3]
         writer = threading.Thread(target=lambda: [log.append(batch(3), leader_epoch=3) for _ in range(20)])
         writer.start()
         replace(fs, log, sources, cleaned(content_of(fs, sources)))
@@ -162,12 +162,12 @@ class TestReplacement:
         for size in (10, 5 << 20, 10):
             log.append(batch(value=b"x" * size), leader_epoch=0)
         log.roll()
-        sources = log.describe()[:1]
+        sources = log.replacer.describe()[:1]
         assert replace(fs, log, sources, content_of(fs, sources)).next_offset == 3
         data = bytearray(content_of(fs, sources))
         data[3 << 20] ^= 1
         with pytest.raises(CorruptRecord):
-            replace(fs, log, log.describe()[:1], bytes(data))
+            replace(fs, log, log.replacer.describe()[:1], bytes(data))
 
     @settings(max_examples=8)
     @given(data=st.data())
@@ -232,13 +232,13 @@ class TestDiskFailures:
             failures: list[OSError] = []
             log = written(fs, on_error=lambda error, told=failures: told.append(error))
             log.flush()
-            sources = log.describe()[:3]
+            sources = log.replacer.describe()[:3]
             old = read_all(log)
             data = cleaned(content_of(fs, sources))
             stage(fs, log, 0, data)
             fs.fail_under(FOLDER, errno.EIO, after=step)
             try:
-                log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
+                log.replacer.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
             except KafkaStorageError:
                 assert len(failures) == 1
                 fs.repair(FOLDER)
@@ -254,7 +254,7 @@ class TestDiskFailures:
     def test_no_descriptor_halfway_stops_this_log_alone(self, fs: MemoryFs) -> None:
         failures: list[OSError] = []
         log = written(fs, on_error=failures.append)
-        sources = log.describe()[:3]
+        sources = log.replacer.describe()[:3]
         rename = fs.rename
 
         def run_out_of_descriptors(source: str, target: str) -> None:

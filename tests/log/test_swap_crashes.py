@@ -52,14 +52,14 @@ def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
         log.append(sent, leader_epoch=number // 5)
     log.flush(None if is_flushed else 9)
     manager.tasks.checkpoint_recovery_points()
-    sources = log.describe()[1:4]
+    sources = log.replacer.describe()[1:4]
     data = cleaned(content_of(fs, sources))
     stage(fs, log, 9, data)
     return fs, log, data
 
 
 def replace(log: Log, data: bytes) -> None:
-    log.replace(log.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
+    log.replacer.replace(log.replacer.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
     log.delete_expired(10**9)
 
 
@@ -196,11 +196,11 @@ def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[Mem
         if number % 9 == 0:
             log.roll()
         log.append(batch(1, timestamp_ms=START_MS + number, value=b"x" * 60), leader_epoch=number // 15)
-    content = content_of(fs, log.describe()[1:4])
+    content = content_of(fs, log.replacer.describe()[1:4])
     if merged_before:
         data = cleaned(content, lambda base: base % 3 == 0)
         stage(fs, log, 9, data)
-        log.replace(log.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
+        log.replacer.replace(log.replacer.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
         log.delete_expired(10**9)
     log.flush()
     manager.tasks.checkpoint_recovery_points()
@@ -215,8 +215,8 @@ def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[Mem
 
 
 def swap_several(log: Log, staged: list[StagedSegment]) -> None:
-    sources = [each for each in log.describe() if 9 <= each.base_offset < 36]
-    log.replace_all(sources, staged, high_watermark=48)
+    sources = [each for each in log.replacer.describe() if 9 <= each.base_offset < 36]
+    log.replacer.replace_all(sources, staged, high_watermark=48)
     log.delete_expired(10**9)
 
 

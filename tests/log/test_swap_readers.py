@@ -220,7 +220,7 @@ def test_readers_in_threads_find_each_surviving_record_once(
         judge(found, end)
 
     def describe() -> None:
-        described = log.describe()
+        described = log.replacer.describe()
         assert all(first.next_offset == second.base_offset for first, second in pairwise(described))
         assert log.offset_for_timestamp(START_MS)
 
@@ -288,7 +288,7 @@ def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
         ending.callback(together.abort)
         while done < 30 and refused < 1000:
             together.wait()
-            sources = log.describe()[chance.randrange(3) : -1][:3]
+            sources = log.replacer.describe()[chance.randrange(3) : -1][:3]
             try:
                 replace(fs, log, sources, cleaned(content_of(fs, sources)))
                 done += 1
@@ -298,6 +298,6 @@ def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
     again = open_log(fs, clean=False, log_start_offset=log.log_start_offset)
     assert again.log_end_offset <= log.log_end_offset
     check_indexes(again)
-    described = again.describe()
+    described = again.replacer.describe()
     assert all(one.next_offset == two.base_offset for one, two in pairwise(described))
     assert not [name for name in fs.list(FOLDER) if name.endswith((".cleaned", ".swap", ".deleted"))]

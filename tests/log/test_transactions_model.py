@@ -221,8 +221,8 @@ class TransactionsOfALog(RuleBasedStateMachine):
             self.follower.truncate_fully_and_start_at(self.log.segments[0].base_offset)
         while (offset := self.follower.log_end_offset) < self.log.log_end_offset:
             piece = self.log.read(offset, 300, for_replica=True)
-            self.follower.follow_segment(piece.segment_base_offset)
-            self.follower.append_as_follower(piece.read(), rolls=False)
+            self.follower.as_follower.follow_segment(piece.segment_base_offset)
+            self.follower.as_follower.append(piece.read(), rolls=False)
         if self.follower.segments[0].base_offset:
             return  # it does not know of transactions that began below
         own = {each.base_offset for each in self.follower.segments}

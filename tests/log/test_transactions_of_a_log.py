@@ -172,7 +172,7 @@ class TestMarkers:
         appended = end(log, 7, 0, COMMIT)
         assert appended.log_append_time_ms == START_MS
         follower = open_log(MemoryFs())
-        follower.append_as_follower(read_all(log))  # the CRC is right
+        follower.as_follower.append(read_all(log))  # the CRC is right
         assert follower.log_end_offset == 1
 
 
@@ -249,9 +249,9 @@ class TestGolden:
         leader, fs = open_log(self.copy()), MemoryFs()
         follower = open_log(fs)
         for segment in leader.segments:
-            follower.follow_segment(segment.base_offset)
+            follower.as_follower.follow_segment(segment.base_offset)
             data = read_all(leader, segment.base_offset)
-            follower.append_as_follower(data[: segment.size_bytes], rolls=False)
+            follower.as_follower.append(data[: segment.size_bytes], rolls=False)
         name = "00000000000000000020.txnindex"
         assert file_content(fs, f"{FOLDER}/{name}") == (GOLDEN / name).read_bytes()
         assert not fs.exists(f"{FOLDER}/00000000000000000000.txnindex")

@@ -75,15 +75,15 @@ def without_aborted(log: Log, data: bytes) -> bytes:
 
 
 def replace(log: Log, data: bytes) -> None:
-    sources = log.describe()[1:4]
-    log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=sources[-1].next_offset)
+    sources = log.replacer.describe()[1:4]
+    log.replacer.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=sources[-1].next_offset)
 
 
 def prepare() -> tuple[MemoryFs, Log, bytes]:
     """A log on a file system of its own, and what is staged in it."""
     fs = MemoryFs()
     log = written(fs)
-    sources = log.describe()[1:4]
+    sources = log.replacer.describe()[1:4]
     assert any(fs.exists(f"{FOLDER}/{each.base_offset:020d}.txnindex") for each in sources)
     data = without_aborted(log, content_of(fs, sources))
     stage(fs, log, sources[0].base_offset, data)
@@ -146,7 +146,7 @@ def test_the_index_of_the_new_segment_has_what_is_left() -> None:
 def test_the_leaders_files_bring_their_aborted_transactions_back() -> None:
     """A follower whose log is cleaned follows a leader whose log is not."""
     fs, log, data = prepare()
-    expected, sources = committed(log), log.describe()[1:4]
+    expected, sources = committed(log), log.replacer.describe()[1:4]
     before = log.aborted_transactions(0, log.log_end_offset)
     files = {each.base_offset: file_content(fs, f"{FOLDER}/{each.base_offset:020d}.log") for each in sources}
     replace(log, data)
@@ -154,7 +154,7 @@ def test_the_leaders_files_bring_their_aborted_transactions_back() -> None:
     for base_offset, content in files.items():
         stage(fs, log, base_offset, content)
         staged.append(StagedSegment(base_offset=base_offset, size_bytes=len(content), crc32c=crc32c(content)))
-    log.replace_all(log.describe()[1:2], staged, high_watermark=log.log_end_offset)
+    log.replacer.replace_all(log.replacer.describe()[1:2], staged, high_watermark=log.log_end_offset)
     assert log.aborted_transactions(0, log.log_end_offset) == before
     assert committed(log) == expected
     assert not marked(fs)
@@ -177,7 +177,7 @@ def test_a_power_cut_leaves_the_old_transactions_or_the_new_ones(seed: int) -> N
     for changes in range(500):
         chance = random.Random(seed * 1000 + changes)
         fs, log, data = prepare()
-        expected, old = committed(log), log.describe()
+        expected, old = committed(log), log.replacer.describe()
         fs.cut_power_after(changes, chance)
         was_done = True
         try:
@@ -191,7 +191,7 @@ def test_a_power_cut_leaves_the_old_transactions_or_the_new_ones(seed: int) -> N
         assert opened
         assert committed(opened) == expected == committed_unopened(left)
         assert not marked(left)
-        outcomes.add(len(opened.describe()) == len(old))
+        outcomes.add(len(opened.replacer.describe()) == len(old))
         for each in opened.segments:
             each.aborted.check(each.base_offset)
         if was_done:

@@ -180,8 +180,8 @@ def test_offsets_of_a_transaction_that_was_aborted_are_passed_over(tmp_path: Pat
         [Record(offset=0, key=key, value=value, sequence=0)], producer_id=1, producer_epoch=0, transactional=True
     )
     marker = Record(offset=1, key=b"\0\0\0\0", value=b"\0\0\0\0\0\0")
-    log.append_as_follower(batch)
-    log.append_as_follower(write_records([marker], producer_id=1, producer_epoch=0, transactional=True, control=True))
+    log.as_follower.append(batch)
+    log.as_follower.append(write_records([marker], producer_id=1, producer_epoch=0, transactional=True, control=True))
 
     shard, _ = load(log, log.log_end_offset, new_shard, lambda: True)
 
@@ -196,11 +196,11 @@ def test_an_offset_committed_in_a_transaction_does_not_take_the_place_of_a_newer
         pair = encode(CoordinatorRecord(key, OffsetValue(offset=committed, commit_timestamp_ms=1)))
         return write_records([Record(offset=offset, key=pair[0], value=pair[1])], **how)
 
-    log.append_as_follower(batch(0, 0, 5, producer_id=1, transactional=True))
-    log.append_as_follower(batch(1, 1, 6, producer_id=1, transactional=True))
-    log.append_as_follower(batch(2, 0, 7))
+    log.as_follower.append(batch(0, 0, 5, producer_id=1, transactional=True))
+    log.as_follower.append(batch(1, 1, 6, producer_id=1, transactional=True))
+    log.as_follower.append(batch(2, 0, 7))
     marker = Record(offset=3, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
-    log.append_as_follower(write_records([marker], producer_id=1, transactional=True, control=True))
+    log.as_follower.append(write_records([marker], producer_id=1, transactional=True, control=True))
 
     shard, _ = load(log, log.log_end_offset, new_shard, lambda: True)
 

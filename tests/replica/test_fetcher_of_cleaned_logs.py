@@ -19,7 +19,7 @@ def test_a_log_with_gaps_that_a_cleaner_has_left_is_copied_and_survives_a_kill()
         leader.append(2)
         gapped = leader.log()
         for offset in (5, 9, 20):
-            gapped.append_as_follower(batch_at(offset))
+            gapped.as_follower.append(batch_at(offset))
         leader.replica().partition.log_appended(gapped.log_end_offset)
         world.start(2)
         world.start(3)
@@ -77,7 +77,7 @@ def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_t
             world.brokers[1].append(2, size=40)
         await asyncio.sleep(1)
         count = 4
-        end = world.brokers[1].log().describe()[count - 1].next_offset
+        end = world.brokers[1].log().replacer.describe()[count - 1].next_offset
         for broker_id in (1, 2):
             broker = world.brokers[broker_id]
             await until(lambda broker=broker: broker.log().log_end_offset == 40)
@@ -86,7 +86,7 @@ def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_t
         world.unreachable = set()
         await world.settle()
         behind = world.brokers[3]
-        own = [each.next_offset for each in behind.log().describe()]
+        own = [each.next_offset for each in behind.log().replacer.describe()]
         clean(behind.fs, behind.log(), 0, own.index(end) + 1, keep=lambda offset: offset % 3 == 0)
         world.check_equal()
 
@@ -101,9 +101,9 @@ def test_a_follower_gets_over_what_a_cleaner_has_left_nothing_of() -> None:
         await world.lead(1)
         leader = world.brokers[1]
         leader.append(2)
-        leader.log().follow_segment(10)
+        leader.log().as_follower.follow_segment(10)
         leader.append(2)
-        leader.log().follow_segment(30)
+        leader.log().as_follower.follow_segment(30)
         leader.replica().partition.log_appended(30)
         world.start(2)
         await world.tell(2)

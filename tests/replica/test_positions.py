@@ -71,7 +71,7 @@ def test_the_delete_horizon_of_a_compacted_batch_is_no_timestamp(log: Log) -> No
     compacted[27:35] = (START_MS * 2).to_bytes(8, "big")
     compacted[0:8] = (15).to_bytes(8, "big")
     seal(compacted)
-    log.append_as_follower(compacted)
+    log.as_follower.append(compacted)
     assert positions.describe(replica_of(log), 15).timestamp_ms == START_MS + 9_000 + COUNT - 1
 
 

@@ -45,8 +45,8 @@ class Pair:
         leader, follower = self.logs
         if follower.log_end_offset < leader.log_end_offset:
             found = leader.read(follower.log_end_offset, max_bytes, for_replica=True)
-            follower.follow_segment(found.segment_base_offset)
-            follower.append_as_follower(found.read(), rolls=False, takes_gaps=False)
+            follower.as_follower.follow_segment(found.segment_base_offset)
+            follower.as_follower.append(found.read(), rolls=False, takes_gaps=False)
 
     def cut(self, percent: int, _: int) -> None:
         follower = self.logs[1]

@@ -215,7 +215,7 @@ def test_the_offset_that_was_compacted_to_is_the_leaders() -> None:
         compact(world, 1, 0, 3)
         log = world.brokers[1].log()
         offset = log.segments[1].base_offset
-        log.set_cleaned_offset(offset, log.describe()[:1])
+        log.replacer.set_cleaned_offset(offset, log.replacer.describe()[:1])
         await until_equal(world)
         await until(lambda: all(each.log().compacted_to == offset for each in world.brokers.values()))
 
@@ -224,12 +224,12 @@ def test_the_offset_that_was_compacted_to_is_the_leaders() -> None:
 
 def test_the_newest_snapshot_is_copied_and_outlives_its_leader() -> None:
     def install(log: Log, end_offset: int) -> None:
-        writer = log.begin_snapshot(end_offset)
+        writer = log.offset_snapshots.begin(end_offset)
         writer.append(batch(3))
-        log.install_snapshot(writer)
+        log.offset_snapshots.install(writer)
 
     def newest(world: World) -> set[tuple[int, int] | None]:
-        return {each.log().newest_snapshot_id() for each in world.brokers.values()}
+        return {each.log().offset_snapshots.newest_id() for each in world.brokers.values()}
 
     async def test(world: World) -> None:
         await three(world)
@@ -244,7 +244,7 @@ def test_the_newest_snapshot_is_copied_and_outlives_its_leader() -> None:
         world.start(1, fs)
         await world.tell(1)
         await until(lambda: newest(world) == {(end, 2)})
-        found = world.brokers[1].log().newest_snapshot(lambda _: "")
+        found = world.brokers[1].log().offset_snapshots.newest(lambda _: "")
         assert found
         assert found.records == 3
 
@@ -255,7 +255,7 @@ def test_retention_beside() -> None:
     async def test(world: World) -> None:
         await three(world, records=60)
         log = world.brokers[1].log()
-        ends = [each.next_offset for each in log.describe()]
+        ends = [each.next_offset for each in log.replacer.describe()]
         compact(world, 1, 2, 3)
         for start in (ends[2] + 1, ends[4], ends[5]):
             log.advance_log_start(start)

@@ -82,7 +82,7 @@ def _finish(begun: tuple[Log, LogDescription] | KafkaError) -> LogDescription | 
     log, description = begun
     cleaned_offset = log.cleaned_offset  # read before the segments: it only grows, except by truncation
     try:
-        segments = log.describe()
+        segments = log.replacer.describe()
     except KafkaError as error:
         return error
     return replace(

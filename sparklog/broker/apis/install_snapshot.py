@@ -49,7 +49,7 @@ async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -
     """Return the snapshot's size once it is in place.
 
     Raises InvalidRequest for another topic, OffsetOutOfRange above the last stable offset, and as
-    `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.begin_snapshot` do.
+    `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `SnapshotStore.begin` do.
     """
     if request.partition.topic != OFFSETS_TOPIC:
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
@@ -60,7 +60,7 @@ async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -
             f"{request.partition}: offset {request.end_offset} is above the last stable offset "
             f"{replica.last_stable_offset}"
         )
-    writer = await asyncio.to_thread(replica.log.begin_snapshot, request.end_offset)
+    writer = await asyncio.to_thread(replica.log.offset_snapshots.begin, request.end_offset)
     return InstallSnapshotResponse(size_bytes=await _write(replica.log, writer, request.chunks))
 
 
@@ -69,9 +69,9 @@ async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes])
     try:
         await _receive(log, writer, chunks, executor)
     except BaseException:
-        await executor.run_in_thread(writer, partial(log.abort_snapshot, writer))
+        await executor.run_in_thread(writer, partial(log.offset_snapshots.abort, writer))
         raise
-    return await executor.run_in_thread(writer, partial(log.install_snapshot, writer))
+    return await executor.run_in_thread(writer, partial(log.offset_snapshots.install, writer))
 
 
 async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], executor: SerialExecutor) -> None:
@@ -81,7 +81,7 @@ async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes
             size += len(chunk)
             if size > limit:
                 raise RecordListTooLarge(f"{log.partition}: a snapshot of more than {limit} bytes")
-            await executor.run_in_thread(writer, partial(log.write_snapshot, writer, chunk))
+            await executor.run_in_thread(writer, partial(log.offset_snapshots.write, writer, chunk))
     except TimeoutError:
         raise RequestTimedOut(f"{log.partition}: nothing of the snapshot came for {SILENCE_S} s") from None
 

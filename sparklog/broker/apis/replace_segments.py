@@ -108,7 +108,7 @@ async def begin(request: BeginReplaceRequest, *, replacements: Replacements) -> 
 
 
 def _staged_path(lease: Lease[Log]) -> str:
-    return os.path.abspath(lease.log.staged_path(lease.base_offset))
+    return os.path.abspath(lease.log.replacer.staged_path(lease.base_offset))
 
 
 async def upload(request: UploadSegmentRequest, *, replacements: Replacements) -> UploadSegmentResponse:

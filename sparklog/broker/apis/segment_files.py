@@ -64,7 +64,7 @@ def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> 
     generation, cleaned_offset, closed_to = log.generation, log.compacted_to, log.segments[-1].base_offset
     return FilesDescribed(
         generation=generation,
-        segments=log.sums(since, high_watermark, read_bytes=READ_BYTES if is_summed else 0),
+        segments=log.replacer.sums(since, high_watermark, read_bytes=READ_BYTES if is_summed else 0),
         closed_to=closed_to,
         cleaned_offset=cleaned_offset,
         is_summed=is_summed,
@@ -73,9 +73,9 @@ def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> 
 
 
 def _newest_snapshot(log: Log) -> SnapshotFile | None:
-    newest = log.newest_snapshot_id()
+    newest = log.offset_snapshots.newest_id()
     try:
-        size = log.open_snapshot(newest).size if newest else 0
+        size = log.offset_snapshots.open(newest).size if newest else 0
     except OffsetOutOfRange:  # a newer snapshot has replaced it
         return _newest_snapshot(log)
     return SnapshotFile(end_offset=newest[0], leader_epoch=newest[1], size_bytes=size) if newest and size else None
@@ -104,7 +104,7 @@ def _read(log: Log, request: ReadReplicaFile) -> bytes:
     if request.snapshot_epoch is None:
         whole = log.open_file(request.offset, LOG, request.identity)
     else:
-        whole = log.open_snapshot(SnapshotId(request.offset, request.snapshot_epoch))
+        whole = log.offset_snapshots.open(SnapshotId(request.offset, request.snapshot_epoch))
     size = min(PIECE_BYTES, whole.size - request.position)
     data = replace(whole, position=request.position, size=size).read() if size > 0 else b""
     if not data:

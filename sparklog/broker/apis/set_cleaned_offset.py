@@ -39,7 +39,7 @@ async def handle(request: SetCleanedOffsetRequest, *, replicas: ReplicaManager) 
     """
     replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
-    await asyncio.to_thread(replica.log.set_cleaned_offset, request.offset, request.segments)
+    await asyncio.to_thread(replica.log.replacer.set_cleaned_offset, request.offset, request.segments)
     return SetCleanedOffsetResponse()
 
 

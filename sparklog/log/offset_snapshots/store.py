@@ -52,17 +52,17 @@ class SnapshotStore:
         return self._files.ids()
 
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
-        """See `Log.newest_snapshot`."""
+        """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""
         with self._state.disk:
             return self._again(lambda: self._files.newest(what_is_wrong))
 
     def newest_id(self) -> SnapshotId | None:
-        """See `Log.newest_snapshot_id`."""
+        """Return the id of the newest snapshot, unchecked; None if there is none."""
         with self._state.disk:
             return next(iter(self._again(self._files.ids)), None)
 
     def open(self, snapshot: SnapshotId) -> LogSlice:
-        """See `Log.open_snapshot`."""
+        """Return the snapshot's record batches, for a replica to copy. Raises OffsetOutOfRange if it is gone."""
         with self._state.disk:
             try:
                 file, size = self._again(lambda: self._files.open(snapshot))
@@ -82,7 +82,11 @@ class SnapshotStore:
             return look()
 
     def begin(self, end_offset: int) -> SnapshotWriter:
-        """See `Log.begin_snapshot`."""
+        """Return the writer of a snapshot of the records below `end_offset`; `install_snapshot` completes it.
+
+        Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
+        log does not hold them.
+        """
         state = self._state
         snapshot = SnapshotId(end_offset, state.epochs.epoch_at(end_offset - 1))
         if not state.start_offset < end_offset <= state.end_offset or snapshot.leader_epoch < 0:
@@ -92,17 +96,21 @@ class SnapshotStore:
             return self._files.begin(snapshot)
 
     def write(self, writer: SnapshotWriter, data: Buffer) -> None:
-        """See `Log.write_snapshot`."""
+        """Append the next bytes of record batches, split at any position."""
         with self._state.disk, without_room("a snapshot"):
             writer.append(data)
 
     def abort(self, writer: SnapshotWriter) -> None:
-        """See `Log.abort_snapshot`."""
+        """Remove an unfinished snapshot."""
         with self._state.disk:
             writer.abort()
 
     def install(self, writer: SnapshotWriter) -> int:
-        """See `Log.install_snapshot`."""
+        """Install a snapshot in place of older ones and return its size in bytes. Blocks until it is durable.
+
+        Raises CorruptRecord or InvalidRecord if it is no valid snapshot, OffsetOutOfRange if the log was truncated
+        meanwhile; the snapshot is then removed.
+        """
         state = self._state
         with state.disk, without_room("a snapshot"):
             size = writer.finish()

@@ -94,7 +94,7 @@ class SegmentReplacer:
         return self._replacing
 
     def describe(self) -> tuple[SegmentDescription, ...]:
-        """See `Log.describe`."""
+        """Return the segments, oldest first; the last is the active one. May wait for the disk."""
         with self._state.disk:
             return self._reader.again(self._describe)
 
@@ -104,7 +104,11 @@ class SegmentReplacer:
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
-        """See `Log.sums`."""
+        """Return the closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
+
+        read_bytes: include checksums, and end the list with the segment for which more than this many bytes in all had
+        to be read; 0: no checksums. Checksums are cached.
+        """
         with self._state.disk:
             return self._reader.again(lambda: tuple(self._sums(since, up_to, read_bytes)))
 
@@ -129,7 +133,10 @@ class SegmentReplacer:
         return [(each.base_offset, end, each.size_bytes, each.identity) for each, end in zip(items, ends, strict=True)]
 
     def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
-        """See `Log.check_sources`."""
+        """Return the adjacent closed segments that `sources` describe. Never waits for the disk.
+
+        Raises InvalidUpdateVersion if one of them has changed since, or is not closed.
+        """
         wanted = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
         if not wanted:
             raise InvalidRequest("no segments to replace")
@@ -142,23 +149,29 @@ class SegmentReplacer:
             return self._state.segments.items[first : first + len(wanted)]
 
     def staged_path(self, base_offset: int) -> str:
-        """See `Log.staged_path`."""
+        """Return the path of the file to which the new segment's batches are written."""
         return staged_path(self._state.folder, base_offset)
 
     def stage(self, base_offset: int) -> StagedFile:
-        """See `Log.stage`."""
+        """Return a new staged file, which is empty and replaces any earlier one."""
         self.discard_staged(base_offset)
         return StagedFile.create(self._fs, self.staged_path(base_offset), self._state.disk)
 
     def discard_staged(self, base_offset: int) -> None:
-        """See `Log.discard_staged`."""
+        """Remove the staged files, if any; waits for a replacement that is under way."""
         with self._replacing, self._state.disk:
             remove_staged(self._fs, self._state.folder, base_offset)
 
     def replace(
         self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
     ) -> SegmentDescription:
-        """See `Log.replace`."""
+        """Replace `sources` with the staged segment and return its description; durable on return.
+
+        size_bytes, crc32c: of the staged file. Raises InvalidUpdateVersion as `check_sources` does, or if the sources
+        do not lie below the high watermark; ResourceNotFound if nothing is staged; CorruptRecord or InvalidRecord if
+        the staged segment must not replace the sources; KafkaStorageError. After an error the log is unchanged and the
+        staged files are removed.
+        """
         if not sources:
             raise InvalidRequest("no segments to replace")
         staged = StagedSegment(base_offset=sources[0].base_offset, size_bytes=size_bytes, crc32c=crc32c)
@@ -172,7 +185,10 @@ class SegmentReplacer:
         high_watermark: int,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[SegmentDescription, ...]:
-        """See `Log.replace_all`."""
+        """Replace `sources` with several staged segments, in the order of offsets; otherwise like `replace`.
+
+        is_wanted: called repeatedly before the swap; raises InvalidUpdateVersion once it returns False.
+        """
         if not sources or not staged or staged[0].base_offset != sources[0].base_offset:
             raise InvalidRequest(f"{len(staged)} segments in the place of {len(sources)}: not from the same offset on")
         ends = (*(each.base_offset for each in staged[1:]), sources[-1].next_offset)
@@ -250,7 +266,12 @@ class SegmentReplacer:
                     segment.release_hold()
 
     def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
-        """See `Log.set_cleaned_offset`."""
+        """Record that everything below `offset` has been compacted; durable on return.
+
+        segments: the segments below `offset`, as the compaction left them; those below the log start are not checked.
+        Raises InvalidUpdateVersion if one of them has changed since, OffsetOutOfRange if the log does not have
+        `offset`.
+        """
         self._flusher.flush(offset)  # recovery would take a crash's gap below for the cleaner's
         with self._state.files_lock, self._state.disk:
             if not 0 <= offset <= self._state.recovery_point:

@@ -34,7 +34,7 @@ from sparklog.client.aio import AsyncMaintenance
 from sparklog.client.maintenance.maintenance import leaders
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.epochs import EpochStart
-from sparklog.log.log import Log
+from sparklog.log.replacement.replace import SegmentReplacer
 from sparklog.records.batch import iterate_headers
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import maintenance_pb2, maintenance_pb2_grpc
@@ -309,19 +309,19 @@ def test_a_commit_that_outlasts_its_request_is_asked_for_again(
     lease = maintenance.begin_replace(log, log.segments[:1], "run")
     maintenance.upload(lease, [data])
     asked = threading.Semaphore(0)
-    commit, put_in_place = Replacements.commit, Log.replace
+    commit, put_in_place = Replacements.commit, SegmentReplacer.replace
 
     def counted(replacements: Replacements, *args):
         asked.release()
         return commit(replacements, *args)
 
-    def slow(log: Log, *args, **fields) -> SegmentDescription:
+    def slow(replacer: SegmentReplacer, *args, **fields) -> SegmentDescription:
         assert asked.acquire(timeout=PATIENCE_S)
         assert asked.acquire(timeout=PATIENCE_S)
-        return put_in_place(log, *args, **fields)
+        return put_in_place(replacer, *args, **fields)
 
     monkeypatch.setattr(Replacements, "commit", counted)
-    monkeypatch.setattr(Log, "replace", slow)
+    monkeypatch.setattr(SegmentReplacer, "replace", slow)
     with Maintenance(bootstrap_servers=broker.bootstrap, request_timeout_ms=300) as impatient:
         new = impatient.commit_replace(lease, log.leader_epoch, len(data), crc32c(data))
     assert new == describe(maintenance, log.partition.topic).segments[0]

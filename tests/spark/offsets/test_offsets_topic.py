@@ -93,7 +93,7 @@ class Topic:
 
     def _append(self, batch: bytearray) -> None:
         batch[:8] = self.log.log_end_offset.to_bytes(8, "big")
-        self.log.append_as_follower(batch)
+        self.log.as_follower.append(batch)
 
     def slice(self, offset_from: int = 0, offset_to: int | None = None) -> Slice:
         """As a survey has it."""
@@ -177,7 +177,7 @@ def test_a_survey_sees_that_compaction_has_been_there(topic: Topic) -> None:
         topic.write(commit("g", 0, number), commit("g", 1, number))
     assert survey(topic.slice(2, 7)).is_complete
     gap = write_records([Record(offset=9, timestamp_ms=1, key=commit("g", 0, 9)[0], value=None)], last_offset=10)
-    topic.log.append_as_follower(gap)
+    topic.log.as_follower.append(gap)
 
     assert survey(topic.slice(3, 8)).is_complete
     assert not survey(topic.slice(3, 10)).is_complete
@@ -187,7 +187,7 @@ def test_a_survey_sees_that_compaction_has_been_there(topic: Topic) -> None:
 def test_what_is_added_to_what_was_known_has_a_record_at_each_offset_when_it_is_read(topic: Topic) -> None:
     topic.write(commit("g", 0, 1), commit("g", 1, 1))
     gap = write_records([Record(offset=3, timestamp_ms=1, key=commit("g", 0, 9)[0], value=None)])
-    topic.log.append_as_follower(gap)
+    topic.log.as_follower.append(gap)
 
     def read(offset_to: int) -> int:
         slice_ = replace(topic.slice(0, offset_to), must_be_complete=True)

@@ -58,7 +58,7 @@ class TransactionalWorld:
             written, leader_epoch=0, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
             transactional=True,
         )  # fmt: skip
-        self.log.append_as_follower(batch)
+        self.log.as_follower.append(batch)
         for record in decision.records:
             self.shard.replay(record, self._uncommitted_offset(), producer)
 
@@ -71,7 +71,7 @@ class TransactionalWorld:
         )  # fmt: skip
         batch[:8] = first.to_bytes(8, "big")
         batch[12:16] = bytes(4)  # the leader epoch
-        self.log.append_as_follower(batch)
+        self.log.as_follower.append(batch)
         self.shard.end_transaction(producer_id, is_commit=is_commit, log_offset=self._uncommitted_offset())
 
     def _uncommitted_offset(self) -> int | None:

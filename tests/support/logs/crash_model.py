@@ -215,7 +215,7 @@ class Life:
 
     def replace(self) -> None:
         """Let some batches of neighbouring segments lose their records."""
-        *closed, _ = self.log.describe()
+        *closed, _ = self.log.replacer.describe()
         if not closed:
             return
         first = self.chance.randrange(len(closed))
@@ -225,7 +225,7 @@ class Life:
         content = b"".join(new.values())
         stage(self.fs, self.log, sources[0].base_offset, content)
         self.model.replacing = new
-        self.log.replace(
+        self.log.replacer.replace(
             sources, size_bytes=len(content), crc32c=crc32c(content), high_watermark=self.log.log_end_offset
         )
         self.model.replacing = {}
@@ -233,9 +233,9 @@ class Life:
         self.model.flushed = max(self.model.flushed, sources[-1].next_offset)
 
     def set_cleaned_offset(self) -> None:
-        offset = self.chance.choice([each.base_offset for each in self.log.describe()])
+        offset = self.chance.choice([each.base_offset for each in self.log.replacer.describe()])
         self.model.cleaned, self.model.cleaned_limit = min(offset, self.model.cleaned), max(offset, self.model.cleaned)
-        self.log.set_cleaned_offset(offset, ())
+        self.log.replacer.set_cleaned_offset(offset, ())
         self.model.cleaned = self.model.cleaned_limit = offset
 
     def expire(self) -> None:

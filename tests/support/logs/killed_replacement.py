@@ -77,11 +77,11 @@ def live(folder: str, step: int) -> None:
     countdown = Countdown()
     fs = DyingFs(countdown)
     log = written(fs, folder=folder)
-    sources = log.describe()[1:4]
+    sources = log.replacer.describe()[1:4]
     data = cleaned(content_of(fs, sources, folder))
     stage(fs, log, 9, data)
     countdown.left = step
-    log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=log.log_end_offset)
+    log.replacer.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=log.log_end_offset)
     log.delete_expired(10**9)
     countdown.left = None
 

@@ -61,7 +61,7 @@ def emptied(header: BatchHeader) -> bytes:
 
 def stage(fs: Fs, log: Log, base_offset: int, data: bytes) -> None:
     """Write `data` where a new segment is to be."""
-    file = fs.open(log.staged_path(base_offset), create=True)
+    file = fs.open(log.replacer.staged_path(base_offset), create=True)
     file.append(data)
     file.close()
 
@@ -72,12 +72,12 @@ def replace(
     """Stage `data` and put it in the place of `sources`."""
     stage(fs, log, sources[0].base_offset, data)
     limit = log.log_end_offset if high_watermark is None else high_watermark
-    return log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=limit)
+    return log.replacer.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=limit)
 
 
 def clean(fs: Fs, log: Log, first: int, count: int, keep: Keep = even) -> SegmentDescription:
     """Replace `count` segments from the `first` one on by what stays of them."""
-    sources = log.describe()[first : first + count]
+    sources = log.replacer.describe()[first : first + count]
     return replace(fs, log, sources, cleaned(content_of(fs, sources, log.folder), keep))
 
 

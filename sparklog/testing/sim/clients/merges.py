@@ -38,7 +38,7 @@ class Merge:
 async def _merge(request: Merge, *, replacements: Replacements, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
     epoch, log = replica.partition.leader_epoch, replica.log
-    sources = (await asyncio.to_thread(log.describe))[:-1][request.first :][: request.count]
+    sources = (await asyncio.to_thread(log.replacer.describe))[:-1][request.first :][: request.count]
     if not sources:
         return
     lease = await replacements.begin(request.partition, epoch, sources, holder="merger", lease_ms=LEASE_MS)
@@ -50,7 +50,7 @@ async def _merge(request: Merge, *, replacements: Replacements, replicas: Replic
     size_bytes = await replacements.upload(lease.id, pieces())
     staged = Staged(size_bytes=size_bytes, crc32c=crc32c(data))
     new = await replacements.commit(lease.id, epoch, staged)
-    await asyncio.to_thread(log.set_cleaned_offset, new.next_offset, [new])
+    await asyncio.to_thread(log.replacer.set_cleaned_offset, new.next_offset, [new])
 
 
 def _read(log: Log, base_offset: int, identity: str) -> bytes:

@@ -138,7 +138,7 @@ async def _compact(
         size_bytes = await replacements.upload(lease.id, _pieces(data))
         staged = Staged(size_bytes=size_bytes, crc32c=crc)
         new.append(await replacements.commit(lease.id, found.leader_epoch, staged))
-    await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
+    await asyncio.to_thread(replica.log.replacer.set_cleaned_offset, plan.end_offset, new)
 
 
 COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact, rights=())
