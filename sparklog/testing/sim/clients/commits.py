@@ -9,7 +9,8 @@ coordinator may still be deleting the commits of the one before, and stops with 
 
 Once the faults are over, the group must have no commit of a deleted topic, and the last acknowledged commit, or a later
 one, of each topic that exists. A commit that was not answered may also be there: it may have arrived after later ones,
-over a connection that the client has given up. A topic whose deletion was acknowledged must not have come back.
+over a connection that the client has given up. A topic whose deletion was acknowledged must not have come back, unless
+a request to create it was not answered: that may have arrived after the deletion.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class NamedCommits:
         """Each partition's last acknowledged commit: the topic's id and the commit's number."""
         self._deleted: set[str] = set()
         """The topics whose deletion was acknowledged, and whose creation nobody has asked for since."""
+        self._may_be_created: set[str] = set()
+        """The topics that a request without an answer may create at any time."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         """Commit several times a second until `is_over` is set; create what is missing, and now and then delete it."""
@@ -92,7 +95,8 @@ class NamedCommits:
 
     async def check(self) -> AsyncIterator[Anomaly]:
         """Yield each anomaly of the group's committed offsets. The cluster has settled."""
-        for name in sorted(self._deleted & set(self._cluster.tree.names("/brokers/topics"))):
+        existing = set(self._cluster.tree.names("/brokers/topics"))
+        for name in sorted(self._deleted & existing - self._may_be_created):
             yield Anomaly("deleted topic", f"{name} was deleted, and has come back")
         for partition in (*PARTITIONS, *self._replaced):
             if (topic_id := self._agreed_id(partition)) is not None:
@@ -121,10 +125,12 @@ class NamedCommits:
             "name": name, "num_partitions": 1, "replication_factor": self._factor, "assignments": [], "configs": [],
         }  # fmt: skip
         self._deleted.discard(name)
-        with suppress(KafkaError):
+        try:
             await self._client.ask(
                 self._anyone(), CREATE_TOPICS, 5, topics=[topic], timeout=TIMEOUT_MS, validate_only=False
             )
+        except KafkaError:
+            self._may_be_created.add(name)
 
     async def _delete(self, name: str) -> None:
         with suppress(KafkaError):
