@@ -1,28 +1,27 @@
-"""One broker: its start, its stop, and its scheduled work in between. `server/node.py` opens its listeners.
+"""One broker: its start, its stop, and the requests in between. `server/node.py` opens its listeners.
 
     join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster
-              id; adopt topics that the store does not know; register; stand for election as controller
+              id; restore and adopt topics (joined_store.py); register; stand for election as controller; begin the
+              periodic work (background_tasks.py)
     ready     wait until the controller has sent the cluster's state and this broker leads every partition that it can.
               Client requests wait until then; requests of other brokers are served at once
     leave     hand leaderships over to other brokers (controlled shutdown)
-    stop      end the long polls and the scheduled work, resign as controller, stop the fetchers, write the high
+    stop      end the long polls and the periodic work, resign as controller, stop the fetchers, write the high
               watermarks, close the logs with the marker of a clean stop, then end the session
 
 A single broker takes the same steps: it is its own controller, and its requests to itself go straight to its handlers.
 A killed broker that restarts replaces its registration and its controllership at once (cluster/brokers.py).
 
-The event loop never waits for a disk or the store: flushes, checkpoints and file deletions run in threads.
+The event loop never waits for a disk or the store: what does runs in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import random as randomness
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
@@ -37,12 +36,12 @@ from sparklog.base.errors import (
     KafkaError,
     RequestTimedOut,
     SessionExpired,
-    StoreError,
     UnknownServerError,
 )
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.tracing import RequestTracing, Tracing
+from sparklog.broker import background_tasks
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.client_requests import ClientRequests
@@ -50,51 +49,28 @@ from sparklog.broker.client_telemetry import Pushed
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
 from sparklog.broker.handing_over import hand_over
+from sparklog.broker.joined_store import JoinedStore
 from sparklog.broker.metrics import LoopDelay, Metrics
-from sparklog.broker.replica_moves import MOVES_INTERVAL_MS
-from sparklog.broker.restoration import (
-    adopt,
-    has_lost_changes,
-    is_replaced,
-    missing_topics,
-    restore,
-    restore_broker_keys,
-    restore_lost_configs,
-    restore_states,
-    restore_topics,
-)
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
 from sparklog.broker.store_guard import StoreGuard
-from sparklog.broker.strays import STRAYS_INTERVAL_MS
-from sparklog.cluster import brokers, producer_ids
-from sparklog.cluster.engines import open_store
-from sparklog.cluster.identity import SURE_S, find_or_create_cluster_id, find_or_create_store_id, find_store_id
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
-from sparklog.cluster.topics import ALL_BROKERS, TopicStore
+from sparklog.cluster.topics import TopicStore
 from sparklog.log.directory.manager import LogManager
 from sparklog.log.directory.open_files import OpenFiles
-from sparklog.replica.high_watermarks import HighWatermarks
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
-from sparklog.runtime.slices import Slices, of_many
+from sparklog.runtime.slices import Slices
 from sparklog.security.principal_mapping import PrincipalMapper
 from sparklog.security.quotas import ClientQuotas, Windows
 
-DELETE_INTERVAL_MS = 10_000
-LEASE_INTERVAL_MS = 1_000
-ROOM_INTERVAL_MS = 1_000
-LOOP_DELAY_INTERVAL_MS = 20
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
-PROGRESS_EVERY = 100  # logs, while starting
-REPLICAS_AT_ONCE = 500
-"""Of which work on each takes a millisecond."""
 READY_TIMEOUT_MS = 60_000
 logger = logging.getLogger(__name__)
 
@@ -135,7 +111,7 @@ class Broker:
             )
         )
         """The quotas of clients, for the listeners."""
-        self.loop_delay = LoopDelay(LOOP_DELAY_INTERVAL_MS / 1000)
+        self.loop_delay = LoopDelay(background_tasks.LOOP_DELAY_INTERVAL_MS / 1000)
         """Measured if metrics are served."""
         self.is_stopping = False
         self.slices = Slices()
@@ -144,7 +120,6 @@ class Broker:
         """Makes spans of requests; None: there are none."""
         self._fs = fs or LocalFs()
         self.clock = clock or SystemClock()
-        self._store = store
         self._peers = peers
         self._random = random or randomness.SystemRandom()
         self._waiting: Purgatory[TopicPartition] = Purgatory()
@@ -161,8 +136,7 @@ class Broker:
         )
         self.dynamic.subscribe(self._logs.configure)
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
-        self._is_open = False
-        self._store_id = ""
+        self._joined = JoinedStore(config, self.dynamic, self._logs, self.clock, self._new_id, store)
         self._on_lost_store = on_lost_store
         self._has_left = False
         self._is_ready = asyncio.Event()
@@ -211,15 +185,16 @@ class Broker:
         )
         if self.config.tracing_otlp_endpoint:
             self.tracing = await asyncio.to_thread(self._open_tracing)
-        store, cluster_id, had_id = await asyncio.to_thread(self._open)
-        await self._until_sure(store)
-        await asyncio.to_thread(self._restore, store, had_id=had_id)
+        joined = self._joined
+        await asyncio.to_thread(joined.open, self._fs)
+        await joined.until_sure()
+        await asyncio.to_thread(joined.restore)
         self._services = services = compose(
             Dependencies(
-                config=self.config, dynamic=self.dynamic, info=info, cluster_id=cluster_id, fs=self._fs,
-                clock=self.clock, random=self._random, store=store,
+                config=self.config, dynamic=self.dynamic, info=info, cluster_id=joined.cluster_id, fs=self._fs,
+                clock=self.clock, random=self._random, store=joined.store,
                 store_guard=StoreGuard(
-                    store, TopicStore(store, self.config.topic_defaults), self._store_id, self._lost_store
+                    joined.store, TopicStore(joined.store, self.config.topic_defaults), joined.id, self._lost_store
                 ),
                 logs=self._logs, metadata=self.metadata,
                 metrics=self.metrics, slices=self.slices, waiting=self._waiting, peers=self._peers, serve=self.serve,
@@ -233,24 +208,16 @@ class Broker:
         services.store_guard.start()
         services.history.start()
         await services.controller.start()
-        self._start_schedule(services)
+        background_tasks.start(self._schedule, services, self.loop_delay)
 
     async def ready(self) -> None:
         """Wait until client requests can be served, for at most `READY_TIMEOUT_MS`, then serve them in any case."""
         try:
             if not await self.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
                 logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
-            await asyncio.to_thread(self._note_change)
+            await asyncio.to_thread(self._joined.note_change)
         finally:
             self._is_ready.set()
-
-    def _note_change(self) -> None:
-        """Record the store's newest change, so that a later start detects a store that has lost changes. Blocks."""
-        assert self._store is not None
-        try:
-            self._logs.note_change(self._store.newest_change(), self._store_id)
-        except StoreError as error:
-            logger.warning("how far the cluster store has come is not noted: %s", error)
 
     def _leads_what_it_can(self) -> bool:
         """Whether the controller knows this registration and has elected leaders where it can.
@@ -277,72 +244,8 @@ class Broker:
         tracing = Tracing(self.config.tracing_otlp_endpoint, "sparklog", resource)
         return RequestTracing(tracing, self.config.tracing_sample_every)
 
-    def _open(self) -> tuple[Store, str, bool]:
-        """Open the store, then the logs with their topics' configurations. Blocks.
-
-        Return the store, the cluster id, and whether the store had an id.
-        """
-        config = self.config
-        if self._store is None:
-            self._fs.make_dir(config.log_dirs[0])
-            self._logs.make_room()
-            self._store = open_store(config)
-        store = self._store
-        TopicStore(store, config.topic_defaults).make_paths()
-        self._load_broker_overrides(store)
-        topics = TopicStore(store, self.dynamic.current.topic_defaults)
-        self._logs.load({name: topics.load_config(name) for name in topics.names()}, progress=_log_progress)
-        self._is_open = True
-        cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
-        self._logs.ownership.claim(cluster_id)
-        candidate = self._new_cluster_id()
-        self._store_id = find_or_create_store_id(store, candidate)
-        return store, cluster_id, self._store_id != candidate
-
-    async def _until_sure(self, store: Store) -> None:
-        """Wait until topics that the store does not have surely were deleted. Raises StoreError if it has lost them."""
-        topics = TopicStore(store, self.config.topic_defaults)
-        missing = await asyncio.to_thread(missing_topics, self._logs, topics, self._store_id)
-        if missing:
-            await asyncio.sleep(SURE_S)
-            if await asyncio.to_thread(find_store_id, store) != self._store_id:
-                raise StoreError(
-                    f"the cluster store has just lost everything, {', '.join(sorted(missing))} included: start again"
-                )
-
-    def _load_broker_overrides(self, store: Store) -> None:
-        """Apply the keys that were set for brokers at run time. Blocks."""
-        changed = TopicStore(store, self.config.topic_defaults).load_broker_overrides()
-        self.dynamic.set_overrides(changed.get(ALL_BROKERS, {}), changed.get(self.config.broker_id, {}))
-
-    def _restore(self, store: Store, *, had_id: bool) -> None:
-        """Restore what the store has lost. Blocks. A store that had no id may have gone back behind its creation."""
-        logs, topics = self._logs, TopicStore(store, self.dynamic.current.topic_defaults)
-        others = brokers.load(store).keys() - {self.config.broker_id}
-        is_new = is_replaced(logs, self._store_id)
-        has_lost = has_lost_changes(logs, topics, store, others, is_replaced=is_new and had_id)
-        if is_new or has_lost:
-            restore_broker_keys(logs, topics, has_lost_changes=has_lost)
-            self._load_broker_overrides(store)
-            topics = TopicStore(store, self.dynamic.current.topic_defaults)
-            logs.update_configs({name: topics.load_config(name) for name in topics.names()})
-        config = self.dynamic.current
-        restore_lost_configs(logs, topics, config)
-        if has_lost:
-            restore(logs, topics, config, store)
-        if is_new or has_lost:
-            producer_ids.leap(store, config.broker_id, self.clock.time_ms())
-            restore_topics(logs, topics, config, store)
-        restore_states(logs, topics, store)
-        adopt(logs, topics, config, others=others, has_lost_changes=is_new or has_lost, new_id=self._new_id)
-        if is_new or has_lost:
-            logs.note_change(store.newest_change(), self._store_id)
-
     def _new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
-
-    def _new_cluster_id(self) -> str:
-        return base64.urlsafe_b64encode(self._new_id().bytes).decode().rstrip("=")
 
     def _dir_failed(self, path: str, error: OSError) -> None:
         """Take the directory's partitions offline and answer the requests that wait for them. Called on any thread."""
@@ -448,10 +351,9 @@ class Broker:
             await self._stop_services(self._services)
         if self.tracing:
             await asyncio.to_thread(self.tracing.close)
-        if self._is_open:
+        if self._joined.has_logs:
             await asyncio.to_thread(self._logs.close)
-        if self._store:
-            await asyncio.to_thread(self._store.close)
+        await asyncio.to_thread(self._joined.close)
 
     async def _stop_services(self, services: Services) -> None:
         await services.controller.stop()
@@ -505,92 +407,6 @@ class Broker:
         """Return an iterator over this broker's replicas; none before its start."""
         return iter(self._services.replicas) if self._services else iter(())
 
-    def _start_schedule(self, services: Services) -> None:
-        config, logs, clock, replicas = self.config, self._logs, self.clock, services.replicas
-
-        def committed(name: TopicPartition) -> int:
-            """Return the high watermark; 0 for a partition that the controller has not assigned here yet."""
-            return replicas.find_high_watermark(name) or 0
-
-        async def shrink_isr() -> None:
-            await self._in_turns(replicas, replicas.shrink_isr)
-
-        every = self._schedule.every
-        for interval_ms, name, work in (
-            (
-                config.log_flush_scheduler_interval_ms,
-                "flushing logs",
-                lambda: logs.tasks.flush_due(clock.monotonic_ms()),
-            ),
-            (
-                config.log_flush_offset_checkpoint_interval_ms,
-                "writing recovery points",
-                logs.tasks.checkpoint_recovery_points,
-            ),
-            (
-                config.log_flush_start_offset_checkpoint_interval_ms,
-                "writing log starts",
-                logs.tasks.checkpoint_log_starts,
-            ),
-            (
-                config.log_retention_check_interval_ms,
-                "retention",
-                lambda: logs.tasks.apply_retention(clock.time_ms(), committed, replicas.is_led),
-            ),
-            (
-                config.producer_id_expiration_check_interval_ms,
-                "forgetting producers",
-                lambda: logs.tasks.expire_producers(clock.time_ms()),
-            ),
-            (ROOM_INTERVAL_MS, "looking for room on disks", logs.tasks.look_for_room),
-            (DELETE_INTERVAL_MS, "deleting removed files", lambda: logs.tasks.delete_expired(clock.monotonic_ms())),
-        ):
-            every(interval_ms, name, partial(asyncio.to_thread, work))
-        every(
-            config.replica_high_watermark_checkpoint_interval_ms,
-            "writing high watermarks",
-            self._checkpoint_high_watermarks,
-        )
-        every(MOVES_INTERVAL_MS, "moving replicas between log directories", services.move_work.run)
-        every(LEASE_INTERVAL_MS, "ending leases", services.replacements.expire)
-        every(STRAYS_INTERVAL_MS, "deleting stray replicas", services.strays.delete_if_owed)
-        every(config.offsets_retention_check_interval_ms, "expiring offsets", services.groups.expire)
-        every(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            "aborting transactions past their timeout",
-            services.transactions.abort_timed_out,
-        )
-        every(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            "expiring transactional ids",
-            services.transactions.expire,
-        )
-        every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", shrink_isr)
-        if config.metrics_listener:
-            every(LOOP_DELAY_INTERVAL_MS, "measuring the event loop's delay", self._note_loop_delay)
-
-    async def _in_turns(self, replicas: Iterable[Replica], do: Callable[[Sequence[Replica]], None]) -> None:
-        """Do it for few replicas at a time: a broker may have ten thousand. Other tasks run in between."""
-        some = of_many(list(replicas), REPLICAS_AT_ONCE)
-        do(next(some, ()))
-        for more in some:
-            await self.slices.give_way()
-            do(more)
-
-    async def _checkpoint_high_watermarks(self) -> None:
-        services = self.services
-        found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
-        await self._in_turns(services.replicas, partial(services.state_changes.add_high_watermarks, found))
-        await asyncio.to_thread(services.state_changes.write_high_watermarks, found)
-
-    async def _note_loop_delay(self) -> None:
-        self.loop_delay.fired(asyncio.get_running_loop().time())
-
 
 def _is_led(replica: Replica | None) -> bool:
     return replica is not None and replica.partition.is_leader
-
-
-def _log_progress(done: int, total: int, _: TopicPartition) -> None:
-    if done % PROGRESS_EVERY == 0 or done == total:
-        logger.info("opened %d of %d logs", done, total)

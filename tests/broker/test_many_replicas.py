@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.broker import node
+from sparklog.broker import background_tasks
 from sparklog.client import Admin, Producer
 from sparklog.log.directory.checkpoints import HIGH_WATERMARKS
 from sparklog.runtime.slices import Slices
@@ -24,7 +24,7 @@ def test_high_watermarks_of_all_partitions_are_written_and_requests_come_in_betw
         turns.append(slices)
         await give_way(slices)
 
-    monkeypatch.setattr(node, "REPLICAS_AT_ONCE", 2)
+    monkeypatch.setattr(background_tasks, "REPLICAS_AT_ONCE", 2)
     monkeypatch.setattr(Slices, "give_way", counted)
     with start_broker(tmp_path, replica_high_watermark_checkpoint_interval_ms=50) as broker:
         with (

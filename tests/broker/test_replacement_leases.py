@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.base.errors import DuplicateResource, RecordListTooLarge, RequestTimedOut, ResourceNotFound
 from sparklog.base.ids import TopicPartition
-from sparklog.broker import node
+from sparklog.broker import background_tasks
 from sparklog.broker.apis import install_snapshot, replace_segments
 from support.brokers.segment_replacement import Upkeep, without_the_second
 from support.patience import until
@@ -36,7 +36,7 @@ async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: 
 
 
 async def test_leases_are_swept_without_anybody_asking(world, batch, monkeypatch) -> None:
-    monkeypatch.setattr(node, "LEASE_INTERVAL_MS", 1)
+    monkeypatch.setattr(background_tasks, "LEASE_INTERVAL_MS", 1)
     await world.start()
     upkeep = Upkeep(world, batch)
     await upkeep.upload(await upkeep.begin(await upkeep.create(), lease_ms=1000), b"half of it")

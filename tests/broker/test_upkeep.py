@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparklog.base.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.broker import node
+from sparklog.broker import background_tasks
 from sparklog.broker.apis import delete_records, delete_topics, describe_log_dirs, describe_topics, produce
 from sparklog.records.records import Record, write_records
 from support import patience
@@ -27,7 +27,7 @@ def deleted_files(folder: str) -> set[str]:
 
 
 async def test_old_segments_go_by_time_and_their_files_after_a_while(world, batch, monkeypatch) -> None:
-    monkeypatch.setattr(node, "DELETE_INTERVAL_MS", 1)
+    monkeypatch.setattr(background_tasks, "DELETE_INTERVAL_MS", 1)
     await world.start(log_retention_check_interval_ms="1")
     await world.create("t", retention_ms="1000", file_delete_delay_ms="5000", **SMALL)
     for _ in range(3):
@@ -56,7 +56,7 @@ async def test_old_segments_go_by_size(world, batch) -> None:
 
 
 async def test_a_deleted_topics_files_go_after_a_while(world, batch, monkeypatch) -> None:
-    monkeypatch.setattr(node, "DELETE_INTERVAL_MS", 1)
+    monkeypatch.setattr(background_tasks, "DELETE_INTERVAL_MS", 1)
     await world.start(auto_create_topics_enable="false")
     await world.create("t", file_delete_delay_ms="1000")
     await world.produce("t", batch([b"x"]))

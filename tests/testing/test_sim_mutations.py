@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
-from sparklog.broker import node, restoration
+from sparklog.broker import joined_store, restoration
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.broker.store_guard import StoreGuard
 from sparklog.broker.strays import Strays
@@ -350,8 +350,8 @@ def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "has_lost_changes", lambda *_, **__: False)
-    monkeypatch.setattr(node, "is_replaced", lambda *_: False)
+    monkeypatch.setattr(joined_store, "has_lost_changes", lambda *_, **__: False)
+    monkeypatch.setattr(joined_store, "is_replaced", lambda *_: False)
 
 
 def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +433,7 @@ def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -
 def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker alone does not ask whether it has had a topic from the store, and so the topic was deleted."""
     monkeypatch.setattr(
-        node, "adopt", lambda *given, **named: restoration.adopt(*given, **{**named, "has_lost_changes": True})
+        joined_store, "adopt", lambda *given, **named: restoration.adopt(*given, **{**named, "has_lost_changes": True})
     )
 
 
