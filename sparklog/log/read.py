@@ -59,9 +59,8 @@ class SegmentsReader:
         state = self._state
         for segment in state.segments.since(offset) if offset < limit else ():
             if found := segment.locate(offset, max_bytes, limit, min_one_batch=min_one_batch):
-                return LogSlice(
-                    segment.file, found.position, found.size, found.next_offset, state.disk, segment.base_offset
-                )
+                position, size, next_offset, data = found
+                return LogSlice(segment.file, position, size, next_offset, state.disk, segment.base_offset, data)
         last = state.segments.last
         return LogSlice(last.file, 0, 0, offset, state.disk, last.base_offset)
 

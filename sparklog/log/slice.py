@@ -37,8 +37,8 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class LogSlice(Struct, frozen=True):
-    """Whole batches in a segment's file, not yet read. Stays readable after the segment is deleted."""
+class LogSlice(Struct):
+    """Whole batches in a segment's file. Stays readable after the segment is deleted."""
 
     file: ReadFile
     position: int
@@ -50,10 +50,16 @@ class LogSlice(Struct, frozen=True):
     disk: DiskGuard
     segment_base_offset: int = -1
     """The segment's base offset; if there is nothing to read, that of the segment expected to get the next batch."""
+    data: bytes = b""
+    """The bytes; empty if they have not been read yet."""
+
+    def forget(self) -> None:
+        """Free the bytes; `read` reads them again."""
+        self.data = b""
 
     def read(self) -> bytes:
         """Return the bytes. Raises KafkaStorageError."""
-        return self.head(self.size)
+        return self.data or self.head(self.size)
 
     def head(self, size: int) -> bytes:
         """Return the first `size` bytes, or all if there are fewer. Raises KafkaStorageError."""

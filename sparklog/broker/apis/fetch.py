@@ -78,6 +78,8 @@ TOGETHER = 500
 """Partitions that are read without yielding: some milliseconds."""
 PART = 100
 """In larger requests: partitions between two looks at the clock. Few smaller ones fill an event loop's iteration."""
+HELD_BYTES = 256 << 10
+"""Bytes of the log that a response may hold in memory; its further slices are read when they are sent."""
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
 
@@ -106,7 +108,7 @@ class FetchResponse(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of records in the response, from the log; they are not read yet."""
+        """The bytes of records in the response, from the log; most are not read yet."""
         return sum(part.slice.size for part in self.partitions if part.slice)
 
     @property
@@ -257,6 +259,8 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             result = self._read_partition(request, part, max(0, left), min_one_batch=left == limit)
             if result.slice:
                 left -= result.slice.size
+                if limit - left > HELD_BYTES:
+                    result.slice.forget()
             results.append(result)
         return left
 

@@ -119,10 +119,12 @@ class Located(NamedTuple):
     """Bytes; 0 if there is nothing to read."""
     next_offset: int
     """The offset after the last record; the requested one if there is nothing to read."""
+    data: bytes = b""
+    """The batches, if they were read to find them."""
 
 
 def locate(
-    data: Buffer, position: int, end: int, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool
+    data: bytes, position: int, end: int, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool
 ) -> Located | None:
     """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
 
@@ -149,11 +151,15 @@ def locate(
                 return Located(position + at, 0, offset)
             first, limit = at, at + max(after - at, max_bytes)
         elif first >= 0 and (after > limit or last_offset >= max_offset):
-            return Located(position + first, at - first, next_offset)
+            return _located(data, position, first, at, next_offset)
         at, next_offset = after, last_offset + 1
     if first >= 0 and (position + at == end or at + HEADER_SIZE > limit):
-        return Located(position + first, at - first, next_offset)
+        return _located(data, position, first, at, next_offset)
     return None
+
+
+def _located(data: bytes, position: int, first: int, at: int, next_offset: int) -> Located:
+    return Located(position + first, at - first, next_offset, data[first:at] if at <= len(data) else b"")
 
 
 def file_crc32c(file: ReadFile, size: int) -> int:

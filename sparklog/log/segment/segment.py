@@ -40,8 +40,8 @@ from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
 from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, Located, file_crc32c, locate, walk
 from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
-SMALL_BYTES = 16 << 10
-"""Up to so many bytes, one read of them all costs less than one for each end."""
+SMALL_BYTES = 20 << 10
+"""Up to so many bytes, one read of them all costs less than one for each end, and one of the batches afterwards."""
 logger = logging.getLogger(__name__)
 
 
@@ -156,7 +156,10 @@ class ReadSegment:
 
         Raises CorruptRecord or OSError.
         """
-        start = self.offsets.position_for(offset)
+        return self._find_from(self.offsets.position_for(offset), offset, end)
+
+    def _find_from(self, start: int, offset: int, end: int) -> BatchPlace | None:
+        """Do what `find` does. start: where the index has a batch at or below `offset`"""
         if start:
             try:
                 for place in walk(self.file, start, end):
@@ -183,17 +186,19 @@ class ReadSegment:
         """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
 
         min_one_batch: whether the first batch may be larger than `max_bytes`
+        A small read has the batches' bytes: they lie beside the headers that have to be read.
 
         Returns None if no batch holds `offset` or a later one. Raises CorruptRecord or OSError.
         """
         end = self.size_bytes
-        if max_bytes <= SMALL_BYTES:
-            start = self.offsets.position_for(offset)
-            data = self.file.read_at(start, min(max_bytes + CHUNK_BYTES, max(0, end - start)))
+        start = self.offsets.position_for(offset)
+        size = min(max_bytes + CHUNK_BYTES, max(0, end - start))
+        if size <= SMALL_BYTES:
+            data = self.file.read_at(start, size)
             found = locate(data, start, end, offset, max_bytes, max_offset, min_one_batch=min_one_batch)
             if found is not None:
                 return found
-        first = self.find(offset, end)
+        first = self._find_from(start, offset, end)
         if first is None:
             return None
         if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):

@@ -37,7 +37,7 @@ async def bring_in(frame: Frame) -> Frame:
         if not isinstance(part, LogSlice):
             together.append(part)
             continue
-        if part.size < JOINED_BYTES and part.size <= left and (data := _read_cached(part)) is not None:
+        if part.size < JOINED_BYTES and part.size <= left and (data := part.data or _read_cached(part)) is not None:
             left -= part.size
             together.append(data)
             continue

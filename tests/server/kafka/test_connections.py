@@ -117,7 +117,7 @@ def test_pipelined_requests_are_answered_in_order_also_behind_one_that_waits(wir
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "SSL"])
 def test_answers_that_nobody_reads_for_a_while_come_whole_and_in_order(listener: str, keys: Path) -> None:
-    """More answers than socket and channel hold, with some between them that have to wait for records."""
+    """More answers than sockets hold, 4 MiB of each and more, with some between them that have to wait for records."""
     config = {"ssl_keystore_location": str(keys / "server.pem")} if listener == "SSL" else {}
     with (
         start_broker(listeners=(f"{listener}://127.0.0.1:0",), num_partitions=100, **config) as broker,
@@ -132,7 +132,7 @@ def test_answers_that_nobody_reads_for_a_while_come_whole_and_in_order(listener:
             request_frame(FETCH, 11, number, **fetch_fields("t", max_wait=5))
             if number % 100 == 7
             else request_frame(METADATA, 4, number, **metadata)
-            for number in range(1_500)
+            for number in range(5_000)
         ]
         wire.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
         until(lambda: any(each.channel._left for each in broker.node._kafka.connections))

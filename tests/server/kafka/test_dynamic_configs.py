@@ -125,10 +125,10 @@ def test_segments_roll_at_the_new_size(configured: Configured) -> None:
     topic = configured.create()
 
     def segments_of_three() -> int:
-        before = len(configured.log_of(topic).describe())
+        before = len(configured.log_of(topic).replacer.describe())
         for _ in range(3):
             assert topic.produce(9, make_batch(b"v" * 600_000)).error_code is ErrorCode.none
-        return len(configured.log_of(topic).describe()) - before
+        return len(configured.log_of(topic).replacer.describe()) - before
 
     assert segments_of_three() == 0
     configured.set("log.segment.bytes", str(1 << 20))
