@@ -4,9 +4,9 @@
             ▲                                                                                       │
             └───────────────────────────────────────────────────────────────────────────────────────┘
 
-A slice takes whole segments of all partitions, about `slice_bytes` in all. A backlog of any size thus needs no more
-disk or time at once than one slice, and committed slices stay committed whenever the run dies. Within a task, records
-go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
+A slice takes whole segments of all partitions, or what is left of them, about `slice_bytes` in all. A backlog of any
+size thus needs no more disk or time at once than one slice, and committed slices stay committed whenever the run dies.
+Within a task, records go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
 
 - Files that a dead run left behind are in no commit: no reader opens them, and VACUUM removes them.
 - Two runs at once: the second commit is refused. That run removes its files and looks again at what is left.
@@ -29,9 +29,10 @@ from pyspark.sql import SparkSession
 
 from sparklog.arrow.options import IsolationLevel
 from sparklog.arrow.segments import settled
-from sparklog.base.errors import SparklogError
+from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
+from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
 from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
@@ -55,7 +56,7 @@ class ArchiveTarget:
 
     log: LogDescription
     offset_to: int
-    """Archive all offsets below; this one is at most the last stable offset, and the end of a segment."""
+    """Archive all offsets below; this one is at most the last stable offset."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +136,7 @@ class _Run:
             if copied.error:
                 continue
             try:
-                copied.archived = self._table.archived(partition, each.log.topic_id)
+                copied.archived = archived_of(self._table, each.log)
             except SparklogError as error:
                 copied.error = str(error)
                 continue
@@ -179,13 +180,41 @@ class _Run:
     def _progress(self, done: OffsetRange) -> Progress:
         before = self.copied[done.partition].archived
         begin = before.offset_from if before else done.offset_from
-        return Progress(self._wanted[done.partition].log.topic_id, Archived(begin, done.offset_to))
+        log = self._wanted[done.partition].log
+        epoch = LeaderEpochs(log.epochs).epoch_at(done.offset_to - 1)
+        return Progress(log.topic_id, Archived(begin, done.offset_to), epoch)
+
+
+def archived_of(table: ArchiveTable, log: LogDescription) -> Archived | None:
+    """Return the offsets of a log that the table has; None if it has none.
+
+    Raises ConfigError if the table has another topic of that name, or records that the log has lost. Logs lose records
+    if a broker loses what it had not flushed, or by an unclean election; others take their place.
+    """
+    archived = table.archived(log.partition, log.topic_id)
+    if archived and (reason := _loss(log, archived.offset_to, table.leader_epoch(log.partition))):
+        raise ConfigError(
+            f"archive {table.place.uri} holds {log.partition} up to {archived.offset_to}, but {reason}: the log has "
+            "lost records, and what takes their place would not be archived. Give the topic another table in "
+            "retention.archive"
+        )
+    return archived
+
+
+def _loss(log: LogDescription, archived_to: int, leader_epoch: int) -> str:
+    """Return what shows that the log has lost archived records; empty if nothing does."""
+    if archived_to > log.log_end_offset:
+        return f"the log ends at {log.log_end_offset}"
+    now = LeaderEpochs(log.epochs).epoch_at(archived_to - 1)
+    if NO_EPOCH not in (leader_epoch, now) and now != leader_epoch:
+        return f"offset {archived_to - 1} is of leader epoch {now} in the log, and of {leader_epoch} in the archive"
+    return ""
 
 
 def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
-    """Return whole segments of what is left of each partition, oldest first, as ranges with their sizes in bytes.
+    """Return what is left of segments of each partition, oldest first, as ranges with their approximate bytes.
 
-    The sizes add up to at most `limit_bytes`, but at least one segment is taken.
+    The sizes add up to at most `limit_bytes`, but what is left of one segment is taken in any case.
     """
     ranges: list[tuple[OffsetRange, int]] = []
     total = 0
@@ -194,11 +223,14 @@ def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> l
         for segment in wanted.log.segments:
             if segment.next_offset <= start or segment.base_offset >= wanted.offset_to:
                 continue
-            if total and total + segment.size_bytes > limit_bytes:
+            last = min(segment.next_offset, wanted.offset_to)
+            offsets = last - max(segment.base_offset, start)
+            segment_bytes = -(-segment.size_bytes * offsets // (segment.next_offset - segment.base_offset))
+            if total and total + segment_bytes > limit_bytes:
                 break
-            end = min(segment.next_offset, wanted.offset_to)
-            size += segment.size_bytes
-            total += segment.size_bytes
+            end = last
+            size += segment_bytes
+            total += segment_bytes
         if start < end:
             ranges.append((OffsetRange(wanted.log.partition, start, end), size))
     return ranges

@@ -12,6 +12,8 @@ writes them together with the files, and they survive OPTIMIZE, VACUUM and check
     sparklog/<topic>-<n>              the offset up to which the table has the partition
     sparklog/<topic>-<n>/from         the offset from which the table has it
     sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
+    sparklog/<topic>-<n>/epoch        the leader epoch of the last record; another one there means that the log has lost
+                                      what the table has
 
 So every offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same
 offsets, Delta refuses the second commit, because it advances a `txn` that has advanced since it was read (`Moved`).
@@ -39,6 +41,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
+from sparklog.log.epochs import NO_EPOCH
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
 from sparklog.spark.spark_api import arrow_schema
@@ -68,6 +71,8 @@ class Progress(NamedTuple):
 
     topic_id: str
     archived: Archived
+    leader_epoch: int = NO_EPOCH
+    """Leader epoch of the offset before `archived.offset_to`."""
 
 
 class ArchiveTable:
@@ -129,6 +134,11 @@ class ArchiveTable:
                 "give this one another table in retention.archive"
             )
         return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the leader epoch of the last offset that the table has of a partition; NO_EPOCH if unknown."""
+        epoch = self._table.transaction_version(f"{_APP}/{partition}/epoch")
+        return NO_EPOCH if epoch is None else epoch
 
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
         """Add the files and the partitions' progress in one commit; return the table's version.
@@ -200,6 +210,8 @@ class ArchiveTable:
         moved = [Transaction(name, to.archived.offset_to)]
         if self._table.transaction_version(name) is None:
             moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
+        if to.leader_epoch != NO_EPOCH:
+            moved.append(Transaction(f"{name}/epoch", to.leader_epoch))
         return moved
 
 
