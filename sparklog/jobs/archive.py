@@ -2,7 +2,7 @@
 
     plan     says of every partition how many offsets the archive lacks, and how old the first record there is
     apply    copies them, up to the last stable offset, from the active segment too; a run looks at the log once, so it
-             ends however fast records arrive
+             ends however fast records arrive. Then it merges small files of these partitions (spark/history/merging.py)
     report   has the outcome of each partition that had something to do, and its lag at the beginning and at the end
 
 Retention archives closed segments before it deletes them. This job is for tables that must be fresh: run it more often
@@ -49,6 +49,7 @@ from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.archive import ArchiveTarget, Copied
 from sparklog.spark.history.archive_files import TableLocation
+from sparklog.spark.history.merging import merge_small_files
 from sparklog.spark.source.quantities import parse_time_ms
 
 PLAN_SCHEMA = (
@@ -57,8 +58,8 @@ PLAN_SCHEMA = (
 )
 REPORT_SCHEMA = (
     "topic string, partition int, outcome string, reason string, archive string, archived_from bigint, "
-    "archived_to bigint, archived_records bigint, archived_files int, archived_bytes bigint, offsets_left bigint, "
-    "lag_before_ms bigint, lag_ms bigint"
+    "archived_to bigint, archived_records bigint, archived_files int, archived_bytes bigint, merged_files int, "
+    "offsets_left bigint, lag_before_ms bigint, lag_ms bigint"
 )
 DONE, LATE, LOST, FAILED = "done", "late", "lost", "failed"
 Logs = Mapping[TopicPartition, LogDescription | KafkaError]
@@ -137,14 +138,29 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     }
     lags = _lags(context, after.values())
     waited_ms = context.now_ms - begun_ms
+    merged = _merge(context, wanted, copied)
     rows = [
         _report_row(
             row, copied.get(name) or Copied(error=_why_not(row, logs.get(name))), after.get(name), lags.get(name),
-            waited_ms=waited_ms, target_ms=options["lag_target"],
+            merged.get(name, 0), waited_ms=waited_ms, target_ms=options["lag_target"],
         )
         for name, row in sorted(todo.items())
     ]  # fmt: skip
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
+
+
+def _merge(
+    context: JobContext, wanted: Mapping[str, Iterable[ArchiveTarget]], copied: Mapping[TopicPartition, Copied]
+) -> dict[TopicPartition, int]:
+    """Merge small files of the partitions that got new ones; return how many of each."""
+    merged: dict[TopicPartition, int] = {}
+    for uri, targets in wanted.items():
+        grown = [each.log.partition for each in targets if copied[each.log.partition].files]
+        try:
+            merged |= merge_small_files(context.spark, TableLocation(uri), grown, context.say)
+        except SparklogError as error:
+            context.say(f"small files were not merged: {error}")  # the records are there; the next run tries again
+    return merged
 
 
 def _with_archive(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
@@ -216,7 +232,14 @@ def _why_not(row: Row, log: LogDescription | KafkaError | None) -> str:
 
 
 def _report_row(
-    row: Row, copied: Copied, after: PartitionArchive | None, lag_ms: int | None, *, waited_ms: int, target_ms: int
+    row: Row,
+    copied: Copied,
+    after: PartitionArchive | None,
+    lag_ms: int | None,
+    merged_files: int,
+    *,
+    waited_ms: int,
+    target_ms: int,
 ) -> tuple[Any, ...]:
     outcome, reason = DONE, row.reason
     late = list(_lateness(row, after, lag_ms, waited_ms, target_ms))
@@ -229,7 +252,7 @@ def _report_row(
     archived: tuple[int | None, ...] = copied.archived or (None, None)
     return (
         row.topic, row.partition, outcome, reason, row.archive, *archived, copied.records, copied.files,
-        copied.size_bytes, after.left if after else None, row.lag_ms, lag_ms,
+        copied.size_bytes, merged_files, after.left if after else None, row.lag_ms, lag_ms,
     )  # fmt: skip
 
 

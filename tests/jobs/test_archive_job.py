@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from confluent_kafka import Producer as KafkaProducer
@@ -25,7 +26,8 @@ from sparklog.jobs import retention
 from sparklog.jobs.archive import JOB
 from sparklog.jobs.job import JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
-from support.jobs.archives import archived_rows, describe, fill_days
+from sparklog.spark.history import merging
+from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archived_rows, describe, fill_days
 from support.jobs.compactions import close_segments, compact, send
 from support.patience import OPEN_MS, PATIENCE_S
 from support.processes.broker import BrokerProcess
@@ -116,6 +118,26 @@ def test_retention_deletes_what_this_job_has_archived_and_archives_it_no_second_
     assert 0 < row.log_start_offset < 120
     assert offsets(uri) == list(range(120))
     assert_df_equality(as_read(spark, topics, topic, readMode="history"), before, ignore_row_order=True)
+
+
+def test_the_small_files_of_many_runs_are_merged(
+    spark: SparkSession, topics: Topics, make_context: Any, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "FEWEST", 3)
+    topic = topics.create(2, retention_archive=uri)
+    merged, noon = [], pa.array([FIRST_DAY_MS + DAY_MS // 2] * 5, pa.timestamp("ms", "UTC"))
+    for number in range(6):
+        topics.fill(topic, 5, partition=0, timestamp=noon)
+        if number % 2:
+            topics.fill(topic, 5, partition=1, timestamp=noon)
+        rows = run(make_context(), topic, lag_target=NEVER_LATE).rows.sort("partition").collect()
+        merged.append([row.merged_files for row in rows])
+    assert merged == [[0], [0, 0], [3], [0, 0], [3], [0, 3]]
+    assert len(DeltaTable(uri).file_uris()) == 3
+    assert (offsets(uri), offsets(uri, 1)) == (list(range(30)), list(range(15)))
+    assert_df_equality(
+        as_read(spark, topics, topic, readMode="history"), as_read(spark, topics, topic), ignore_row_order=True
+    )
 
 
 def test_a_target_that_was_missed_is_a_finding(topics: Topics, make_context: Any, uri: str) -> None:

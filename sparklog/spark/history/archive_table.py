@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
@@ -53,6 +53,8 @@ IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
 _APP = "sparklog"
+REPLACE_ATTEMPTS = 10
+"""How often a commit that replaces files begins anew because another writer was first."""
 
 
 class Moved(SparklogError):
@@ -145,19 +147,46 @@ class ArchiveTable:
 
         On a local disk the commit is flushed when this returns. Raises Moved, and ConfigError for any other failure.
         """
-        written_ms = int(time.time() * 1000)
+        written_ms = _now_ms()
+        return self._commit(
+            [_add(file, written_ms) for file in files],
+            [each for item in progress.items() for each in self._transactions(*item)],
+        )
+
+    def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
+        """Put new files with the same records in the place of old ones, in one commit; return the table's version.
+
+        Streams from the table see no change. Raises Moved if another writer has removed one of the old files, or
+        commits all the time, and ConfigError for any other failure.
+        """
+        now_ms = _now_ms()
+        removed = [RemoveAction(file.path, False, now_ms, file.size_bytes, {DATE: file.date}) for file in old]
+        added = [_add(file, now_ms, data_change=False) for file in new]
+        for _ in range(REPLACE_ATTEMPTS):
+            paths = {unquote(path.as_py()) for path in self._adds()["path"]}
+            if gone := [file.path for file in old if file.path not in paths]:
+                raise Moved(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
+            try:
+                # No retries: delta-rs would not see that a concurrent commit has removed a file too, if that changed no
+                # data either, and would put the records into the table twice.
+                return self._commit([*removed, *added], [], retries=0)
+            except Moved:
+                self.refresh()
+        raise Moved(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
+
+    def _commit(
+        self, actions: list[AddAction | RemoveAction], transactions: list[Transaction], retries: int | None = None
+    ) -> int:
         try:
             self._table.create_write_transaction(
-                [_add(file, written_ms) for file in files],
+                actions,
                 "append",
                 _DELTA_SCHEMA,
                 partition_by=[DATE],
-                commit_properties=CommitProperties(
-                    app_transactions=[each for item in progress.items() for each in self._transactions(*item)],
-                ),
+                commit_properties=CommitProperties(app_transactions=transactions, max_commit_retries=retries),
             )
         except CommitFailedError as error:
-            if "oncurrent" in str(error):
+            if retries == 0 or "oncurrent" in str(error):
                 raise Moved(f"archive {self.place.uri}: {error}") from error
             raise ConfigError(f"archive {self.place.uri}: {error}") from error
         except (DeltaError, OSError) as error:
@@ -197,6 +226,7 @@ class ArchiveTable:
                     for edge in ("min", "max")
                     for name, value in (("topic", partition.topic), ("partition", partition.partition))
                 ),
+                date=None if (day := row.get(f"partition.{DATE}")) is None else day.isoformat(),
             )
             for row in rows
         ]
@@ -241,7 +271,11 @@ def _may_hold(adds: pa.Table, column: str, low: Any, high: Any) -> Any:
     return answer
 
 
-def _add(file: ArchivedFile, written_ms: int) -> AddAction:
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _add(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
     lowest: dict[str, Any] = {"topic": file.partition.topic, "partition": file.partition.partition}
     highest = dict(lowest)
     lowest["offset"], highest["offset"] = file.offset_first, file.offset_last
@@ -253,7 +287,7 @@ def _add(file: ArchivedFile, written_ms: int) -> AddAction:
         "maxValues": highest,
         "nullCount": dict.fromkeys(("topic", "partition", "offset", "timestamp"), 0),
     }
-    return AddAction(file.path, file.size_bytes, {DATE: file.date}, written_ms, True, json.dumps(stats))
+    return AddAction(file.path, file.size_bytes, {DATE: file.date}, written_ms, data_change, json.dumps(stats))
 
 
 def _iso(moment: datetime) -> str:
