@@ -48,6 +48,9 @@ def oldest_records(
                 _take(consumer, ranges, found)
     except SparklogError as error:
         logger.warning("the lag of some partitions cannot be found out: %s", error)
+    else:
+        if missing := sorted(ranges.keys() - found.keys()):
+            logger.warning("the lag of %d partitions was not found out in time, such as %s", len(missing), missing[0])
     return found
 
 
@@ -64,5 +67,5 @@ def _take(
     for name in ranges.keys() - found.keys():
         if consumer.position(name) >= ranges[name][1]:
             found[name] = None
-    if found:
-        consumer.pause(*found)
+    if left := ranges.keys() - found.keys():
+        consumer.assign(left)  # a paused partition would keep what is fetched of it, and leave no room for the others

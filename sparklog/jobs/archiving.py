@@ -12,7 +12,7 @@ from sparklog.client import Maintenance
 from sparklog.jobs.job import JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive, archived_of
+from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
@@ -77,7 +77,7 @@ def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> in
     table = tables[place.uri]
     if isinstance(table, SparklogError):
         raise table
-    archived = archived_of(table, log) if table else None
+    archived = table.archived_of(log) if table else None
     return archived.offset_to if archived else None
 
 

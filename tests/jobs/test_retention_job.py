@@ -29,7 +29,8 @@ from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.epochs import EpochStart
 from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.history.archive_files import TableLocation
-from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
+from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable
+from sparklog.spark.history.progress import Archived, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
 from support.patience import OPEN_MS, PATIENCE_S
 from support.spark_topics import Topics
@@ -269,7 +270,7 @@ def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> N
     longer = plan_partition(structs.replace(log, epochs=(EpochStart(3, 0), EpochStart(7, 20))), {}, now_ms=1_000_000)
 
     assert "the log has lost records" in shorter.error
-    assert "offset 24 is of leader epoch 7 in the log, and of 3 in the archive" in longer.error
+    assert "offset 24 is of leader epoch 7 in the log, and of 3 in the table" in longer.error
 
 
 class Deleting:

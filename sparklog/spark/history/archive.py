@@ -29,13 +29,13 @@ from pyspark.sql import SparkSession
 
 from sparklog.arrow.options import IsolationLevel
 from sparklog.arrow.segments import settled
-from sparklog.base.errors import ConfigError, SparklogError
+from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
-from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
-from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, Moved
+from sparklog.spark.history.progress import Archived, Progress, progress_of
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
@@ -136,7 +136,7 @@ class _Run:
             if copied.error:
                 continue
             try:
-                copied.archived = archived_of(self._table, each.log)
+                copied.archived = self._table.archived_of(each.log)
             except SparklogError as error:
                 copied.error = str(error)
                 continue
@@ -180,35 +180,7 @@ class _Run:
     def _progress(self, done: OffsetRange) -> Progress:
         before = self.copied[done.partition].archived
         begin = before.offset_from if before else done.offset_from
-        log = self._wanted[done.partition].log
-        epoch = LeaderEpochs(log.epochs).epoch_at(done.offset_to - 1)
-        return Progress(log.topic_id, Archived(begin, done.offset_to), epoch)
-
-
-def archived_of(table: ArchiveTable, log: LogDescription) -> Archived | None:
-    """Return the offsets of a log that the table has; None if it has none.
-
-    Raises ConfigError if the table has another topic of that name, or records that the log has lost. Logs lose records
-    if a broker loses what it had not flushed, or by an unclean election; others take their place.
-    """
-    archived = table.archived(log.partition, log.topic_id)
-    if archived and (reason := _loss(log, archived.offset_to, table.leader_epoch(log.partition))):
-        raise ConfigError(
-            f"archive {table.place.uri} holds {log.partition} up to {archived.offset_to}, but {reason}: the log has "
-            "lost records, and what takes their place would not be archived. Give the topic another table in "
-            "retention.archive"
-        )
-    return archived
-
-
-def _loss(log: LogDescription, archived_to: int, leader_epoch: int) -> str:
-    """Return what shows that the log has lost archived records; empty if nothing does."""
-    if archived_to > log.log_end_offset:
-        return f"the log ends at {log.log_end_offset}"
-    now = LeaderEpochs(log.epochs).epoch_at(archived_to - 1)
-    if NO_EPOCH not in (leader_epoch, now) and now != leader_epoch:
-        return f"offset {archived_to - 1} is of leader epoch {now} in the log, and of {leader_epoch} in the archive"
-    return ""
+        return progress_of(self._wanted[done.partition].log, begin, done.offset_to)
 
 
 def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:

@@ -6,18 +6,9 @@
 The columns are those of a read; `date` is the day of the timestamp in UTC (null outside of the years 1 to 9999).
 Several topics may share a table.
 
-The table also holds the progress of each partition, as transaction identifiers of Delta's protocol (`txn`). A commit
-writes them together with the files, and they survive OPTIMIZE, VACUUM and checkpoints:
-
-    sparklog/<topic>-<n>              the offset up to which the table has the partition
-    sparklog/<topic>-<n>/from         the offset from which the table has it
-    sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
-    sparklog/<topic>-<n>/epoch        the leader epoch of the last record; another one there means that the log has lost
-                                      what the table has
-
-So every offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same
-offsets, Delta refuses the second commit, because it advances a `txn` that has advanced since it was read (`Moved`).
-Reading the progress takes the table's newest checkpoint and the commits since, never its records.
+The table also holds the progress of each partition (progress.py). A commit writes it together with the files, so every
+offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same offsets,
+Delta refuses the second commit, because it advances a partition that has advanced since it was looked at (`Moved`).
 
 This module loads `deltalake`; of the history package, only reads and jobs that need an archive import it.
 """
@@ -28,7 +19,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -41,9 +32,10 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.log.epochs import NO_EPOCH
+from sparklog.log.description import LogDescription
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
+from sparklog.spark.history.progress import Archived, Progress, TableProgress
 from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -52,7 +44,6 @@ IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 """Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
 SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
-_APP = "sparklog"
 REPLACE_ATTEMPTS = 10
 """How often a commit that replaces files begins anew because another writer was first."""
 
@@ -61,28 +52,15 @@ class Moved(SparklogError):
     """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
 
 
-class Archived(NamedTuple):
-    """Offsets of a partition that the table has: from `offset_from` to before `offset_to`."""
-
-    offset_from: int
-    offset_to: int
-
-
-class Progress(NamedTuple):
-    """Progress of a partition after a commit."""
-
-    topic_id: str
-    archived: Archived
-    leader_epoch: int = NO_EPOCH
-    """Leader epoch of the offset before `archived.offset_to`."""
-
-
 class ArchiveTable:
     """An archive's table as of its opening, or of the last `refresh`."""
 
     def __init__(self, place: TableLocation, table: DeltaTable) -> None:
         self.place = place
         self._table = table
+        self._progress = TableProgress(
+            table, f"archive {place.uri}", "give this one another table in retention.archive"
+        )
         _check(place.uri, table)
 
     @classmethod
@@ -126,21 +104,14 @@ class ArchiveTable:
 
         Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
         """
-        name = f"{_APP}/{partition}"
-        offset_to = self._table.transaction_version(name)
-        if offset_to is None:
-            return None
-        if topic_id and self._table.transaction_version(f"{name}/{topic_id}") is None:
-            raise ConfigError(
-                f"archive {self.place.uri} holds {partition} of an earlier topic of that name; "
-                "give this one another table in retention.archive"
-            )
-        return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
+        return self._progress.archived(partition, topic_id)
 
-    def leader_epoch(self, partition: TopicPartition) -> int:
-        """Return the leader epoch of the last offset that the table has of a partition; NO_EPOCH if unknown."""
-        epoch = self._table.transaction_version(f"{_APP}/{partition}/epoch")
-        return NO_EPOCH if epoch is None else epoch
+    def archived_of(self, log: LogDescription) -> Archived | None:
+        """Return the offsets of a log that the table has; None if it has none.
+
+        Raises as `archived`, and if the table has records that the log has lost.
+        """
+        return self._progress.archived_of(log)
 
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
         """Add the files and the partitions' progress in one commit; return the table's version.
@@ -150,7 +121,7 @@ class ArchiveTable:
         written_ms = _now_ms()
         return self._commit(
             [_add(file, written_ms) for file in files],
-            [each for item in progress.items() for each in self._transactions(*item)],
+            [each for item in progress.items() for each in self._progress.transactions(*item)],
         )
 
     def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
@@ -234,15 +205,6 @@ class ArchiveTable:
 
     def _adds(self) -> pa.Table:
         return pa.table(self._table.get_add_actions(flatten=True))
-
-    def _transactions(self, partition: TopicPartition, to: Progress) -> list[Transaction]:
-        name = f"{_APP}/{partition}"
-        moved = [Transaction(name, to.archived.offset_to)]
-        if self._table.transaction_version(name) is None:
-            moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
-        if to.leader_epoch != NO_EPOCH:
-            moved.append(Transaction(f"{name}/epoch", to.leader_epoch))
-        return moved
 
 
 def _check(uri: str, table: DeltaTable) -> None:

@@ -17,7 +17,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.history.archive import ArchiveTarget, next_slice
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation, by_day, date_of
-from sparklog.spark.history.archive_table import Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.history.archive_table import ArchiveTable, Moved
+from sparklog.spark.history.progress import Archived, Progress
 from sparklog.spark.source.offsets import OffsetRange
 from support.jobs.archives import (
     InProcess,

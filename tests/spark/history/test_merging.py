@@ -18,9 +18,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history import merging
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
-from sparklog.spark.history.archive_table import Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.history.archive_table import ArchiveTable, Moved
 from sparklog.spark.history.merging import FEWEST, GROUP_BYTES, SMALL_BYTES, TINY_BYTES, choose, merge_small_files
 from sparklog.spark.history.plan import Past, first_since
+from sparklog.spark.history.progress import Archived, Progress
 from sparklog.spark.spark_api import arrow_schema
 from support.jobs.archives import InProcess, archived_rows, named_files, parquet_files
 from support.runs.seeds import examples
