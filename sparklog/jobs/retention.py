@@ -16,31 +16,38 @@ Outcomes:
 
     done        archived and deleted as planned
     lost        a finding: as done, but some records had been deleted before they could be archived
-    failed      a finding: something could not be archived or deleted, for the given reason (such as a log that ends
-                below its archive). Nothing that is missing in the archive was deleted; the next run tries again
+    failed      a finding: something could not be archived or deleted, for the given reason (such as a log that has
+                lost archived records). Nothing that is missing in the archive was deleted; the next run tries again
 
 If a run dies, what it has committed is archived, and the next run continues there: see spark/history/archive.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import click
 from pyspark.sql import DataFrame, Row
 
-from sparklog.base.errors import ConfigError, KafkaError, SparklogError
-from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
+from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
+from sparklog.jobs.archiving import (
+    Tables,
+    archive_all,
+    archived_to,
+    bytes_between,
+    describe,
+    lost_reason,
+    slice_option,
+    topics_option,
+)
 from sparklog.jobs.job import Job, JobContext, Options
-from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
-from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
+from sparklog.spark.history.archive import ArchiveTarget, Copied
 from sparklog.spark.history.archive_files import TableLocation
-from sparklog.spark.history.archive_table import ArchiveTable
 
 PLAN_SCHEMA = (
     "topic string, partition int, due boolean, reason string, segments int, size_bytes bigint, by_log_start int, "
@@ -53,7 +60,6 @@ REPORT_SCHEMA = (
     "log_start_offset bigint, deleted_bytes bigint"
 )
 DONE, LOST, FAILED = "done", "lost", "failed"
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,22 +88,18 @@ class PartitionRetention:
     @property
     def archive_bytes(self) -> int:
         """Bytes of the log's segments that have something to be archived."""
-        return _bytes_between(self.log, self.archive_from, self.archive_to)
+        return bytes_between(self.log, self.archive_from, self.archive_to)
 
     @property
     def delete_bytes(self) -> int:
         """Bytes of the log's segments that have something to be deleted."""
-        return _bytes_between(self.log, self.log.log_start_offset, self.delete_before)
+        return bytes_between(self.log, self.log.log_start_offset, self.delete_before)
 
     @property
     def is_due(self) -> bool:
         """Whether there is something to archive, to delete, or to report as failed."""
         archives, deletes = self.archive_from < self.archive_to, self.delete_before > self.log.log_start_offset
         return bool(self.error) or archives or (deletes and "delete" in self.log.config.cleanup_policy)
-
-
-Tables = dict[str, ArchiveTable | SparklogError | None]
-"""Opened archives by URI; None if the archive does not exist yet, an error if it cannot be opened."""
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
@@ -132,26 +134,6 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
-def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Return the logs of the topics that the options select. Raises ConfigError for an invalid pattern."""
-    wanted = chooser(options["topics"])
-    with Maintenance(**context.client) as maintenance:
-        logs = maintenance.describe_logs()
-    return {name: log for name, log in logs.items() if wanted(name.topic)}
-
-
-def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether the options select a topic; internal topics only by their exact names."""
-    chosen_by_pattern = topic_chooser(texts)
-
-    def chosen(topic: str) -> bool:
-        if topic in INTERNAL_TOPICS:
-            return topic in texts
-        return chosen_by_pattern(topic)
-
-    return chosen
-
-
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> PartitionRetention:
     """Return the work on a partition. `tables` has the archives that were opened before; a new one is added."""
     given_up = given_up_of(log, now_ms)
@@ -159,17 +141,17 @@ def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partitio
         return PartitionRetention(
             log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset
         )
-    place, archived_to, error = None, None, ""
+    place, reached, error = None, None, ""
     try:
         place = TableLocation(log.config.retention_archive)
-        archived_to = _archived_to(place, log, tables)
+        reached = archived_to(place, log, tables)
     except SparklogError as problem:
         error = str(problem)
     return PartitionRetention(
         log=log,
         given_up=given_up,
         place=place,
-        archived_to=archived_to,
+        archived_to=reached,
         archive_to=archive_to(log, given_up),
         error=error,
     )
@@ -201,25 +183,6 @@ def archive_to(log: LogDescription, given_up: GivenUp) -> int:
     takes_all = given_up.total == len(log.segments)
     ends = [segment.next_offset for segment in (log.segments if takes_all else log.closed_segments)]
     return max([log.log_start_offset, *(end for end in ends if end <= log.last_stable_offset)])
-
-
-def _archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> int | None:
-    if place.uri not in tables:
-        try:
-            tables[place.uri] = ArchiveTable.open(place)
-        except SparklogError as error:
-            tables[place.uri] = error
-    table = tables[place.uri]
-    if isinstance(table, SparklogError):
-        raise table
-    archived = table.archived(log.partition, log.topic_id) if table else None
-    if archived and archived.offset_to > log.log_end_offset:
-        raise ConfigError(
-            f"archive {place.uri} holds {log.partition} up to {archived.offset_to}, but the log ends at "
-            f"{log.log_end_offset}: it has lost records, and what takes their place would not be archived. "
-            "Give the topic another table in retention.archive"
-        )
-    return archived.offset_to if archived else None
 
 
 def reason_of(partition: PartitionRetention) -> str:
@@ -270,16 +233,7 @@ def _archive_all(
             by_table.setdefault(row.archive, []).append(
                 ArchiveTarget(log=log, offset_to=min(row.archive_to, log.last_stable_offset))
             )
-    copied: dict[TopicPartition, Copied] = {}
-    for uri, wanted in sorted(by_table.items()):
-        try:
-            copied |= archive(
-                context.spark, TableLocation(uri), wanted, context.client,
-                slice_bytes=options["slice_mb"] * MIB, say=context.say,
-            )  # fmt: skip
-        except SparklogError as error:
-            copied |= {each.log.partition: Copied(error=str(error)) for each in wanted}
-    return copied
+    return archive_all(context, options, by_table)
 
 
 def _still_there(
@@ -304,9 +258,8 @@ def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | 
     if row.archive:
         copied = copied or Copied(error="it was not archived")
         target = min(target, copied.archived.offset_to if copied.archived else log.log_start_offset)
-        if copied.lost_to is not None:
-            outcome = LOST
-            reason = f"offsets {copied.lost_from} to {copied.lost_to - 1} were deleted before they were archived"
+        if lost := lost_reason(copied):
+            outcome, reason = LOST, lost
         if copied.error:
             outcome, reason = FAILED, copied.error
     start = log.log_start_offset
@@ -320,17 +273,8 @@ def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | 
         archived = (*copied.archived, copied.records, copied.files, copied.size_bytes)
     return (
         *name, outcome, reason, row.archive, *archived, log.log_start_offset, start,
-        _bytes_between(log, log.log_start_offset, start),
+        bytes_between(log, log.log_start_offset, start),
     )  # fmt: skip
-
-
-def _bytes_between(log: LogDescription, offset_from: int, offset_to: int) -> int:
-    """Return the bytes of the segments that hold offsets from `offset_from` to before `offset_to`."""
-    return sum(
-        segment.size_bytes
-        for segment in log.segments
-        if segment.base_offset < offset_to and segment.next_offset > offset_from
-    )
 
 
 JOB = Job(
@@ -339,20 +283,8 @@ JOB = Job(
     plan=plan,
     apply=apply,
     parameters=(
-        click.Option(
-            ["--topics"],
-            multiple=True,
-            metavar="NAME|PATTERN",
-            help="Only these topics: a name, or a regular expression that matches whole names. May be repeated. "
-            "Default: all topics except internal ones.",
-        ),
-        click.Option(
-            ["--slice-mb"],
-            type=click.IntRange(1),
-            default=SLICE_BYTES // MIB,
-            show_default=True,
-            help="Archive about this many megabytes of segments with each commit.",
-        ),
+        topics_option("all topics except internal ones"),
+        slice_option(),
     ),
     findings=frozenset({LOST, FAILED}),
 )

@@ -26,9 +26,11 @@ from sparklog.jobs.job import JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
+from sparklog.log.epochs import EpochStart
 from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.history.archive_files import TableLocation
-from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
+from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable
+from sparklog.spark.history.progress import Archived, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
 from support.patience import OPEN_MS, PATIENCE_S
 from support.spark_topics import Topics
@@ -259,14 +261,16 @@ def test_the_plan_says_why() -> None:
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
     """What takes the place of lost records would count as archived."""
     place = TableLocation(str(tmp_path / "archive"))
-    ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25))})
+    ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25), 3)})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
     log = structs.replace(log, topic_id="id", log_end_offset=30)
     assert plan_partition(log, {}, now_ms=1_000_000).archived_to == 25
 
     shorter = plan_partition(structs.replace(log, log_end_offset=20), {}, now_ms=1_000_000)
+    longer = plan_partition(structs.replace(log, epochs=(EpochStart(3, 0), EpochStart(7, 20))), {}, now_ms=1_000_000)
 
-    assert "it has lost records" in shorter.error
+    assert "the log has lost records" in shorter.error
+    assert "offset 24 is of leader epoch 7 in the log, and of 3 in the table" in longer.error
 
 
 class Deleting:

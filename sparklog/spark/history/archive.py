@@ -4,9 +4,9 @@
             ▲                                                                                       │
             └───────────────────────────────────────────────────────────────────────────────────────┘
 
-A slice takes whole segments of all partitions, about `slice_bytes` in all. A backlog of any size thus needs no more
-disk or time at once than one slice, and committed slices stay committed whenever the run dies. Within a task, records
-go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
+A slice takes whole segments of all partitions, or what is left of them, about `slice_bytes` in all. A backlog of any
+size thus needs no more disk or time at once than one slice, and committed slices stay committed whenever the run dies.
+Within a task, records go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
 
 - Files that a dead run left behind are in no commit: no reader opens them, and VACUUM removes them.
 - Two runs at once: the second commit is refused. That run removes its files and looks again at what is left.
@@ -34,7 +34,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
-from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, Moved
+from sparklog.spark.history.progress import Archived, Progress, progress_of
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
@@ -55,7 +56,7 @@ class ArchiveTarget:
 
     log: LogDescription
     offset_to: int
-    """Archive all offsets below; this one is at most the last stable offset, and the end of a segment."""
+    """Archive all offsets below; this one is at most the last stable offset."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +136,7 @@ class _Run:
             if copied.error:
                 continue
             try:
-                copied.archived = self._table.archived(partition, each.log.topic_id)
+                copied.archived = self._table.archived_of(each.log)
             except SparklogError as error:
                 copied.error = str(error)
                 continue
@@ -179,13 +180,13 @@ class _Run:
     def _progress(self, done: OffsetRange) -> Progress:
         before = self.copied[done.partition].archived
         begin = before.offset_from if before else done.offset_from
-        return Progress(self._wanted[done.partition].log.topic_id, Archived(begin, done.offset_to))
+        return progress_of(self._wanted[done.partition].log, begin, done.offset_to)
 
 
 def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
-    """Return whole segments of what is left of each partition, oldest first, as ranges with their sizes in bytes.
+    """Return what is left of segments of each partition, oldest first, as ranges with their approximate bytes.
 
-    The sizes add up to at most `limit_bytes`, but at least one segment is taken.
+    The sizes add up to at most `limit_bytes`, but what is left of one segment is taken in any case.
     """
     ranges: list[tuple[OffsetRange, int]] = []
     total = 0
@@ -194,11 +195,14 @@ def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> l
         for segment in wanted.log.segments:
             if segment.next_offset <= start or segment.base_offset >= wanted.offset_to:
                 continue
-            if total and total + segment.size_bytes > limit_bytes:
+            last = min(segment.next_offset, wanted.offset_to)
+            offsets = last - max(segment.base_offset, start)
+            segment_bytes = -(-segment.size_bytes * offsets // (segment.next_offset - segment.base_offset))
+            if total and total + segment_bytes > limit_bytes:
                 break
-            end = min(segment.next_offset, wanted.offset_to)
-            size += segment.size_bytes
-            total += segment.size_bytes
+            end = last
+            size += segment_bytes
+            total += segment_bytes
         if start < end:
             ranges.append((OffsetRange(wanted.log.partition, start, end), size))
     return ranges

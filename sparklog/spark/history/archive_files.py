@@ -110,6 +110,7 @@ class FilePart:
     offset_last: int
     alone: bool
     """Whether the file holds no other partition."""
+    date: str | None = None
 
 
 @dataclass(slots=True)

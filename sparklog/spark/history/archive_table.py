@@ -6,16 +6,9 @@
 The columns are those of a read; `date` is the day of the timestamp in UTC (null outside of the years 1 to 9999).
 Several topics may share a table.
 
-The table also holds the progress of each partition, as transaction identifiers of Delta's protocol (`txn`). A commit
-writes them together with the files, and they survive OPTIMIZE, VACUUM and checkpoints:
-
-    sparklog/<topic>-<n>              the offset up to which the table has the partition
-    sparklog/<topic>-<n>/from         the offset from which the table has it
-    sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
-
-So every offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same
-offsets, Delta refuses the second commit, because it advances a `txn` that has advanced since it was read (`Moved`).
-Reading the progress takes the table's newest checkpoint and the commits since, never its records.
+The table also holds the progress of each partition (progress.py). A commit writes it together with the files, so every
+offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same offsets,
+Delta refuses the second commit, because it advances a partition that has advanced since it was looked at (`Moved`).
 
 This module loads `deltalake`; of the history package, only reads and jobs that need an archive import it.
 """
@@ -24,9 +17,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -34,13 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import LogDescription
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
+from sparklog.spark.history.progress import Archived, Progress, TableProgress
 from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -49,25 +44,12 @@ IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
 """Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
 SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(arrow_schema(SCHEMA))
-_APP = "sparklog"
+REPLACE_ATTEMPTS = 10
+"""How often a commit that replaces files begins anew because another writer was first."""
 
 
 class Moved(SparklogError):
     """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
-
-
-class Archived(NamedTuple):
-    """Offsets of a partition that the table has: from `offset_from` to before `offset_to`."""
-
-    offset_from: int
-    offset_to: int
-
-
-class Progress(NamedTuple):
-    """Progress of a partition after a commit."""
-
-    topic_id: str
-    archived: Archived
 
 
 class ArchiveTable:
@@ -76,6 +58,9 @@ class ArchiveTable:
     def __init__(self, place: TableLocation, table: DeltaTable) -> None:
         self.place = place
         self._table = table
+        self._progress = TableProgress(
+            table, f"archive {place.uri}", "give this one another table in retention.archive"
+        )
         _check(place.uri, table)
 
     @classmethod
@@ -119,35 +104,60 @@ class ArchiveTable:
 
         Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
         """
-        name = f"{_APP}/{partition}"
-        offset_to = self._table.transaction_version(name)
-        if offset_to is None:
-            return None
-        if topic_id and self._table.transaction_version(f"{name}/{topic_id}") is None:
-            raise ConfigError(
-                f"archive {self.place.uri} holds {partition} of an earlier topic of that name; "
-                "give this one another table in retention.archive"
-            )
-        return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
+        return self._progress.archived(partition, topic_id)
+
+    def archived_of(self, log: LogDescription) -> Archived | None:
+        """Return the offsets of a log that the table has; None if it has none.
+
+        Raises as `archived`, and if the table has records that the log has lost.
+        """
+        return self._progress.archived_of(log)
 
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
         """Add the files and the partitions' progress in one commit; return the table's version.
 
         On a local disk the commit is flushed when this returns. Raises Moved, and ConfigError for any other failure.
         """
-        written_ms = int(time.time() * 1000)
+        written_ms = _now_ms()
+        return self._commit(
+            [_add(file, written_ms) for file in files],
+            [each for item in progress.items() for each in self._progress.transactions(*item)],
+        )
+
+    def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
+        """Put new files with the same records in the place of old ones, in one commit; return the table's version.
+
+        Streams from the table see no change. Raises Moved if another writer has removed one of the old files, or
+        commits all the time, and ConfigError for any other failure.
+        """
+        now_ms = _now_ms()
+        removed = [RemoveAction(file.path, False, now_ms, file.size_bytes, {DATE: file.date}) for file in old]
+        added = [_add(file, now_ms, data_change=False) for file in new]
+        for _ in range(REPLACE_ATTEMPTS):
+            paths = {unquote(path.as_py()) for path in self._adds()["path"]}
+            if gone := [file.path for file in old if file.path not in paths]:
+                raise Moved(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
+            try:
+                # No retries: delta-rs would not see that a concurrent commit has removed a file too, if that changed no
+                # data either, and would put the records into the table twice.
+                return self._commit([*removed, *added], [], retries=0)
+            except Moved:
+                self.refresh()
+        raise Moved(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
+
+    def _commit(
+        self, actions: list[AddAction | RemoveAction], transactions: list[Transaction], retries: int | None = None
+    ) -> int:
         try:
             self._table.create_write_transaction(
-                [_add(file, written_ms) for file in files],
+                actions,
                 "append",
                 _DELTA_SCHEMA,
                 partition_by=[DATE],
-                commit_properties=CommitProperties(
-                    app_transactions=[each for item in progress.items() for each in self._transactions(*item)],
-                ),
+                commit_properties=CommitProperties(app_transactions=transactions, max_commit_retries=retries),
             )
         except CommitFailedError as error:
-            if "oncurrent" in str(error):
+            if retries == 0 or "oncurrent" in str(error):
                 raise Moved(f"archive {self.place.uri}: {error}") from error
             raise ConfigError(f"archive {self.place.uri}: {error}") from error
         except (DeltaError, OSError) as error:
@@ -187,6 +197,7 @@ class ArchiveTable:
                     for edge in ("min", "max")
                     for name, value in (("topic", partition.topic), ("partition", partition.partition))
                 ),
+                date=None if (day := row.get(f"partition.{DATE}")) is None else day.isoformat(),
             )
             for row in rows
         ]
@@ -194,13 +205,6 @@ class ArchiveTable:
 
     def _adds(self) -> pa.Table:
         return pa.table(self._table.get_add_actions(flatten=True))
-
-    def _transactions(self, partition: TopicPartition, to: Progress) -> list[Transaction]:
-        name = f"{_APP}/{partition}"
-        moved = [Transaction(name, to.archived.offset_to)]
-        if self._table.transaction_version(name) is None:
-            moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
-        return moved
 
 
 def _check(uri: str, table: DeltaTable) -> None:
@@ -229,7 +233,11 @@ def _may_hold(adds: pa.Table, column: str, low: Any, high: Any) -> Any:
     return answer
 
 
-def _add(file: ArchivedFile, written_ms: int) -> AddAction:
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _add(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
     lowest: dict[str, Any] = {"topic": file.partition.topic, "partition": file.partition.partition}
     highest = dict(lowest)
     lowest["offset"], highest["offset"] = file.offset_first, file.offset_last
@@ -241,7 +249,7 @@ def _add(file: ArchivedFile, written_ms: int) -> AddAction:
         "maxValues": highest,
         "nullCount": dict.fromkeys(("topic", "partition", "offset", "timestamp"), 0),
     }
-    return AddAction(file.path, file.size_bytes, {DATE: file.date}, written_ms, True, json.dumps(stats))
+    return AddAction(file.path, file.size_bytes, {DATE: file.date}, written_ms, data_change, json.dumps(stats))
 
 
 def _iso(moment: datetime) -> str:

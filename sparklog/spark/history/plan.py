@@ -31,8 +31,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
-from sparklog.spark.history.archive_table import Archived, ArchiveTable
+from sparklog.spark.history.archive_table import ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
+from sparklog.spark.history.progress import Archived
 from sparklog.spark.source.filters import Interval, Predicate
 from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection

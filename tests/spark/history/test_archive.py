@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sparklog.base.errors import ConfigError
@@ -15,7 +17,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.history.archive import ArchiveTarget, next_slice
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation, by_day, date_of
-from sparklog.spark.history.archive_table import Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.history.archive_table import ArchiveTable, Moved
+from sparklog.spark.history.progress import Archived, Progress
 from sparklog.spark.source.offsets import OffsetRange
 from support.jobs.archives import (
     InProcess,
@@ -168,6 +171,38 @@ def test_a_slice_takes_whole_segments_until_it_is_full_and_one_at_least() -> Non
         (OffsetRange(first, 10, 30), 200), (OffsetRange(second, 0, 10), 50), (OffsetRange(third, 0, 10), 7)
     ]  # fmt: skip
     assert next_slice([], 100) == []
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 500)), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_slices_one_after_the_other_take_each_offset_once_and_little_more_than_their_limit(
+    sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    segments, base = [], 0
+    for count, size in sizes:
+        segments.append(
+            SegmentDescription(
+                base_offset=base, next_offset=base + count, size_bytes=size, largest_timestamp_ms=0,
+                first_timestamp_ms=0,
+            )
+        )  # fmt: skip
+        base += count
+    start = data.draw(st.integers(0, base))
+    end = data.draw(st.integers(start, base))
+    limit = data.draw(st.integers(1, 800))
+    log = LogDescription(partition=TopicPartition("t", 0), segments=tuple(segments))
+    taken, at = [], start
+    while slice_of := next_slice([(ArchiveTarget(log=log, offset_to=end), at)] if at < end else [], limit):
+        [(each, size)] = slice_of
+        assert each.offset_from == at
+        touched = [it for it in segments if it.base_offset < each.offset_to and it.next_offset > each.offset_from]
+        assert size <= limit or len([it for it in touched if it.size_bytes]) == 1
+        assert size <= sum(it.size_bytes for it in touched)
+        taken += range(each.offset_from, each.offset_to)
+        at = each.offset_to
+    assert taken == list(range(start, end))
 
 
 def test_a_damaged_partition_is_left_and_the_others_go_on(topics: Topics, topic: str, uri: str) -> None:

@@ -25,8 +25,9 @@ from sparklog.spark.explain import IN_ARCHIVE, explain
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history import archived
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
-from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Progress
+from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overlapping, read_file
+from sparklog.spark.history.progress import Archived, Progress
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange, batch_ranges, report_losses
 from sparklog.spark.source.option_parsing import Use, parse_read_options

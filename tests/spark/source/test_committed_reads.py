@@ -16,7 +16,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.files import TXN_INDEX
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation
-from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Progress
+from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
+from sparklog.spark.history.progress import Archived, Progress
 from sparklog.spark.source.option_parsing import Use, parse_read_options
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.stream import TopicStreamReader

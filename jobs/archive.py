@@ -1,0 +1,5 @@
+"""spark-submit jobs/archive.py [OPTION]…    options: see sparklog jobs run archive --help"""
+
+from sparklog.cli.jobs import submit
+
+submit("run", "archive")

@@ -1,0 +1,113 @@
+"""What the jobs that archive share: the logs that they look at, the state of the archives, and the copying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import click
+
+from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
+from sparklog.client import Maintenance
+from sparklog.jobs.job import JobContext, Options
+from sparklog.jobs.options import topic_chooser
+from sparklog.log.description import LogDescription
+from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
+from sparklog.spark.history.archive_files import TableLocation
+from sparklog.spark.history.archive_table import ArchiveTable
+
+MIB = 1 << 20
+Tables = dict[str, ArchiveTable | SparklogError | None]
+"""Opened archives by URI; None if the archive does not exist yet, an error if it cannot be opened."""
+
+
+def topics_option(default: str) -> click.Option:
+    """Return the option that selects topics; `default` says which are selected without it."""
+    return click.Option(
+        ["--topics"],
+        multiple=True,
+        metavar="NAME|PATTERN",
+        help="Only these topics: a name, or a regular expression that matches whole names. May be repeated. "
+        f"Default: {default}.",
+    )
+
+
+def slice_option() -> click.Option:
+    """Return the option that bounds a commit to an archive."""
+    return click.Option(
+        ["--slice-mb"],
+        type=click.IntRange(1),
+        default=SLICE_BYTES // MIB,
+        show_default=True,
+        help="Archive about this many megabytes of segments with each commit.",
+    )
+
+
+def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Return the logs of the topics that the options select. Raises ConfigError for an invalid pattern."""
+    wanted = chooser(options["topics"])
+    with Maintenance(**context.client) as maintenance:
+        logs = maintenance.describe_logs()
+    return {name: log for name, log in logs.items() if wanted(name.topic)}
+
+
+def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether the options select a topic; internal topics only by their exact names."""
+    chosen_by_pattern = topic_chooser(texts)
+
+    def chosen(topic: str) -> bool:
+        if topic in INTERNAL_TOPICS:
+            return topic in texts
+        return chosen_by_pattern(topic)
+
+    return chosen
+
+
+def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> int | None:
+    """Return the offset up to which a partition is archived; None if the archive has nothing of it.
+
+    `tables` has the archives that were opened before; a new one is added. Raises ConfigError if the archive cannot be
+    opened, has another topic of that name, or has records that the log has lost.
+    """
+    if place.uri not in tables:
+        try:
+            tables[place.uri] = ArchiveTable.open(place)
+        except SparklogError as error:
+            tables[place.uri] = error
+    table = tables[place.uri]
+    if isinstance(table, SparklogError):
+        raise table
+    archived = table.archived_of(log) if table else None
+    return archived.offset_to if archived else None
+
+
+def archive_all(
+    context: JobContext, options: Options, wanted: Mapping[str, Iterable[ArchiveTarget]]
+) -> dict[TopicPartition, Copied]:
+    """Archive the targets of each table, by URI. If a table cannot be written, only its own partitions fail."""
+    copied: dict[TopicPartition, Copied] = {}
+    for uri, targets in sorted(wanted.items()):
+        try:
+            copied |= archive(
+                context.spark, TableLocation(uri), targets, context.client,
+                slice_bytes=options["slice_mb"] * MIB, say=context.say,
+            )  # fmt: skip
+        except SparklogError as error:
+            copied |= {each.log.partition: Copied(error=str(error)) for each in targets}
+    return copied
+
+
+def lost_reason(copied: Copied) -> str:
+    """Return what was deleted before it could be archived; empty if nothing was."""
+    if copied.lost_to is None:
+        return ""
+    return f"offsets {copied.lost_from} to {copied.lost_to - 1} were deleted before they were archived"
+
+
+def bytes_between(log: LogDescription, offset_from: int, offset_to: int) -> int:
+    """Return the bytes of the segments that hold offsets from `offset_from` to before `offset_to`."""
+    return sum(
+        segment.size_bytes
+        for segment in log.segments
+        if segment.base_offset < offset_to and segment.next_offset > offset_from
+    )
