@@ -18,7 +18,8 @@ from sparklog.arrow.filesystems import open_reader
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import Buffer
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import LogReader, ReadRange
+from sparklog.log.reader import LogReader
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.log.segment.scan import place_at
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.arrow import decode_batches

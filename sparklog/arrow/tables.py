@@ -16,7 +16,8 @@ from sparklog.arrow.options import CORRUPT_RECORD, IsolationLevel, Mode
 from sparklog.arrow.segments import Records, settled
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import LogReader, ReadRange
+from sparklog.log.reader import LogReader
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from sparklog.arrow.segments import Aborts, settled
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Buffer
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import ReadRange
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.counting import count_records
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import from_elsewhere, records_of

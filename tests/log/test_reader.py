@@ -20,7 +20,8 @@ from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.log import Log
-from sparklog.log.reader import LogReader, ReadRange, SegmentInfo
+from sparklog.log.reader import LogReader, SegmentInfo
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.memory_fs import MemoryFs

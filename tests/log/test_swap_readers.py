@@ -16,8 +16,9 @@ import pytest
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.log.log import Log
-from sparklog.log.reader import LogReader, ReadRange
+from sparklog.log.reader import LogReader
 from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import START_MS, batch, check_indexes, file_content, open_log, topic_config
 from support.logs.replacements import FOLDER, clean, cleaned, content_of, even, records_in, replace, written

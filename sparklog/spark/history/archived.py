@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import DataLost
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import ReadRange
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files

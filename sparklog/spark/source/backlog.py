@@ -12,7 +12,8 @@ from typing import Protocol
 from sparklog.arrow.filesystems import Readers
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
-from sparklog.log.reader import LogReader, Taken
+from sparklog.log.reader import LogReader
+from sparklog.log.segment.ranges import Taken
 from sparklog.spark.source.offsets import Lookup, OffsetRange
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparklog.arrow.filesystems import not_seen, sees
 from sparklog.arrow.options import IsolationLevel
 from sparklog.arrow.segments import Records
-from sparklog.log.reader import ReadRange
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.source.filters import LOWEST
 from sparklog.spark.source.offsets import OffsetRange, report_losses
 from sparklog.spark.source.options import ReadOptions

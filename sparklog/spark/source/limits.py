@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import Taken
+from sparklog.log.segment.ranges import Taken
 from sparklog.spark.source.backlog import Backlog
 from sparklog.spark.source.offsets import OffsetRange, Offsets, limit_rows
 from sparklog.spark.source.options import TriggerLimits

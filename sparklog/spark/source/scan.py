@@ -15,7 +15,8 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.arrow.filesystems import Owner, Readers
 from sparklog.base.ids import TopicPartition
-from sparklog.log.reader import LogReader, ReadRange
+from sparklog.log.reader import LogReader
+from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
 from sparklog.spark.source.offsets import Lookup, OffsetRange

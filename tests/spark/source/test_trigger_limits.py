@@ -16,7 +16,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
 from sparklog.log.description import SegmentDescription
-from sparklog.log.reader import Taken
+from sparklog.log.segment.ranges import Taken
 from sparklog.spark.columns import table_schema
 from sparklog.spark.source.backlog import AtBroker
 from sparklog.spark.source.limits import TriggerPace, share_bytes
