@@ -1,9 +1,12 @@
 """Parser of the options that say how keys and values are encoded.
 
-    format      valueFormat, keyFormat                       raw, string, json or avro
+    format      valueFormat, keyFormat                       raw, string, json, avro or protobuf (reads)
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
     (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
                 valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+                valueMessageName, keyMessageName             of Protobuf; the default is the only one of the schema
+    Protobuf    emit.default.values, enums.as.ints, upcast.unsigned.ints, unwrap.primitive.wrapper.types: as of Spark's
+    (reads)     from_protobuf
     schemas     valueSchema, keySchema                       the default is that of the column's type
     (writes)    valueSubject, keySubject                     as for reads
                 auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
@@ -22,6 +25,7 @@ from typing import Any
 
 from sparklog.arrow.options import CORRUPT_RECORD, Mode
 from sparklog.base.errors import ConfigError
+from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
@@ -37,7 +41,9 @@ from sparklog.spark.source.options import (
 )
 
 COLUMNS = ("value", "key")
-OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject")
+OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject", "MessageName")
+BINARY = (ColumnFormat.AVRO, ColumnFormat.PROTOBUF)
+"""Formats whose bodies need a schema, which a registry may have."""
 REGISTRY_KEYS = (
     "url",
     "basic.auth.user.info",
@@ -46,7 +52,8 @@ REGISTRY_KEYS = (
     "ssl.keystore.location",
 )
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
-NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
+OF_PROTOBUF = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "unwrap.primitive.wrapper.types")
+NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES, *OF_PROTOBUF)
 CHOICES = ("auto.register.schemas", "use.latest.version")
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
@@ -59,9 +66,15 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
     """
     columns = {name: _column(name, given, selection) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    uses_registry = any(column.format is ColumnFormat.AVRO and column.schema is None for column in typed.values())
+    uses_registry = any(column.format in BINARY and column.schema is None for column in typed.values())
     if not uses_registry:
-        _refuse(given, REGISTRY_NAMES, "has a meaning only with valueFormat or keyFormat = avro, without a schema")
+        _refuse(
+            given,
+            REGISTRY_NAMES,
+            "has a meaning only with valueFormat or keyFormat = avro or protobuf, without a schema",
+        )
+    if not any(column.format is ColumnFormat.PROTOBUF for column in typed.values()):
+        _refuse(given, OF_PROTOBUF, "has a meaning only with valueFormat or keyFormat = protobuf")
     if not typed:
         _refuse(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
         return None
@@ -76,6 +89,7 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry(given) if uses_registry else None,
         dead_letter_topic=_dead_letter_topic(given, selection),
+        protobuf=ReadingOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
     )
 
 
@@ -104,23 +118,35 @@ def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedC
     of = found["Format"] or ColumnFormat.RAW
     if of is ColumnFormat.JSON and found["Schema"] is None:
         raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
-    if of is not ColumnFormat.AVRO:
-        without = OF_COLUMNS[2:] if of is ColumnFormat.JSON else OF_COLUMNS[1:]
-        _refuse(given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro")
+    if of is not ColumnFormat.PROTOBUF:
+        _refuse(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
+    if of not in BINARY:
+        without = OF_COLUMNS[2:4] if of is ColumnFormat.JSON else OF_COLUMNS[1:4]
+        _refuse(
+            given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro or protobuf"
+        )
     elif found["Schema"] is not None:
         _refuse(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
     elif "schema.registry.url" not in given:
         raise ConfigError(
-            f"{name}Format = avro needs schema.registry.url, or {name}Schema if the {name}s are bare Avro, without the "
-            "id of a schema before them"
+            f"{name}Format = {of} needs schema.registry.url, or {name}Schema if the {name}s are bare, without the id "
+            "of a schema before them"
         )
     subject = found["Subject"] or _default_subject(name, selection)
-    if of is ColumnFormat.AVRO and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
+    if of is ColumnFormat.PROTOBUF and found["Schema"] is not None:
+        _refuse(given, [f"{name}ReaderSchema"], f"contradicts {name}Schema, which is all that Protobuf needs to read")
+    if of in BINARY and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
         raise ConfigError(
             f"{name}Subject or {name}ReaderSchema is missing: the default subject is TOPIC-{name}, and the read may "
             "have several topics"
         )
-    return TypedColumn(format=of, schema=found["Schema"], reader_schema=found["ReaderSchema"], subject=subject)
+    return TypedColumn(
+        format=of,
+        schema=found["Schema"],
+        reader_schema=found["ReaderSchema"],
+        subject=subject,
+        message_name=found["MessageName"],
+    )
 
 
 def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
@@ -152,6 +178,8 @@ def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
     of = given.get(f"{name}format", ColumnFormat.RAW)
     schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
     of_registry = (f"{name}Subject", f"{name}SchemaId")
+    if of is ColumnFormat.PROTOBUF:
+        raise ConfigError(f"{name}Format = protobuf is for reads: write the column as bytes, with Spark's to_protobuf")
     if of is not ColumnFormat.AVRO:
         _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro")
         return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
