@@ -12,7 +12,9 @@ A header goes before the payload, as in Confluent's deserializers; of several he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -201,3 +203,25 @@ def _id_of(frame: bytes) -> SchemaId:
 def frame_of(wanted: SchemaId) -> bytes:
     """Return the bytes that name a schema, before a body or in a header."""
     return b"\x01" + wanted.bytes if isinstance(wanted, UUID) else b"\x00" + wanted.to_bytes(4, "big")
+
+
+def with_headers(own: pa.Array, added: Mapping[str, tuple[bytes, Any]]) -> pa.Array:
+    """Return a column of headers with more behind the others.
+
+    own: list<struct<key: string, value: binary>>; null is empty
+    added: for each name the value, and bool of each row: whether the row gets it
+    """
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(own), 0)).astype(np.int64)
+    counts = lengths + sum(rows.astype(np.int64) for _, rows in added.values())
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    entries = own.flatten()
+    within = np.arange(len(entries)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sources = np.empty(offsets[-1], np.int64)
+    sources[np.repeat(offsets[:-1], lengths) + within] = np.arange(len(entries))
+    ends = offsets[:-1] + lengths
+    for number, (_, rows) in enumerate(added.values()):
+        sources[ends[rows]] = len(entries) + number
+        ends += rows
+    more = pa.array([{"key": name, "value": value} for name, (value, _) in added.items()], entries.type)
+    chosen = pa.concat_arrays([entries, more]).take(pa.array(sources))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), chosen, type=own.type)

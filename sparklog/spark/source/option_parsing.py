@@ -57,6 +57,7 @@ from sparklog.spark.source.quantities import parse_bytes, parse_time_ms
 from sparklog.spark.source.typed_options import (
     CHOICES,
     COLUMNS,
+    ID_SERIALIZER,
     MISTAKES,
     NAMES,
     OF_PROTOBUF,
@@ -330,6 +331,10 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
     return lambda raw: _whole_number(1)(str(parse(raw)))
 
 
+def _in_headers(raw: str) -> bool:
+    return ("prefix", "header").index(raw.strip().lower()) == 1
+
+
 def _boolean(raw: str) -> bool:
     return {"true": True, "false": False}[raw.strip().lower()]
 
@@ -545,6 +550,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
         _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
         *(_option(name, _boolean, _TRUE_OR_FALSE, Use.WRITE) for name in CHOICES),
+        _option(ID_SERIALIZER, _in_headers, "prefix or header", Use.WRITE),
         *(_option(name, _boolean, _TRUE_OR_FALSE) for name in OF_PROTOBUF),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),

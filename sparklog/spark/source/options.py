@@ -177,7 +177,10 @@ class WrittenColumn:
 
     format: ColumnFormat
     schema: str | None
-    """Avro: the schema; None: that of the registry, or the one derived from the column's type."""
+    """Avro: the schema; JSON: the JSON Schema that is registered.
+
+    None: that of the registry, or the one derived from the column's type.
+    """
     subject: str | None
     """Subject in the registry; None: no registry is used."""
     schema_id: int | None
@@ -190,8 +193,10 @@ class WrittenOptions:
 
     columns: Mapping[str, WrittenColumn]
     registry: RegistryOptions | None
-    """None: bodies of Avro have no id before them."""
+    """None: records do not name their schemas."""
     choice: SchemaChoice
+    ids_in_headers: bool = False
+    """Headers name the schemas, by their GUIDs; otherwise the bytes before each body do, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

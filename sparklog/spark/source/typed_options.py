@@ -11,6 +11,7 @@
     (writes)    valueSubject, keySubject                     as for reads
                 auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
                 valueSchemaId, keySchemaId                   the number of the schema
+                schema.id.serializer                         where records name it: in a prefix or in headers
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
     mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
@@ -55,6 +56,9 @@ REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
 OF_PROTOBUF = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "unwrap.primitive.wrapper.types")
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES, *OF_PROTOBUF)
 CHOICES = ("auto.register.schemas", "use.latest.version")
+ID_SERIALIZER = "schema.id.serializer"
+WITH_SCHEMA = (ColumnFormat.AVRO, ColumnFormat.JSON)
+"""Formats of writes whose records can name a schema of a registry."""
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
 
@@ -157,11 +161,15 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     """
     columns = {name: _written_column(name, given) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    if not any(column.format is ColumnFormat.AVRO for column in typed.values()):
-        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "has a meaning only with valueFormat or keyFormat = avro")
+    of_registry = (*REGISTRY_NAMES, *CHOICES, ID_SERIALIZER)
+    if not any(column.format in WITH_SCHEMA for column in typed.values()):
+        _refuse(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro or json")
     uses_registry = "schema.registry.url" in given
     if not uses_registry:
-        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "needs schema.registry.url")
+        _refuse(given, of_registry, "needs schema.registry.url")
+    in_headers = given.get(ID_SERIALIZER, False)
+    if in_headers and not given.get("includeheaders", True):
+        raise ConfigError(f"{ID_SERIALIZER} = header and includeHeaders = false contradict each other")
     latest = given.get("use.latest.version", False)
     register = given.get("auto.register.schemas", not latest)
     if latest and register:
@@ -171,7 +179,9 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
         if column.schema is not None and latest:
             raise ConfigError(f"use.latest.version contradicts {name}Schema: leave one of them")
     registry = _registry(given) if uses_registry else None
-    return WrittenOptions(columns=typed, registry=registry, choice=choice) if typed else None
+    if not typed:
+        return None
+    return WrittenOptions(columns=typed, registry=registry, choice=choice, ids_in_headers=in_headers)
 
 
 def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
@@ -180,11 +190,13 @@ def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
     of_registry = (f"{name}Subject", f"{name}SchemaId")
     if of is ColumnFormat.PROTOBUF:
         raise ConfigError(f"{name}Format = protobuf is for reads: write the column as bytes, with Spark's to_protobuf")
-    if of is not ColumnFormat.AVRO:
-        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro")
+    if of not in WITH_SCHEMA:
+        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro or json")
         return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
     if "schema.registry.url" not in given:
         _refuse(given, of_registry, "needs schema.registry.url")
+        if of is ColumnFormat.JSON:
+            _refuse(given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url")
         return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None)
     if number is not None:
         _refuse(given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema")

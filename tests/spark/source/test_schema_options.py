@@ -183,6 +183,8 @@ def test_a_write_is_typed_only_if_asked_for():
     assert (bare.registry, bare.columns["key"].schema, bare.columns["key"].subject) == (None, "long", None)
     assert written(**AVRO, valueSchemaId="7").columns["value"].schema_id == 7
     assert written(**AVRO, valueSubject="s").columns["value"].subject == "s"
+    assert not written(**AVRO, topic="t").ids_in_headers
+    assert written(**AVRO, topic="t", **{"schema.id.serializer": "Header"}).ids_in_headers
 
 
 @pytest.mark.parametrize(
@@ -191,8 +193,18 @@ def test_a_write_is_typed_only_if_asked_for():
         (AVRO, "valueSubject is missing: the default subject is TOPIC-value, and the rows may have several topics"),
         ({"valueFormat": "avro", "valueSubject": "s"}, "option valueSubject needs schema.registry.url"),
         ({"valueFormat": "avro", "auto.register.schemas": "true"}, "auto.register.schemas needs schema.registry.url"),
-        ({"valueFormat": "json", "valueSchema": "a int"}, "valueSchema has a meaning only with valueFormat = avro"),
-        ({"valueFormat": "json", **REGISTRY}, "schema.registry.url has a meaning only with valueFormat or keyFormat"),
+        (
+            {"valueFormat": "json", "valueSchema": "{}"},
+            "valueSchema of a write with json is a JSON Schema, which",
+        ),
+        ({"valueFormat": "string", **REGISTRY}, "schema.registry.url has a meaning only with valueFormat or keyFormat"),
+        ({"valueFormat": "json", **REGISTRY}, "valueSubject is missing"),
+        ({"valueFormat": "avro", "schema.id.serializer": "header"}, "schema.id.serializer needs schema.registry.url"),
+        ({**AVRO, "topic": "t", "schema.id.serializer": "guid"}, "it must be prefix or header"),
+        (
+            {**AVRO, "topic": "t", "schema.id.serializer": "header", "includeHeaders": "false"},
+            "schema.id.serializer = header and includeHeaders = false contradict each other",
+        ),
         ({"valueFormat": "protobuf", "topic": "t"}, "valueFormat = protobuf is for reads"),
         ({"valueSchemaId": "7"}, "valueSchemaId has a meaning only with valueFormat = avro"),
         ({**AVRO, "valueSchemaId": "7", "valueSchema": "long"}, "valueSchema contradicts valueSchemaId"),
