@@ -88,10 +88,11 @@ def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) ->
     rows = np.flatnonzero(which >= 0)
     if not len(rows):
         return framed, Messages([], which)
-    of_rows = keys[rows].view(f"V{KEY_BYTES}")[:, 0]
+    halves = keys[rows].view(np.uint64)  # numbers are sorted ten times as fast as bytes
     firsts, places = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
-    if not (of_rows == of_rows[0]).all():
-        _, firsts, places = np.unique(of_rows, return_index=True, return_inverse=True)
+    if not (halves == halves[0]).all():
+        low, high = (np.unique(half, return_inverse=True)[1] for half in halves.T)
+        _, firsts, places = np.unique(low * len(rows) + high, return_index=True, return_inverse=True)
     indexes = [_indexes_of(keys[rows[first]].tobytes()) for first in firsts]
     found, numbers = np.unique(which[rows] * len(indexes) + places, return_inverse=True)
     which[rows] = numbers

@@ -62,10 +62,11 @@ MESSAGE = 14  # node
 # Wire types.
 WIRE_VARINT, WIRE_FIXED64, WIRE_BYTES, WIRE_GROUP, WIRE_END_GROUP, WIRE_FIXED32 = range(6)
 
-# Columns of the fields. LIST: the column of the list or map, -1: it is none. ITEM_BYTES: of an item, in all columns of
-# fixed width. PRESENT: the column has a validity bit. ONEOF: first entry and number of entries in the table: columns of
-# the other members.
-NUMBER, WIRE, OP, COLUMN, DOMAIN, LIST, ITEM_BYTES, PRESENT, A, B, C, ONEOF, MEMBERS = range(13)
+# Columns of the fields. LIST: the column of the list or map, -1: it is none. CHARGE: what the field counts against
+# `left_bytes`: an item its bytes in all columns of fixed width, a member of a oneof the columns that it may have to
+# clear. PRESENT: the column has a validity bit. ONEOF, MEMBERS: first entry and number of entries in the table: columns
+# of all members.
+NUMBER, WIRE, OP, COLUMN, DOMAIN, LIST, CHARGE, PRESENT, A, B, C, ONEOF, MEMBERS = range(13)
 FIELD = 14
 
 # Columns of the nodes. ITEM: the message is an item of a list or map.
@@ -222,7 +223,8 @@ def _find(fields, first, count, guess, number):
 
 @helper
 def _offset_at(target, start, index):
-    return np.int64(word_at(target, start + 4 * index) & np.uint64(0xFFFFFFFF))
+    """Return an offset of a column; that of the first row is 0. Reads none behind it, as there may be none."""
+    return np.int64(word_at(target, start + 4 * index - 4) >> np.uint64(32)) if index else 0
 
 
 @helper
@@ -270,13 +272,14 @@ def _forget(code, column, index, frames, buffers, target):
 @helper
 def _set_present(code, at, index, frames, buffers, target):
     """Note that a field is there, and forget the other members of its oneof."""
+    own = item_at(code.fields, at + COLUMN)
     members = item_at(code.fields, at + ONEOF)
     for entry in range(members, members + item_at(code.fields, at + MEMBERS)):
         other = item_at(code.table, entry)
-        if _is_set(target, item_at(buffers.validity, other), index):
+        if other != own and _is_set(target, item_at(buffers.validity, other), index):
             _forget(code, other, index, frames, buffers, target)
     if item_at(code.fields, at + PRESENT):
-        set_bit(target, item_at(buffers.validity, item_at(code.fields, at + COLUMN)), index)
+        set_bit(target, item_at(buffers.validity, own), index)
 
 
 @helper
@@ -433,16 +436,21 @@ def _read_value(op, code, at, data, position, end, column, index, buffers, targe
 
 
 @helper
-def _charge(code, at, items, buffers, fill):
+def _charge(code, at, buffers):
+    """Count what a field costs against what is left; return the fault."""
+    needed = item_at(code.fields, at + CHARGE)
+    if needed > buffers.left_bytes[0]:
+        return TOO_LARGE
+    buffers.left_bytes[0] -= needed
+    return 0
+
+
+@helper
+def _make_room(code, at, items, buffers, fill):
     """Make room for an item; return the fault."""
     if item_at(buffers.counts, items) >= item_at(buffers.most_counts, items):
         return TOO_LARGE
-    if not fill:
-        needed = item_at(code.fields, at + ITEM_BYTES)
-        if needed > buffers.left_bytes[0]:
-            return TOO_LARGE
-        buffers.left_bytes[0] -= needed
-    return 0
+    return 0 if fill else _charge(code, at, buffers)
 
 
 @helper
@@ -466,7 +474,7 @@ def _read_packed(op, code, at, data, position, end, buffers, target, fill):
         if _is_skipped(op, code, at, data, position, last):
             position, fault = _skip_value(WIRE_VARINT, data, position, last)
             continue
-        fault = _charge(code, at, items, buffers, fill)
+        fault = _make_room(code, at, items, buffers, fill)
         if fault == 0:
             index = item_at(buffers.counts, items)
             position, fault = _read_value(op, code, at, data, position, last, column, index, buffers, target, fill)
@@ -578,11 +586,13 @@ def _read_body(code, frames, data, position, end, buffers, target, fill):  # noq
         domain = item_at(fields, at + DOMAIN)
         index = item_at(buffers.counts, domain)
         if is_item:
-            fault = _charge(code, at, domain, buffers, fill)
-            if fault:
-                return fault
+            fault = _make_room(code, at, domain, buffers, fill)
         elif fill:
             _set_present(code, at, index, frames, buffers, target)
+        else:
+            fault = _charge(code, at, buffers)
+        if fault:
+            return fault
         if op == MESSAGE:
             size, position, fault = _read_size(data, position, end)
             if fault:

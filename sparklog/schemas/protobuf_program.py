@@ -15,7 +15,7 @@ and keys and values of maps, which have the default of their type then. Lists an
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,17 +126,21 @@ class Program:
 
     def _message(self, of: Message, column: Column, *, is_item: bool) -> int:
         """Compile a message whose fields are the children of a column; return its node."""
-        fields = of.fields
-        parts = dict(zip((each.name for each in fields), column.children, strict=True))
-        members = {
-            each.name: [parts[other.name].number for other in fields if other.oneof == each.oneof and other is not each]
-            for each in fields
-            if each.oneof is not None
-        }
-        node, rows = self._node(column.items if column.items >= 0 else column.domain, fields, is_item=is_item)
-        for each, row in zip(sorted(fields, key=lambda each: each.number), rows, strict=True):
-            self._field(each, parts[each.name], row, members.get(each.name, []))
+        parts = dict(zip((each.name for each in of.fields), column.children, strict=True))
+        oneofs = {name: self._oneof(of, name, parts) for name in {each.oneof for each in of.fields} if name is not None}
+        node, rows = self._node(column.items if column.items >= 0 else column.domain, of.fields, is_item=is_item)
+        for each, row in zip(sorted(of.fields, key=lambda each: each.number), rows, strict=True):
+            self._field(each, parts[each.name], row)
+            if each.oneof is not None:
+                row[kernels.ONEOF], row[kernels.MEMBERS], row[kernels.CHARGE] = oneofs[each.oneof]
         return node
+
+    def _oneof(self, of: Message, name: str, parts: Mapping[str, Column]) -> tuple[int, int, int]:
+        """Return where the columns of a oneof's members are in the table, how many, and what it costs to clear them."""
+        members = [parts[each.name] for each in of.fields if each.oneof == name]
+        start = len(self.table)
+        self.table += [each.number for each in members]
+        return start, len(members), sum(1 for each in members for _ in each.walk())
 
     def _node(self, domain: int, fields: tuple[Field, ...], *, is_item: bool) -> tuple[int, list[list[int]]]:
         """Return a new node, and the rows of its fields, which are to be filled."""
@@ -145,11 +149,9 @@ class Program:
         self.fields += rows
         return len(self.nodes) - 1, rows
 
-    def _field(self, of: Field, column: Column, row: list[int], members: list[int]) -> None:
+    def _field(self, of: Field, column: Column, row: list[int]) -> None:
         if not of.repeated:
             self._value(of, column, row, -1, 0)
-            row[kernels.ONEOF], row[kernels.MEMBERS] = len(self.table), len(members)
-            self.table += members
             self._default(of, column)
             return
         charge = sum(_bytes_of(each) for each in column.walk() if each.domain == column.items)

@@ -269,6 +269,23 @@ def test_empty_items_cannot_multiply_a_body_beyond_the_limit() -> None:
     assert len(rows[1]["w"]) == 2
 
 
+def test_members_of_a_oneof_cannot_be_cleared_without_end() -> None:
+    file = file_of()
+    made = file.message_type.add(name="M")
+    made.oneof_decl.add(name="choice")
+    wide = made.nested_type.add(name="Wide")
+    for number in range(1, 1001):
+        wide.field.add(name=f"f{number}", number=number, type=Of.TYPE_BOOL, label=FieldProto.LABEL_OPTIONAL)
+    for number in (1, 2):
+        one = made.field.add(name=f"w{number}", number=number, type=Of.TYPE_MESSAGE, type_name=".test.M.Wide", label=1)
+        one.oneof_index = 0
+    of = schema(file)
+    switch = b"\x0a\x02\x08\x01\x12\x02\x10\x01"
+    rows, faults = decoded([switch * 2, switch * 100], of.message(), limit_bytes=200_000)
+    assert faults == [0, kernels.TOO_LARGE]
+    assert (rows[0]["w1"], rows[0]["w2"]["f1"], rows[0]["w2"]["f2"]) == (None, None, True)
+
+
 def test_an_empty_message_has_no_column_and_its_field_is_skipped() -> None:
     file = file_of()
     made = file.message_type.add(name="M")
