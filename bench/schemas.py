@@ -1,17 +1,19 @@
-"""Avro and JSON to Arrow columns and back, on one core:  python -m bench.schemas [--help]
+"""Avro, Protobuf and JSON to Arrow columns and back, on one core:  python -m bench.schemas [--help]
 
-Avro beside fastavro, in bodies without a frame, and JSON beside Python's own parser and writer, each in one column. A
-line that begins with > is the way back, from a column to bodies. Records:
+Avro beside fastavro and Protobuf beside Google's library, in bodies without a frame, and JSON beside Python's own
+parser and writer, each in one column. A line that begins with > is the way back, from a column to bodies. Records:
 
     flat       long, string, an int or null, double, string: about 32 bytes
     evolved    the same, read with a schema that lacks one field, adds two and promotes one
     nested     a record in a record, an array of four records, a map of two numbers: about 110 bytes
     numbers    ten longs and ten doubles
+    pb flat, pb nested      as flat and nested, in Protobuf
     json       as flat, in JSON
 
 A figure is the best of several runs, in the thread's CPU time, which is the time it would take alone on the machine.
-fastavro and Python's parser make a dictionary of each record; `to Arrow` then makes columns of them, as our decoders
-do at once. On the way back they take dictionaries; `from Arrow` makes these of the column first.
+fastavro and Python's parser make a dictionary of each record, and Google's library a message; `to Arrow` then makes
+columns of them, as our decoders do at once. On the way back they take dictionaries; `from Arrow` makes these of the
+column first.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, json_format, message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from bench.decode import best_seconds
 from sparklog.schemas.avro import parse_avro
@@ -33,6 +37,9 @@ from sparklog.schemas.avro_encoding import avro_encoder
 from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import JsonFormat
 from sparklog.schemas.json_encoding import json_encoder
+from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf_descriptors import from_descriptor_set
+from sparklog.schemas.protobuf_formats import ProtobufFormat
 
 PEER_RECORDS = 20_000
 """fastavro reads fewer: it would take a minute otherwise."""
@@ -139,6 +146,69 @@ def measure_back(name: str, column: Any, encoder: Encoder, peer: str, write: Any
     report(f"> {name}", size, len(column), ours, peer, len(few) / theirs / 1e6, len(few) / columns / 1e6)
 
 
+def protobuf_file() -> Any:
+    """The messages Flight and Order, as in Avro."""
+    file = descriptor_pb2.FileDescriptorProto(name="bench.proto", syntax="proto3")
+    of, many = FieldDescriptorProto, FieldDescriptorProto.LABEL_REPEATED
+
+    def add(message: Any, name: str, kind: int, label: int = of.LABEL_OPTIONAL, type_name: str = "") -> None:
+        number = len(message.field) + 1
+        message.field.add(
+            name=name, number=number, type=kind, label=label, **({"type_name": type_name} if type_name else {})
+        )
+
+    made = file.message_type.add(name="Flight")
+    for name, kind in (("id", of.TYPE_INT64), ("carrier", of.TYPE_STRING), ("delay", of.TYPE_SINT32),
+                       ("price", of.TYPE_DOUBLE), ("origin", of.TYPE_STRING)):  # fmt: skip
+        add(made, name, kind)
+    order = file.message_type.add(name="Order")
+    customer, item, entry = (order.nested_type.add(name=name) for name in ("Customer", "Item", "LabelsEntry"))
+    add(customer, "name", of.TYPE_STRING)
+    add(customer, "since", of.TYPE_INT64)
+    add(item, "sku", of.TYPE_STRING)
+    add(item, "count", of.TYPE_INT32)
+    add(item, "price", of.TYPE_DOUBLE)
+    add(entry, "key", of.TYPE_STRING)
+    add(entry, "value", of.TYPE_INT64)
+    entry.options.map_entry = True
+    add(order, "id", of.TYPE_INT64)
+    add(order, "customer", of.TYPE_MESSAGE, type_name=".Order.Customer")
+    add(order, "items", of.TYPE_MESSAGE, many, ".Order.Item")
+    add(order, "labels", of.TYPE_MESSAGE, many, ".Order.LabelsEntry")
+    return file
+
+
+def measure_protobuf(name: str, message: str, make: Any, count: int, repeats: int) -> None:
+    file = protobuf_file()
+    of = message_factory.GetMessages([file])[message]
+    rng = random.Random(1)
+    bodies = [of(**make(rng, i)).SerializeToString() for i in range(count)]
+    column = pa.array(bodies, pa.binary())
+    given = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    made = from_descriptor_set(given).message(message)
+    decoder = ProtobufFormat(message=made, options=ReadingOptions()).decoder("value")
+
+    def decode() -> None:
+        assert not any(piece.faults.any() for piece in decoder.decode(column, None))
+
+    decode()  # compiles
+    ours = best_seconds(decode, repeats)
+    few = bodies[:PEER_RECORDS]
+
+    def columns() -> Any:
+        rows = [json_format.MessageToDict(of.FromString(each), preserving_proto_field_name=True) for each in few]
+        for row in rows:  # JSON has 64 bits as texts
+            row["id"] = int(row.get("id", 0))
+            if "labels" in row:
+                row["labels"] = {key: int(value) for key, value in row["labels"].items()}
+                row["customer"]["since"] = int(row["customer"]["since"])
+        return pa.array(rows, decoder.type)
+
+    theirs = best_seconds(lambda: [of.FromString(each) for each in few], repeats)
+    both = best_seconds(columns, repeats)
+    report(name, sum(map(len, bodies)), count, ours, "protobuf", len(few) / theirs / 1e6, len(few) / both / 1e6)
+
+
 def measure_json(count: int, repeats: int) -> None:
     rng = random.Random(1)
     texts = [json.dumps(flat(rng, i)).encode() for i in range(count)]
@@ -188,6 +258,8 @@ def main() -> None:
         ("numbers", NUMBERS, NUMBERS, numbers),
     ):
         measure(name, writer, reader, make, arguments.records, arguments.repeats)
+    measure_protobuf("pb flat", "Flight", flat, arguments.records, arguments.repeats)
+    measure_protobuf("pb nested", "Order", nested, arguments.records, arguments.repeats)
     measure_json(arguments.records, arguments.repeats)
 
 

@@ -24,7 +24,8 @@ from sparklog.base.errors import MalformedRecord
 from sparklog.base.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from sparklog.schemas.formats import Format, Piece
+    from sparklog.schemas.formats import Format
+    from sparklog.schemas.pieces import Piece
 
 CORRUPT = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string())])
 

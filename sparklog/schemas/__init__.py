@@ -1,1 +1,1 @@
-"""Keys and values with schemas: Avro and JSON to Arrow columns, frames with a schema's id, a registry's client."""
+"""Keys and values with schemas: Avro, Protobuf and JSON to Arrow columns, frames with ids, a registry's client."""

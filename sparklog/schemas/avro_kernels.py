@@ -23,17 +23,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparklog.records.decode_kernels import read_varlong
-from sparklog.records.kernels import (
-    MAX_LONG,
-    byte_at,
-    copy_bytes,
-    double_at,
-    float_at,
-    helper,
-    item_at,
-    kernel,
-    store_at,
-    word_at,
+from sparklog.records.kernels import MAX_LONG, byte_at, double_at, float_at, helper, item_at, kernel, store_at
+from sparklog.schemas.column_kernels import (
+    BAD_BOOLEAN,
+    BAD_BRANCH,
+    BAD_DECIMAL,
+    BAD_SIZE,
+    BAD_SYMBOL,
+    BAD_VARINT,
+    CUT_OFF,
+    NOT_UTF8,
+    OUT_OF_RANGE,
+    TOO_LARGE,
+    TOO_LONG,
+    TOO_MANY_ITEMS,
+    append,
+    is_utf8,
+    set_bit,
 )
 
 ZERO_ITEMS = 1024
@@ -75,40 +81,6 @@ WIDTH = 8
 # How to store a number.
 AS_INT32, AS_INT64, AS_FLOAT32, AS_FLOAT64 = range(4)
 
-# Faults of a row; 0: none. The first are found by whoever cuts the frame off.
-(
-    NO_FRAME, UNKNOWN_SCHEMA, CUT_OFF, TOO_LONG, BAD_VARINT, OUT_OF_RANGE, BAD_BOOLEAN, BAD_SIZE, NOT_UTF8, BAD_SYMBOL,
-    BAD_BRANCH, NO_MATCH, BAD_DECIMAL, TOO_MANY_ITEMS, TOO_LARGE,
-) = range(1, 16)  # fmt: skip
-INCOMPATIBLE = 16  # found before a body is read, as the first two
-NOT_JSON = 17
-FAULTS = {
-    NO_FRAME: "it does not begin with the magic byte 0 and a schema id, and its headers name no schema",
-    UNKNOWN_SCHEMA: "its schema is not known",
-    CUT_OFF: "it ends before its last field",
-    TOO_LONG: "there are bytes after its last field",
-    BAD_VARINT: "a number has too many bytes",
-    OUT_OF_RANGE: "a number is out of the range of its type",
-    BAD_BOOLEAN: "a boolean is neither 0 nor 1",
-    BAD_SIZE: "a length is negative, or longer than the bytes that are left",
-    NOT_UTF8: "a text is not UTF-8",
-    BAD_SYMBOL: "an enum has a symbol that the schema does not have",
-    BAD_BRANCH: "a union has a branch that the schema does not have",
-    NO_MATCH: "a union has a branch that the reader's schema does not have",
-    BAD_DECIMAL: "a decimal has more digits than its schema allows",
-    TOO_MANY_ITEMS: "an array or a map claims more items than there are bytes for",
-    TOO_LARGE: "it needs more memory than the limit allows",
-    NOT_JSON: "it is no JSON object of the schema",
-    INCOMPATIBLE: "its schema cannot be read as the reader's",
-}
-
-
-def read_only(array: Any) -> Any:
-    """Return the array read-only: kernels are compiled for one signature."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
-
 
 class Rows(NamedTuple):
     """The bodies: where each begins and ends in the data, and where its program begins; the null program is 0."""
@@ -124,52 +96,6 @@ class Code(NamedTuple):
     program: Any  # int64[operations * WIDTH]
     table: Any  # int64: targets of unions, places of symbols, limits of decimals
     constants: Any  # uint8: default values, as Avro, and symbols
-
-
-class Buffers(NamedTuple):
-    """Where columns are in the target, how far they are filled, and how far they may be."""
-
-    counts: Any  # int64[domains]
-    most_counts: Any  # int64[domains]
-    sizes: Any  # int64[columns]: bytes of the texts so far
-    most_sizes: Any  # int64[columns]
-    validity: Any  # int64[columns]: where the validity bits begin
-    values: Any  # int64[columns]: where values or offsets begin
-    texts: Any  # int64[columns]: where the bytes of texts begin
-    left_items: Any  # int64[levels]: items that are left in the current block of each list
-    left_bytes: Any  # int64[1]: bytes that columns may still take
-
-
-@helper
-def _set_bit(target, start, index):
-    place = start + (index >> 3)
-    store_at(target, place, np.uint8(byte_at(target, place) | (1 << (index & 7))))
-
-
-@helper
-def is_utf8(data, position, end):
-    """Return whether the bytes are UTF-8 as RFC 3629 defines it."""
-    while position < end:
-        if position + 8 <= end and word_at(data, position) & np.uint64(0x8080808080808080) == 0:
-            position += 8
-            continue
-        first = byte_at(data, position)
-        if first < 0x80:
-            position += 1
-            continue
-        more = 1 if 0xC2 <= first <= 0xDF else 2 if first & 0xF0 == 0xE0 else 3 if 0xF0 <= first <= 0xF4 else 0
-        if more == 0 or more >= end - position:
-            return False
-        second = byte_at(data, position + 1)
-        low = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
-        high = 0x9F if first == 0xED else 0x8F if first == 0xF4 else 0xBF
-        if second < low or second > high:
-            return False
-        for i in range(2, more + 1):
-            if byte_at(data, position + i) & 0xC0 != 0x80:
-                return False
-        position += more + 1
-    return True
 
 
 @helper
@@ -278,7 +204,7 @@ def _read_boolean(data, position, end, start, index, target, fill):
     if byte > 1:
         return position, BAD_BOOLEAN
     if fill and byte:
-        _set_bit(target, start, index)
+        set_bit(target, start, index)
     return position + 1, 0
 
 
@@ -304,27 +230,12 @@ def _read_decimal(program, at, table, data, position, end, start, index, target,
 
 
 @helper
-def _append(data, position, size, column, index, buffers, target, fill):
-    """Append bytes to a column; return the fault."""
-    used = item_at(buffers.sizes, column)
-    if size > item_at(buffers.most_sizes, column) - used or size > buffers.left_bytes[0]:
-        return TOO_LARGE
-    buffers.sizes[column] = used + size
-    if fill:
-        copy_bytes(target, item_at(buffers.texts, column) + used, data, position, size)
-        store_at(target, item_at(buffers.values, column) + 4 * index + 4, np.int32(used + size))
-    else:
-        buffers.left_bytes[0] -= size
-    return 0
-
-
-@helper
 def _read_bytes(program, at, data, position, end, column, index, buffers, target, fill):
     size, fault = end - position, 0
     if not item_at(program, at + B):
         size, position, fault = _read_size(data, position, end)
     if fault == 0:
-        fault = _append(data, position, size, column, index, buffers, target, fill)
+        fault = append(data, position, size, column, index, buffers, target, fill)
     if fault == 0 and not fill and item_at(program, at + A) and not is_utf8(data, position, position + size):
         fault = NOT_UTF8
     return position + size, fault
@@ -335,7 +246,7 @@ def _read_fixed(program, at, data, position, end, column, index, buffers, target
     size = item_at(program, at + A)
     if size > end - position:
         return position, CUT_OFF
-    return position + size, _append(data, position, size, column, index, buffers, target, fill)
+    return position + size, append(data, position, size, column, index, buffers, target, fill)
 
 
 @helper
@@ -350,7 +261,7 @@ def _read_symbol(program, at, code, data, position, end, column, index, buffers,
     if place < 0:
         return position, BAD_SYMBOL
     size = item_at(code.table, entry + 1)
-    return position, _append(code.constants, place, size, column, index, buffers, target, fill)
+    return position, append(code.constants, place, size, column, index, buffers, target, fill)
 
 
 @helper
@@ -406,7 +317,7 @@ def _read_branch(op, at, program, table, data, position, end, index, buffers, ta
     if branch != 1 - item_at(program, at + A):
         return position, BAD_BRANCH, following
     if fill:
-        _set_bit(target, item_at(buffers.validity, item_at(program, at + COLUMN)), index)
+        set_bit(target, item_at(buffers.validity, item_at(program, at + COLUMN)), index)
     return position, 0, following
 
 
@@ -486,7 +397,7 @@ def _read_body(code, data, position, end, entry, buffers, target, fill):  # noqa
             )
         elif op == SET_VALID:
             if fill:
-                _set_bit(target, item_at(buffers.validity, item_at(program, at + COLUMN)), index)
+                set_bit(target, item_at(buffers.validity, item_at(program, at + COLUMN)), index)
         elif op == SET_NULL:
             if fill:
                 _set_null(program, at, index, buffers, target)

@@ -15,9 +15,10 @@ validity bits where it is nullable, then fixed-width values or int32 offsets, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum as PlainEnum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -77,8 +78,8 @@ class Layout:
 
 def lay_out(schema: Type) -> Layout:
     """Return the columns of a schema. Raises SchemaError if there are too many, or a decimal is too wide."""
-    planner = _Planner()
-    root = planner.column(schema, nullable=True, domain=ROWS)
+    planner = Planner()
+    root = _column(planner, schema, nullable=True, domain=ROWS)
     return Layout(root, planner.columns, planner.domains)
 
 
@@ -130,54 +131,40 @@ _OF_LOGICAL: dict[Logical, pa.DataType] = {
 }
 
 
-class _Planner:
-    """Numbers of columns and domains that are given away so far."""
+class Planner:
+    """Numbers of columns and domains that are given away so far. A column has a lower number than its children."""
 
     def __init__(self) -> None:
         self.columns = 0
         self.domains = 1
 
-    def column(self, of: Type, *, nullable: bool, domain: int) -> Column:
-        if isinstance(of, Union):
-            branches, has_null = without_null(of)
-            one = merged(branches)
-            if one is None:
-                return (
-                    self._struct(
-                        [(f"member{i}", each, True) for i, each in enumerate(branches)], nullable or has_null, domain
-                    )
-                    if branches
-                    else self.column(Simple(Kind.NULL), nullable=True, domain=domain)
-                )
-            return self.column(one, nullable=nullable or has_null, domain=domain)
-        match of:
-            case Record(_, fields):
-                return self._struct([(field.name, field.type, False) for field in fields], nullable, domain)
-            case Array(items):
-                return self._items(nullable, domain, [("element", items)])
-            case Map(values):
-                return self._items(nullable, domain, [("key", Simple(Kind.STRING)), ("value", values)])
-        arrow, storage, width = _leaf(of)
-        nullable = nullable or pa.types.is_null(arrow)
-        return Column(number=self._number(), type=arrow, nullable=nullable, domain=domain, storage=storage, width=width)
+    def leaf(self, of: pa.DataType, storage: Storage, width: int, *, nullable: bool, domain: int) -> Column:
+        """Return a column without children."""
+        return Column(number=self._number(), type=of, nullable=nullable, domain=domain, storage=storage, width=width)
 
-    def _struct(self, fields: list[tuple[str, Type, bool]], nullable: bool, domain: int) -> Column:
+    def struct(self, fields: Sequence[tuple[str, Callable[[], Column]]], *, nullable: bool, domain: int) -> Column:
+        """Return a column of structs, given names and makers of the fields."""
         number = self._number()
-        children = tuple(self.column(of, nullable=null, domain=domain) for _, of, null in fields)
-        arrow = pa.struct([_field(name, child) for (name, _, _), child in zip(fields, children, strict=True)])
-        return Column(
-            number=number, type=arrow, nullable=nullable, domain=domain, storage=Storage.NOTHING, children=children
-        )
-
-    def _items(self, nullable: bool, domain: int, parts: list[tuple[str, Type]]) -> Column:
-        number, items = self._number(), self.domains
-        self.domains += 1
-        children = tuple(self.column(of, nullable=False, domain=items) for _, of in parts)
-        fields = [_field(name, child) for (name, _), child in zip(parts, children, strict=True)]
-        arrow = pa.list_(fields[0]) if len(fields) == 1 else pa.map_(*fields)
+        children = [(name, make()) for name, make in fields]
         return Column(
             number=number,
-            type=arrow,
+            type=pa.struct([_field(name, child) for name, child in children]),
+            nullable=nullable,
+            domain=domain,
+            storage=Storage.NOTHING,
+            children=tuple(child for _, child in children),
+        )
+
+    def items(self, parts: Sequence[Callable[[int], Column]], *, nullable: bool, domain: int) -> Column:
+        """Return a column of lists or maps, given makers of the item, or of key and value, in a domain of their own."""
+        number, items = self._number(), self.domains
+        self.domains += 1
+        children = tuple(make(items) for make in parts)
+        names = ("element",) if len(children) == 1 else ("key", "value")
+        fields = [_field(name, child) for name, child in zip(names, children, strict=True)]
+        return Column(
+            number=number,
+            type=pa.list_(fields[0]) if len(fields) == 1 else pa.map_(*fields),
             nullable=nullable,
             domain=domain,
             storage=Storage.ITEMS,
@@ -190,6 +177,38 @@ class _Planner:
             raise SchemaError(f"the schema has more than {MOST_COLUMNS} columns: read it as a smaller reader schema")
         self.columns += 1
         return self.columns - 1
+
+
+def _column(planner: Planner, of: Type, *, nullable: bool, domain: int) -> Column:  # noqa: PLR0911 - a case for each
+    if isinstance(of, Union):
+        branches, has_null = without_null(of)
+        one = merged(branches)
+        if one is not None:
+            return _column(planner, one, nullable=nullable or has_null, domain=domain)
+        if not branches:
+            return _column(planner, Simple(Kind.NULL), nullable=True, domain=domain)
+        members = [(f"member{i}", each, True) for i, each in enumerate(branches)]
+        return _struct(planner, members, nullable=nullable or has_null, domain=domain)
+    match of:
+        case Record(_, fields):
+            parts = [(field.name, field.type, False) for field in fields]
+            return _struct(planner, parts, nullable=nullable, domain=domain)
+        case Array(items):
+            return planner.items([_part(planner, items)], nullable=nullable, domain=domain)
+        case Map(values):
+            key_and_value = [_part(planner, Simple(Kind.STRING)), _part(planner, values)]
+            return planner.items(key_and_value, nullable=nullable, domain=domain)
+    arrow, storage, width = _leaf(of)
+    return planner.leaf(arrow, storage, width, nullable=nullable or pa.types.is_null(arrow), domain=domain)
+
+
+def _struct(planner: Planner, fields: list[tuple[str, Type, bool]], *, nullable: bool, domain: int) -> Column:
+    makers = [(name, partial(_column, planner, of, nullable=null, domain=domain)) for name, of, null in fields]
+    return planner.struct(makers, nullable=nullable, domain=domain)
+
+
+def _part(planner: Planner, of: Type) -> Callable[[int], Column]:
+    return lambda domain: _column(planner, of, nullable=False, domain=domain)
 
 
 def _field(name: str, column: Column) -> Any:

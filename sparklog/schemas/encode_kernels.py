@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparklog.records.kernels import byte_at, copy_bytes, float_at, helper, item_at, kernel, store_at, word_at
-from sparklog.schemas.avro_kernels import is_utf8
+from sparklog.schemas.column_kernels import is_utf8
 
 # The operations, with their operands after `column` and `domain`. First those that write one value.
 LITERAL = 0  # bytes among the constants: start, end

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sparklog.base.errors import MalformedRecord, SchemaError
 from sparklog.records.kernels import MAX_INT
 from sparklog.schemas import encode_kernels as kernels
-from sparklog.schemas.avro_kernels import read_only
+from sparklog.schemas.column_kernels import read_only
 from sparklog.schemas.columns import MOST_COLUMNS, nullable_within
 from sparklog.schemas.encode_kernels import Code, Memory, State
 

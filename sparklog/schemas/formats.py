@@ -2,6 +2,7 @@
 
     AvroFormat      bodies of one writer's schema, without a frame
     FramedFormat    bodies of Avro with the ids of their schemas in a registry
+    ProtobufFormat, FramedProtobuf      the same of Protobuf: protobuf_formats.py
     JsonFormat      JSON objects
     StringFormat    UTF-8
 
@@ -12,62 +13,26 @@ has a fault, which the decoder explains in words.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from sparklog.base.errors import RegistryError, SchemaError
-from sparklog.schemas import avro_kernels as kernels
+from sparklog.base.errors import SchemaError
+from sparklog.schemas import column_kernels as kernels
 from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import NULL_ENTRY, AvroDecoder
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
 from sparklog.schemas.json_decoding import JsonDecoder
-from sparklog.schemas.registry import Registry, SchemaText, UnknownSchema
+from sparklog.schemas.known_ids import KnownIds
+from sparklog.schemas.pieces import Decoder, Piece
+from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
+from sparklog.schemas.registry import SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
-
-log = logging.getLogger(__name__)
-
-MOST_UNKNOWN = 20
-"""Ids that the registry does not know before a column counts as written with another registry."""
-
-
-class Piece(NamedTuple):
-    """Decoded rows of a column."""
-
-    first: int
-    """How many rows of the column are before these."""
-    values: pa.Array
-    faults: NDArray[np.uint8]
-    """0 for rows that are not malformed."""
-    reasons: Mapping[int, str]
-    """Of faults that more can be said of than `explain` knows, by the number of the row in the column."""
-
-    def explain(self, row: int) -> str:
-        """Return what is wrong with a malformed row, given its number in the piece."""
-        return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
-
-    def slice(self, start: int, rows: int) -> Piece:
-        """Return some of the rows."""
-        return Piece(
-            self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
-        )
-
-
-class Decoder(Protocol):
-    """Decodes the keys or the values of a topic."""
-
-    type: pa.DataType
-
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
-        """Yield the rows of a binary column, in order, in as many pieces as memory demands."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +90,7 @@ class StringFormat:
         return _Strings()
 
 
-Format = AvroFormat | FramedFormat | JsonFormat | StringFormat
+Format = AvroFormat | FramedFormat | ProtobufFormat | FramedProtobuf | JsonFormat | StringFormat
 
 
 def type_of(reader: SchemaText) -> pa.DataType:
@@ -161,61 +126,24 @@ class _FramedAvro:
         self._format = of
         self._header = header
         self._decoder = AvroDecoder(parsed(of.reader))
-        self._entries: dict[SchemaId, int] = {}
-        self._problems: dict[SchemaId, tuple[int, str]] = {}
-        """Of each id whose bodies cannot be read, the fault and the reason."""
-        self._registry: Registry | None = None
+        self._ids = KnownIds(of.registry, self._add_writer, of.writers)
         self.type = self._decoder.type
+
+    def _add_writer(self, schema: SchemaText) -> int:
+        # Confluent's serializers write the bytes of the schema `bytes` as they are.
+        return self._decoder.add_writer(parsed(schema), bare_bytes=True)
 
     def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
         framed = unframe(column, headers, self._header)
-        for each in framed.ids:
-            self._learn(each)
-        found = [self._entries.get(each, NULL_ENTRY) for each in framed.ids]
-        wrong = [self._problems[each][0] if each in self._problems else 0 for each in framed.ids]
+        entries_of, faults_of = self._ids.look_up(framed.ids)
         # NO_FRAME and NULL are -2 and -1: the places behind those of the ids.
-        entries = np.array([*found, NULL_ENTRY, NULL_ENTRY], np.int64)[framed.which]
-        faults = np.array([*wrong, kernels.NO_FRAME, 0], np.uint8)[framed.which]
-        named = np.flatnonzero(faults).tolist() if any(wrong) else []
-        reasons = {row: self._problems[framed.ids[framed.which[row]]][1] for row in named if framed.which[row] >= 0}
+        entries = np.array([*(each or NULL_ENTRY for each in entries_of), NULL_ENTRY, NULL_ENTRY], np.int64)
+        faults = np.array([*faults_of, kernels.NO_FRAME, 0], np.uint8)[framed.which]
+        named = np.flatnonzero(faults).tolist() if any(faults_of) else []
+        reasons = {row: self._ids.reason(framed.ids[framed.which[row]]) for row in named if framed.which[row] >= 0}
+        entries = entries[framed.which]
         for values, first in self._decoder.decode(framed.data, framed.starts, framed.ends, entries, faults):
             yield Piece(first, values, faults[first : first + len(values)], reasons)
-
-    def _learn(self, wanted: SchemaId) -> None:
-        """Prepare to read bodies of a schema. Raises RegistryError, with the id, if the registry gives no answer."""
-        if wanted in self._entries or wanted in self._problems:
-            return
-        try:
-            # Confluent's serializers write the bytes of the schema `bytes` as they are.
-            self._entries[wanted] = self._decoder.add_writer(parsed(self._schema(wanted)), bare_bytes=True)
-        except UnknownSchema as error:
-            self._problems[wanted] = kernels.UNKNOWN_SCHEMA, str(error)
-            unknown = [each for each, (fault, _) in self._problems.items() if fault == kernels.UNKNOWN_SCHEMA]
-            if len(unknown) > MOST_UNKNOWN:
-                some = ", ".join(map(str, unknown[:5]))
-                raise RegistryError(
-                    f"records name schemas that the registry does not have, such as {some}: "
-                    "check schema.registry.url, and whether the topic is written with ids of a registry at all"
-                ) from None
-        except RegistryError as error:
-            raise RegistryError(f"the records of schema {wanted} cannot be read: {error}") from None
-        except SchemaError as error:
-            self._problems[wanted] = kernels.INCOMPATIBLE, f"schema {wanted}: {error}"
-            log.warning("the records of schema %s are malformed: %s", wanted, error)
-
-    def _schema(self, wanted: SchemaId) -> SchemaText:
-        if (brought := self._format.writers.get(wanted)) is not None:
-            return brought
-        known = _ASKED.setdefault(self._format.registry, {})
-        if wanted not in known:
-            if self._registry is None:
-                self._registry = Registry(self._format.registry)
-            known[wanted] = self._registry.by_id(wanted)
-        return known[wanted]
-
-
-_ASKED: dict[RegistryOptions, dict[SchemaId, SchemaText]] = {}
-"""Schemas that this process has asked for: a worker runs many tasks."""
 
 
 class _Json:

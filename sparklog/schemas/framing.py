@@ -4,12 +4,17 @@
               01 · GUID, 16 bytes · body
     header    `__value_schema_id` or `__key_schema_id`: the same bytes without a body, which is then all of the payload
 
+Protobuf has the *indexes* of the message behind the id, in payload and header: their count, then the index of a message
+in its file, of one within it, and so on, each a zigzag varint. A count of 0 is the first message.
+
 A header goes before the payload, as in Confluent's deserializers; of several headers of the name, the last counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -17,10 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sparklog.schemas.column_kernels import read_only
+from sparklog.schemas.framing_kernels import KEY_BYTES, read_indexes
+
 SchemaId = int | UUID
 """A schema's number in its registry, or its GUID, which is the same in all registries."""
 
 NULL, NO_FRAME = -1, -2
+
+Indexes = tuple[int, ...]
+"""Which message of a file: the first is (0,)."""
 
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 ID_BYTES, GUID_BYTES = 5, 17
@@ -43,6 +54,16 @@ class Framed:
     """For each row the position of its id in `ids`; NULL where the row is null, NO_FRAME where there is no id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages of a column of Protobuf."""
+
+    pairs: list[tuple[int, Indexes | None]]
+    """Each that occurs: the position of its id, and its indexes; None: there are none, or more than can be read."""
+    which: Longs
+    """As of `Framed`: for each row the position in `pairs`."""
+
+
 def bodies(column: pa.Array) -> tuple[Bytes, Longs, Longs]:
     """Return the bytes of a binary column, and where each row begins and ends; a null row is empty."""
     _, offsets, data = column.buffers()
@@ -56,12 +77,39 @@ def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
     headers: the column of headers, list<struct<key: string, value: binary>>; None: look at the payload alone
     header: the name of the header that has the id
     """
+    return _unframe(column, headers, header, None)
+
+
+def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) -> tuple[Framed, Messages]:
+    """Return the bodies of a column of Protobuf, their ids, and their messages. Parameters are as of `unframe`."""
+    keys = np.zeros((len(column), KEY_BYTES), np.uint8)
+    framed = _unframe(column, headers, header, keys)
+    which = framed.which.copy()
+    rows = np.flatnonzero(which >= 0)
+    if not len(rows):
+        return framed, Messages([], which)
+    halves = keys[rows].view(np.uint64)  # numbers are sorted ten times as fast as bytes
+    firsts, places = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
+    if not (halves == halves[0]).all():
+        low, high = (np.unique(half, return_inverse=True)[1] for half in halves.T)
+        _, firsts, places = np.unique(low * len(rows) + high, return_index=True, return_inverse=True)
+    indexes = [_indexes_of(keys[rows[first]].tobytes()) for first in firsts]
+    found, numbers = np.unique(which[rows] * len(indexes) + places, return_inverse=True)
+    which[rows] = numbers
+    return framed, Messages([(each // len(indexes), indexes[each % len(indexes)]) for each in found.tolist()], which)
+
+
+def _unframe(column: pa.Array, headers: pa.Array | None, header: str, keys: Bytes | None) -> Framed:
+    """Return the bodies of a binary column and their ids.
+
+    keys: where the indexes of each row go, as `read_indexes` writes them; None: there are none
+    """
     data, starts, ends = bodies(column)
     which = np.full(len(column), NO_FRAME, np.int64)
     if column.null_count:
         which[np.asarray(column.is_null())] = NULL
     ids: dict[SchemaId, int] = {}
-    _by_header(headers, header, which, ids)
+    _by_header(headers, header, which, ids, keys)
     starts = starts.copy()
     for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
         rows = np.flatnonzero((which == NO_FRAME) & (ends - starts >= size))
@@ -70,7 +118,32 @@ def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
         rows = rows[data[starts[rows]] == magic]
         _give_ids(rows, data[starts[rows, None] + np.arange(size)], which, ids)
         starts[rows] += size
+        if keys is not None:
+            found = _read_keys(data, starts[rows], ends[rows])
+            keys[rows] = found
+            starts[rows] += found[:, -1]
     return Framed(data=data, starts=starts, ends=ends, ids=list(ids), which=which)
+
+
+def _read_keys(data: Bytes, starts: Longs, ends: Longs) -> Bytes:
+    found = np.zeros((len(starts), KEY_BYTES), np.uint8)
+    read_indexes(*map(read_only, (data, starts, ends)), found)
+    return found
+
+
+def _indexes_of(key: bytes) -> Indexes | None:
+    """Return the indexes in a row of keys."""
+    numbers = []
+    number = shift = 0
+    for byte in key[: key[-1]]:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append((number >> 1) ^ -(number & 1))
+            number = shift = 0
+    if not numbers:
+        return None
+    return tuple(numbers[1:]) or (0,)
 
 
 def without_frames(data: Bytes, starts: Longs, ends: Longs) -> Longs:
@@ -82,7 +155,7 @@ def without_frames(data: Bytes, starts: Longs, ends: Longs) -> Longs:
     return starts
 
 
-def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[SchemaId, int]) -> None:
+def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[SchemaId, int], keys: Bytes | None) -> None:
     if headers is None or not len(headers.flatten()):
         return
     entries = headers.flatten()
@@ -95,11 +168,16 @@ def _by_header(headers: pa.Array | None, name: str, which: Longs, ids: dict[Sche
     rows, chosen = rows[is_last], chosen[is_last]
     data, starts, ends = bodies(entries.field("value").take(pa.array(chosen)))
     for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
-        fits = np.flatnonzero((ends - starts == size) & (which[rows] == NO_FRAME))
+        sizes = ends - starts
+        fits = np.flatnonzero((sizes == size if keys is None else sizes >= size) & (which[rows] == NO_FRAME))
         if not len(fits):
             continue
         fits = fits[data[starts[fits]] == magic]
         _give_ids(rows[fits], data[starts[fits, None] + np.arange(size)], which, ids)
+        if keys is not None:
+            found = _read_keys(data, starts[fits] + size, ends[fits])
+            found[starts[fits] + size + found[:, -1] != ends[fits]] = 0  # there is more in the header
+            keys[rows[fits]] = found
 
 
 def _give_ids(rows: Longs, frames: Bytes, which: Longs, ids: dict[SchemaId, int]) -> None:
@@ -126,3 +204,25 @@ def _id_of(frame: bytes) -> SchemaId:
 def frame_of(wanted: SchemaId) -> bytes:
     """Return the bytes that name a schema, before a body or in a header."""
     return b"\x01" + wanted.bytes if isinstance(wanted, UUID) else b"\x00" + wanted.to_bytes(4, "big")
+
+
+def with_headers(own: pa.Array, added: Mapping[str, tuple[bytes, Any]]) -> pa.Array:
+    """Return a column of headers with more behind the others.
+
+    own: list<struct<key: string, value: binary>>; null is empty
+    added: for each name the value, and bool of each row: whether the row gets it
+    """
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(own), 0)).astype(np.int64)
+    counts = lengths + sum(rows.astype(np.int64) for _, rows in added.values())
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    entries = own.flatten()
+    within = np.arange(len(entries)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sources = np.empty(offsets[-1], np.int64)
+    sources[np.repeat(offsets[:-1], lengths) + within] = np.arange(len(entries))
+    ends = offsets[:-1] + lengths
+    for number, (_, rows) in enumerate(added.values()):
+        sources[ends[rows]] = len(entries) + number
+        ends += rows
+    more = pa.array([{"key": name, "value": value} for name, (value, _) in added.items()], entries.type)
+    chosen = pa.concat_arrays([entries, more]).take(pa.array(sources))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), chosen, type=own.type)

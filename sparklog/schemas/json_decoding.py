@@ -18,7 +18,7 @@ import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord, SchemaError
-from sparklog.schemas import avro_kernels as kernels
+from sparklog.schemas import column_kernels as kernels
 from sparklog.schemas.framing import bodies, without_frames
 from sparklog.schemas.json_kernels import join_objects
 

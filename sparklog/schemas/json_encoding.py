@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,8 +19,11 @@ from sparklog.schemas.encoding import Encoder, Encoding, Source
 from sparklog.schemas.json_decoding import without_json
 
 
-def json_encoder(of: pa.DataType) -> Encoder:
-    """Return what writes columns of a type. Raises SchemaError if it is no struct, or has a part that JSON has not."""
+def json_encoder(of: pa.DataType, *, frame: bytes = b"") -> Encoder:
+    """Return what writes columns of a type. Raises SchemaError if it is no struct, or has a part that JSON has not.
+
+    frame: bytes before each object
+    """
     if not pa.types.is_struct(of):
         raise SchemaError(f"a JSON object needs a struct of its fields, not {of}")
     if (found := without_json(of)) is not None:
@@ -28,6 +32,8 @@ def json_encoder(of: pa.DataType) -> Encoder:
             "write the column as string"
         )
     encoding = Encoding()
+    if frame:
+        encoding.literal(frame)
     _value(encoding, of, encoding.source(""))
     return Encoder(of, encoding)
 
@@ -79,3 +85,24 @@ def _as_text(array: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(array.type) and array.type.tz:
         array = array.cast(pa.timestamp("us"))  # the same moment in UTC, whose text has no zone
     return array.cast(pa.string())
+
+
+def derived_json_schema(of: pa.DataType) -> dict[str, Any]:
+    """Return the JSON Schema of the objects that a column of a type is written as. Raises as `json_encoder`."""
+    json_encoder(of)
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **_derived(of)}
+
+
+def _derived(of: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(of):
+        return {"type": "object", "properties": {each.name: _derived(each.type) for each in of}}
+    if pa.types.is_list(of):
+        items = _derived(of.value_type)
+        return {"type": "array", "items": {"oneOf": [{"type": "null"}, items]} if of.value_field.nullable else items}
+    if pa.types.is_boolean(of):
+        return {"type": "boolean"}
+    if pa.types.is_date32(of) or pa.types.is_timestamp(of):
+        return {"type": "string", "format": "date" if pa.types.is_date32(of) else "date-time"}
+    if pa.types.is_string(of):
+        return {"type": "string"}
+    return {"type": "integer" if pa.types.is_integer(of) else "number"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparklog.records.kernels import byte_at, helper, kernel, store_at
-from sparklog.schemas.avro_kernels import NOT_JSON, NOT_UTF8, is_utf8
+from sparklog.schemas.column_kernels import NOT_JSON, NOT_UTF8, is_utf8
 
 MOST_DEPTH = 60
 

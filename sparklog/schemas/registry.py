@@ -2,6 +2,7 @@
 
     GET /schemas/ids/{id}                       a schema by its number
     GET /schemas/guids/{guid}                   by its GUID
+        …?format=serialized                     with Protobuf a descriptor, not the text of a .proto file
     GET /subjects/{subject}/versions            the versions of a subject
     GET /subjects/{subject}/versions/{version}  one of them, or `latest`
     POST /subjects/{subject}                    the number of a schema that the subject has
@@ -48,6 +49,8 @@ class SchemaText:
     text: str
     references: tuple[str, ...] = ()
     """Texts of the schemas that it uses, each after those that it uses itself."""
+    reference_names: tuple[str, ...] = ()
+    """The names by which they are used: with Protobuf those of the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +69,20 @@ class UnknownSchema(RegistryError):
 
 
 class Registry:
-    """Asks the registry; it keeps nothing but what schemas refer to."""
+    """Asks the registry; it keeps nothing but what schemas refer to.
 
-    def __init__(self, options: RegistryOptions, sleep: Callable[[float], None] = time.sleep) -> None:
+    serialized: schemas of Protobuf are descriptors in base64, and no texts of .proto files
+    """
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        serialized: bool = False,
+    ) -> None:
         self._options = options
+        self._form = "?format=serialized" if serialized else ""
         self._sleep = sleep
         self._headers = _headers(options)
         self._tls = _tls(options)
@@ -78,11 +91,22 @@ class Registry:
     def by_id(self, wanted: SchemaId) -> SchemaText:
         """Return the schema. Raises UnknownSchema if the registry has none, RegistryError if it gives none."""
         kind = "guids" if isinstance(wanted, UUID) else "ids"
-        return self._schema(self._get(f"schemas/{kind}/{wanted}", f"schema {wanted}"))
+        return self._schema(self._get(f"schemas/{kind}/{wanted}{self._form}", f"schema {wanted}"))
+
+    def guid(self, number: int) -> UUID:
+        """Return the GUID of a schema. Raises as `by_id`, and RegistryError if the registry has no GUIDs."""
+        found = self._get(f"schemas/ids/{number}", f"schema {number}")
+        try:
+            return UUID(found["guid"])
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise RegistryError(
+                f"{self._where} gives no GUID for schema {number}, as Confluent Platform 8 does: headers cannot name it"
+            ) from None
 
     def version(self, subject: str, version: int | str = "latest") -> Version:
         """Return a version of a subject. Raises as `by_id`."""
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version}", f"subject {subject}")
+        path = f"subjects/{quote(subject, safe='')}/versions/{version}{self._form}"
+        found = self._get(path, f"subject {subject}")
         guid = found.get("guid")
         try:
             ids: tuple[SchemaId, ...] = (int(found["id"]), *([UUID(guid)] if guid else []))
@@ -123,25 +147,35 @@ class Registry:
         """Return the schema of an answer, with the texts that it refers to."""
         text = self._text(found)
         texts: dict[tuple[str, int], str] = {}
-        self._refer(found, texts, ())
-        return SchemaText(found.get("schemaType") or "AVRO", text, tuple(texts.values()))
+        names: dict[tuple[str, int], str] = {}
+        self._refer(found, texts, names, ())
+        kind = found.get("schemaType") or "AVRO"
+        return SchemaText(kind, text, tuple(texts.values()), tuple(names[each] for each in texts))
 
-    def _refer(self, found: Mapping[str, Any], texts: dict[tuple[str, int], str], within: tuple[Any, ...]) -> None:
+    def _refer(
+        self,
+        found: Mapping[str, Any],
+        texts: dict[tuple[str, int], str],
+        names: dict[tuple[str, int], str],
+        within: tuple[Any, ...],
+    ) -> None:
+        """Add what an answer refers to, and the names by which it does, each after what it refers to itself."""
         for each in found.get("references") or ():
             try:
                 wanted = str(each["subject"]), int(each["version"])
             except (KeyError, ValueError, TypeError):
                 raise RegistryError(f"{self._where} answers with a reference that names no version: {each}") from None
+            names.setdefault(wanted, str(each.get("name")))
             if wanted in texts:
                 continue
             if wanted in within or len(texts) + len(within) >= MOST_REFERENCES:
                 raise RegistryError(f"{wanted[0]} version {wanted[1]} refers to itself, or to too many schemas")
             if wanted not in self._referenced:
-                path = f"subjects/{quote(wanted[0], safe='')}/versions/{wanted[1]}"
+                path = f"subjects/{quote(wanted[0], safe='')}/versions/{wanted[1]}{self._form}"
                 self._referenced[wanted] = self._get(path, f"subject {wanted[0]} version {wanted[1]}")
             part = self._referenced[wanted]
             text = self._text(part)
-            self._refer(part, texts, (*within, wanted))
+            self._refer(part, texts, names, (*within, wanted))
             texts[wanted] = text
 
     def _text(self, found: Any) -> str:

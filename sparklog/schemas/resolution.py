@@ -37,6 +37,7 @@ from sparklog.schemas.avro import (
     describe,
 )
 from sparklog.schemas.avro_defaults import encode_default
+from sparklog.schemas.column_kernels import NO_MATCH
 from sparklog.schemas.columns import Column, Layout, Storage, merged, without_null
 
 MOST_OPERATIONS = 200_000
@@ -184,7 +185,7 @@ class Program:
             except NoMatch as error:
                 undo()
                 failures.append(error)
-                self._emit(kernels.FAIL, None, kernels.NO_MATCH)
+                self._emit(kernels.FAIL, None, NO_MATCH)
 
         self._union(writer, read)
         if len(failures) == len(writer.branches):

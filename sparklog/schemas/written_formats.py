@@ -1,9 +1,10 @@
 """How keys and values are encoded, as the plan of a write brings it to tasks, and what encodes them.
 
-    AvroWriting     bodies of one schema, with the schema's id in a registry before them or without
+    AvroWriting     bodies of one schema
     JsonWriting     JSON objects
 
-Texts need no encoder: Arrow has them in UTF-8 already.
+Both may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow has them in UTF-8
+already.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ import pyarrow as pa
 from sparklog.schemas.avro_encoding import avro_encoder
 from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import parsed
-from sparklog.schemas.framing import frame_of
+from sparklog.schemas.framing import SchemaId, frame_of
 from sparklog.schemas.json_encoding import json_encoder
 from sparklog.schemas.registry import SchemaText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """How records name their schema."""
+
+    schema_id: SchemaId
+    in_header: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,24 +35,35 @@ class AvroWriting:
 
     type: pa.DataType
     schema: SchemaText
-    schema_id: int | None
-    """The number before each body; None: the body stands alone."""
+    naming: Naming | None
+    """None: the body stands alone."""
 
     def encoder(self) -> Encoder:
         """Return what encodes a column. Raises SchemaError if the column does not fit the schema."""
-        frame = b"" if self.schema_id is None else frame_of(self.schema_id)
-        return avro_encoder(self.type, parsed(self.schema), frame=frame, bare_bytes=self.schema_id is not None)
+        frame = frame_before(self.naming)
+        return avro_encoder(self.type, parsed(self.schema), frame=frame, bare_bytes=self.naming is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JsonWriting:
     """JSON objects."""
 
     type: pa.DataType
+    naming: Naming | None = None
 
     def encoder(self) -> Encoder:
         """As AvroWriting's; raises SchemaError for types that JSON does not have."""
-        return json_encoder(self.type)
+        return json_encoder(self.type, frame=frame_before(self.naming))
 
 
 Writing = AvroWriting | JsonWriting
+
+
+def frame_before(naming: Naming | None) -> bytes:
+    """Return the bytes before each body."""
+    return b"" if naming is None or naming.in_header else frame_of(naming.schema_id)
+
+
+def frame_in_header(naming: Naming | None) -> bytes | None:
+    """Return the value of the header that names the schema; None: there is none."""
+    return frame_of(naming.schema_id) if naming is not None and naming.in_header else None

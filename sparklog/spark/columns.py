@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -72,6 +73,7 @@ _SPARK_TYPES: dict[Any, DataType] = {
     pa.date32(): DateType(),
     pa.timestamp("us", "UTC"): TimestampType(),
     pa.timestamp("us"): TimestampNTZType(),
+    pa.duration("us"): DayTimeIntervalType(),
 }
 
 

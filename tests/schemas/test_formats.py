@@ -25,9 +25,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sparklog.base.errors import RegistryError, SchemaError
 from sparklog.records.schema import HEADERS_TYPE
-from sparklog.schemas import avro_kernels as kernels
-from sparklog.schemas.formats import MOST_UNKNOWN, AvroFormat, Decoder, FramedFormat, StringFormat, type_of
+from sparklog.schemas import column_kernels as kernels
+from sparklog.schemas.formats import AvroFormat, FramedFormat, StringFormat, type_of
 from sparklog.schemas.framing import frame_of
+from sparklog.schemas.known_ids import MOST_UNKNOWN
+from sparklog.schemas.pieces import Decoder
 from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.registry import FakeRegistry, schema_registry

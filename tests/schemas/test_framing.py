@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.records.schema import HEADERS_TYPE
-from sparklog.schemas.framing import HEADERS, NO_FRAME, NULL, SchemaId, frame_of, unframe
+from sparklog.schemas.framing import HEADERS, NO_FRAME, NULL, SchemaId, frame_of, unframe, with_headers
 
 GUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 VALUE = HEADERS["value"]
@@ -50,6 +50,25 @@ def test_the_header_names_the_schema_before_the_payload(rows: list[Any], skipped
     payloads = pa.array([b"\0\0\0\0\1" + body for _, body in rows], pa.binary())
     expected = [(each, b"\0\0\0\0\1" + body) for each, body in rows]
     assert seen(payloads.slice(skipped), headers.slice(skipped)) == expected[skipped:]
+
+
+NAMES = st.sampled_from(["a", "b", VALUE])
+OWN = st.none() | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size=3)
+
+
+@given(st.lists(st.tuples(OWN, st.booleans(), st.booleans())), st.integers(0, 3))
+def test_headers_are_added_behind_those_of_a_row(table: list[Any], skipped: int) -> None:
+    own = pa.array([row and [{"key": key, "value": value} for key, value in row] for row, _, _ in table], HEADERS_TYPE)
+    added = {
+        VALUE: (frame_of(GUID), np.array([there for _, there, _ in table], bool)[skipped:]),
+        "more": (b"m", np.array([there for _, _, there in table], bool)[skipped:]),
+    }
+    found = with_headers(own.slice(skipped), added)
+    found.validate(full=True)
+    assert [[(each["key"], each["value"]) for each in row] for row in found.to_pylist()] == [
+        [*(row or ()), *([(VALUE, frame_of(GUID))] if first else []), *([("more", b"m")] if second else [])]
+        for row, first, second in table[skipped:]
+    ]
 
 
 def test_rows_with_and_without_a_header_stand_side_by_side() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import json_decoding
-from sparklog.schemas.avro_kernels import FAULTS, NOT_JSON, NOT_UTF8
+from sparklog.schemas.column_kernels import FAULTS, NOT_JSON, NOT_UTF8
 from sparklog.schemas.formats import JsonFormat
 from sparklog.schemas.framing import frame_of
 from sparklog.schemas.json_decoding import JsonDecoder

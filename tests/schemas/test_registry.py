@@ -63,7 +63,7 @@ def test_references_come_with_the_schema_those_that_others_need_first(registry: 
     both = [{"name": "b", "subject": "b", "version": 1}, {"name": "a", "subject": "a", "version": 1}]
     number = registry.register("c", "C", both)
     asked = client(registry)
-    assert asked.by_id(number) == SchemaText("AVRO", "C", ("A", "B"))
+    assert asked.by_id(number) == SchemaText("AVRO", "C", ("A", "B"), ("a", "b"))
     before = len(registry.requests)
     assert asked.by_id(number).references == ("A", "B")
     assert len(registry.requests) == before + 1

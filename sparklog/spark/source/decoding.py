@@ -7,7 +7,10 @@ the next ``load()``, or the next start of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
@@ -19,6 +22,9 @@ from sparklog.schemas.columns import nullable_within
 from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
+from sparklog.schemas.protobuf import Message
+from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat, check_protobuf
+from sparklog.schemas.protobuf_program import type_of_message
 from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, UnknownSchema, Version
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
@@ -69,7 +75,10 @@ def _type(column: TypedColumn, options: TypedOptions) -> DataType:
         return spark_type(pa.string())
     if column.format is ColumnFormat.JSON:
         return spark_type(_json_type(column))
-    return spark_type(type_of(_reader(column) or _registry(options).version(_subject(column)).schema))
+    if column.format is ColumnFormat.PROTOBUF:
+        message = _given_message(column) or _message_of(_latest(column, options), column)
+        return spark_type(type_of_message(message, options.protobuf))
+    return spark_type(type_of(_reader(column) or _latest(column, options)))
 
 
 def _format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
@@ -77,16 +86,64 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
         return StringFormat()
     if column.format is ColumnFormat.JSON:
         return JsonFormat(_json_type(column))
+    if column.format is ColumnFormat.PROTOBUF:
+        return _protobuf_format(name, column, options, schema)
     reader = _reader(column)
     if column.schema is not None:
         assert reader is not None  # the writer's, if no other is given
         return AvroFormat(writer=SchemaText("AVRO", column.schema), reader=reader)
     assert options.registry is not None  # typed_options makes sure
-    versions = _versions(_registry(options), column)
+    versions = _versions(_registry(column, options), column)
     if reader is None:
-        reader = _version_of(name, column, versions, schema)
+        reader = _version_of(name, column, versions, schema, type_of)
     writers: dict[SchemaId, SchemaText] = {each: version.schema for version in versions for each in version.ids}
     return FramedFormat(reader=reader, writers=writers, registry=options.registry)
+
+
+def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
+    message = _given_message(column)
+    if column.schema is not None:
+        assert message is not None  # the schema has it
+        return ProtobufFormat(message=message, options=options.protobuf)
+    assert options.registry is not None  # typed_options makes sure
+    versions = _versions(_registry(column, options), column)
+    if message is None:
+        read = partial(_type_of_text, column=column, options=options)
+        message = _message_of(_version_of(name, column, versions, schema, read), column)
+    names = _descriptors().message_names
+    writers = {
+        each: names(version.schema.text)
+        for version in versions
+        if version.schema.kind == "PROTOBUF"
+        for each in version.ids
+    }
+    return FramedProtobuf(message=message, options=options.protobuf, writers=writers, registry=options.registry)
+
+
+def _type_of_text(schema: SchemaText, column: TypedColumn, options: TypedOptions) -> pa.DataType:
+    return type_of_message(_message_of(schema, column), options.protobuf)
+
+
+def _given_message(column: TypedColumn) -> Message | None:
+    """Return the message of a schema that an option gives."""
+    text = column.reader_schema if column.reader_schema is not None else column.schema
+    if text is None:
+        return None
+    message: Message = _descriptors().from_text(text).message(column.message_name)
+    return message
+
+
+def _message_of(schema: SchemaText, column: TypedColumn) -> Message:
+    """Return the message of a schema that the registry gives."""
+    check_protobuf(schema)
+    references = dict(zip(schema.reference_names, schema.references, strict=True))
+    message: Message = _descriptors().from_registry(schema.text, references).message(column.message_name)
+    return message
+
+
+def _descriptors() -> Any:
+    """Return the module that makes messages of descriptors. Reads of other formats need not load Google's library."""
+    return importlib.import_module("sparklog.schemas.protobuf_descriptors")
 
 
 def _json_type(column: TypedColumn) -> pa.DataType:
@@ -108,14 +165,20 @@ def _versions(registry: Registry, column: TypedColumn) -> list[Version]:
         return []
 
 
-def _version_of(name: str, column: TypedColumn, versions: Sequence[Version], schema: StructType) -> SchemaText:
-    """Return the newest version of the subject whose type the column has."""
+def _version_of(
+    name: str,
+    column: TypedColumn,
+    versions: Sequence[Version],
+    schema: StructType,
+    read: Callable[[SchemaText], pa.DataType],
+) -> SchemaText:
+    """Return the newest version of the subject whose type the column has; `read` returns the type of a version."""
     if name not in schema.fieldNames():
         return versions[-1].schema
     wanted = schema[name].dataType.simpleString()
     for version in reversed(versions):
         try:
-            if spark_type(type_of(version.schema)).simpleString() == wanted:
+            if spark_type(read(version.schema)).simpleString() == wanted:
                 return version.schema
         except SchemaError:
             continue
@@ -130,11 +193,11 @@ def _reader(column: TypedColumn) -> SchemaText | None:
     return None if text is None else SchemaText("AVRO", text)
 
 
-def _registry(options: TypedOptions) -> Registry:
+def _latest(column: TypedColumn, options: TypedOptions) -> SchemaText:
+    assert column.subject is not None  # typed_options makes sure
+    return _registry(column, options).version(column.subject).schema
+
+
+def _registry(column: TypedColumn, options: TypedOptions) -> Registry:
     assert options.registry is not None  # typed_options makes sure
-    return Registry(options.registry)
-
-
-def _subject(column: TypedColumn) -> str:
-    assert column.subject is not None  # as above
-    return column.subject
+    return Registry(options.registry, serialized=column.format is ColumnFormat.PROTOBUF)

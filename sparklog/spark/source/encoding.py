@@ -8,19 +8,26 @@ ids of schemas do not change, so a process of the driver that has asked for one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
+from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.avro_encoding import derived_schema
 from sparklog.schemas.encoding import BadRow
+from sparklog.schemas.framing import HEADERS, with_headers
+from sparklog.schemas.json_encoding import derived_json_schema
 from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
-from sparklog.schemas.written_formats import AvroWriting, JsonWriting, Writing
+from sparklog.schemas.written_formats import AvroWriting, JsonWriting, Naming, Writing, frame_in_header
 from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
 from sparklog.spark.spark_api import arrow_schema
 
@@ -41,6 +48,8 @@ class EncodedRows:
 
     def __init__(self, encoding: RowEncoding, topic: str | None) -> None:
         self._encoders = {name: of.encoder() for name, of in encoding.formats.items()}
+        frames = {name: frame_in_header(of.naming) for name, of in encoding.formats.items()}
+        self._headers = {name: frame for name, frame in frames.items() if frame is not None}
         self._topic = topic
         self._done = 0
 
@@ -57,8 +66,21 @@ class EncodedRows:
                 path = f"{name}.{error.path}" if error.path else name
                 raise MalformedRecord(f"topic {topic}: {where}: {path}: {error.reason}") from None
             rows = rows.set_column(rows.schema.get_field_index(name), name, bodies)
+        if self._headers:
+            rows = self._with_headers(rows, batch)
         self._done += batch.num_rows
         return rows
+
+    def _with_headers(self, rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
+        """Return the rows with headers that name the schemas of keys and values that are not null."""
+        own = batch.column("headers") if "headers" in batch.schema.names else pa.nulls(batch.num_rows, HEADERS_TYPE)
+        added = {
+            HEADERS[name]: (frame, np.asarray(batch.column(name).is_valid())) for name, frame in self._headers.items()
+        }
+        headers = with_headers(own.cast(HEADERS_TYPE), added)
+        if "headers" not in rows.column_names:
+            return rows.append_column("headers", headers)
+        return rows.set_column(rows.column_names.index("headers"), "headers", headers)
 
 
 def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
@@ -81,7 +103,7 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
         return None
     of = arrow_schema(StructType([StructField(name, spark)])).field(0).type
     try:
-        writing = JsonWriting(of) if column.format is ColumnFormat.JSON else _avro(of, column, options)
+        writing = _json(of, column, options) if column.format is ColumnFormat.JSON else _avro(of, column, options)
         writing.encoder()
     except SchemaError as error:
         raise type(error)(f"column {name}: {error}") from None
@@ -89,30 +111,80 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
 
 
 def _avro(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriting:
-    given = None if column.schema is None else SchemaText("AVRO", column.schema)
+    def check(schema: SchemaText) -> None:
+        AvroWriting(type=of, schema=schema, naming=None).encoder()
+
+    derive = partial(derived_schema, of)
     if options.registry is None:
-        return AvroWriting(type=of, schema=given or _derived(of), schema_id=None)
-    registry = Registry(options.registry)
+        return AvroWriting(type=of, schema=_own("AVRO", column, derive), naming=None)
+    schema, naming = _named("AVRO", column, options, options.registry, derive, check)
+    return AvroWriting(type=of, schema=schema, naming=naming)
+
+
+def _json(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriting:
+    if options.registry is None:
+        return JsonWriting(type=of)
+
+    def check(_: SchemaText) -> None:
+        JsonWriting(type=of).encoder()
+
+    _, naming = _named("JSON", column, options, options.registry, partial(derived_json_schema, of), check)
+    return JsonWriting(type=of, naming=naming)
+
+
+def _named(
+    kind: str,
+    column: WrittenColumn,
+    options: WrittenOptions,
+    of: RegistryOptions,
+    derive: Callable[[], Any],
+    check: Callable[[SchemaText], None],
+) -> tuple[SchemaText, Naming]:
+    """Return the schema that is written, and how records name it.
+
+    kind: as of `SchemaText`
+    derive: returns the schema of the column's type, as JSON values
+    check: raises SchemaError for a schema that the column does not fit: it must not be registered
+    """
+    registry = Registry(of)
     if column.schema_id is not None:
-        return AvroWriting(type=of, schema=registry.by_id(column.schema_id), schema_id=column.schema_id)
-    assert column.subject is not None  # typed_options makes sure
-    if options.choice is SchemaChoice.LATEST:
+        schema, number = registry.by_id(column.schema_id), column.schema_id
+    elif options.choice is SchemaChoice.LATEST:
+        assert column.subject is not None  # typed_options makes sure
         latest = registry.version(column.subject)
-        number = next(each for each in latest.ids if isinstance(each, int))
-        return AvroWriting(type=of, schema=latest.schema, schema_id=number)
-    schema = given or _derived(of)
-    AvroWriting(type=of, schema=schema, schema_id=None).encoder()  # what does not fit must not be registered
-    known = _IDS.setdefault(options.registry, {})
+        schema, number = latest.schema, next(each for each in latest.ids if isinstance(each, int))
+    else:
+        schema = _own(kind, column, derive)
+        check(schema)
+        number = _number_of(schema, column, options, registry, of)
+    if schema.kind != kind:
+        raise SchemaError(f"the schema is {schema.kind}, not {kind}")
+    if not options.ids_in_headers:
+        return schema, Naming(schema_id=number)
+    known = _GUIDS.setdefault(of, {})
+    if number not in known:
+        known[number] = registry.guid(number)
+    return schema, Naming(schema_id=known[number], in_header=True)
+
+
+def _own(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
+    """Return the schema that is given, or that of the column's type."""
+    return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
+
+
+def _number_of(
+    schema: SchemaText, column: WrittenColumn, options: WrittenOptions, registry: Registry, of: RegistryOptions
+) -> int:
+    assert column.subject is not None  # typed_options makes sure
+    known = _IDS.setdefault(of, {})
     wanted = (column.subject, schema.text, options.choice)
     if wanted not in known:
         ask = registry.register if options.choice is SchemaChoice.REGISTER else registry.lookup
         known[wanted] = ask(column.subject, schema)
-    return AvroWriting(type=of, schema=schema, schema_id=known[wanted])
+    return known[wanted]
 
 
 _IDS: dict[RegistryOptions, dict[tuple[str, str, SchemaChoice], int]] = {}
 """Ids that this process has asked for."""
-
-
-def _derived(of: pa.DataType) -> SchemaText:
-    return SchemaText("AVRO", json.dumps(derived_schema(of)))
+_GUIDS: dict[RegistryOptions, dict[int, UUID]] = {}
+"""The same of GUIDs, by numbers."""

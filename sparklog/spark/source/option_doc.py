@@ -76,34 +76,66 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "read_committed",
     ),
     "valueFormat": OptionDoc(
-        "How values are encoded. avro, json: the column `value` has the type of the schema. string: it is text. raw: "
-        "it is bytes. A write takes the column in this type, and encodes it.",
+        "How values are encoded. avro, protobuf, json: the column `value` has the type of the schema. string: it is "
+        "text. raw: it is bytes. A write takes the column in this type, and encodes it; not yet with protobuf.",
         "raw",
     ),
     "valueSchema": OptionDoc(
-        "With avro: the schema of all values, which have no frame, as `from_avro` reads them. Without it, each value "
-        "names its schema in the registry, before its body or in the header `__value_schema_id`. With json: the "
-        "fields, as Spark's SQL writes them; all may be missing. Of a write, with avro: the schema to write; default: "
-        "that of the column's type, as `to_avro` derives it."
+        "With avro and protobuf: the schema of all values, which have no frame, as `from_avro` and `from_protobuf` "
+        "read them. Without it, each value names its schema in the registry, before its body or in the header "
+        "`__value_schema_id`. With json: the fields, as Spark's SQL writes them; all may be missing. Of a write, with "
+        "avro: the schema to write; with json and a registry: the JSON Schema to register. Default: that of the "
+        "column's type, as `to_avro` derives it."
     ),
     "valueReaderSchema": OptionDoc(
-        "With avro: the schema that values are read as, by Avro's rules of evolution. Default: `valueSchema`, or the "
-        "latest of the subject when the DataFrame is loaded."
+        "With avro: the schema that values are read as, by Avro's rules of evolution. With protobuf and a registry: "
+        "the same, a descriptor set. Default: `valueSchema`, or the latest of the subject when the DataFrame is loaded."
     ),
-    "valueSubject": OptionDoc("With avro and a registry: the subject of the topic's schemas.", "TOPIC-value"),
-    "valueSchemaId": OptionDoc("With avro and a registry: the id of the schema to write; it is not registered."),
+    "valueSubject": OptionDoc(
+        "With avro, protobuf, or a write of json, and a registry: the subject of the topic's schemas.", "TOPIC-value"
+    ),
+    "valueMessageName": OptionDoc(
+        "With protobuf: the message that values are, as `messageName` of `from_protobuf`. Default: the only one of the "
+        "schema."
+    ),
+    "valueSchemaId": OptionDoc(
+        "With avro or json and a registry: the id of the schema to write; it is not registered."
+    ),
     "keyFormat": OptionDoc("The same for keys.", "raw"),
     "keySchema": OptionDoc("The same for keys."),
     "keyReaderSchema": OptionDoc("The same for keys."),
     "keySubject": OptionDoc("The same for keys.", "TOPIC-key"),
+    "keyMessageName": OptionDoc("The same for keys."),
+    "emit.default.values": OptionDoc(
+        "With protobuf: fields without presence that a record lacks, as writers leave zeros out, have the default of "
+        "their type. false: they are null, as with `from_protobuf`.",
+        "false",
+    ),
+    "enums.as.ints": OptionDoc("With protobuf: enums are numbers. false: the names of their symbols.", "false"),
+    "upcast.unsigned.ints": OptionDoc(
+        "With protobuf: uint32 and fixed32 are bigint, uint64 and fixed64 decimal(20, 0). false: int and bigint, in "
+        "which large numbers are negative.",
+        "false",
+    ),
+    "unwrap.primitive.wrapper.types": OptionDoc(
+        "With protobuf: `google.protobuf.Int64Value` and the like are what they wrap. false: structs of it.", "false"
+    ),
     "keySchemaId": OptionDoc("The same for keys."),
     "auto.register.schemas": OptionDoc(
-        "With avro and a registry: register the schema if the subject does not have it. false: the subject must have "
-        "it.",
+        "With avro or json and a registry: register the schema if the subject does not have it. false: the subject "
+        "must have it.",
         "true, unless `use.latest.version`",
     ),
     "use.latest.version": OptionDoc(
-        "With avro and a registry: write the latest schema of the subject, which the column must fit.", "false"
+        "With avro or json and a registry: write the latest schema of the subject, which the column must fit; a JSON "
+        "Schema is not looked at.",
+        "false",
+    ),
+    "schema.id.serializer": OptionDoc(
+        "With avro or json and a registry, how records name their schema, as with Confluent's serializers. prefix: its "
+        "number is before each body. header: its GUID is in the header `__value_schema_id` or `__key_schema_id`, which "
+        "needs a registry with GUIDs.",
+        "prefix",
     ),
     "mode": OptionDoc(
         "With valueFormat or keyFormat: what becomes of a record that does not follow its schema. FAILFAST: the query "

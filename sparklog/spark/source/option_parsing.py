@@ -54,7 +54,16 @@ from sparklog.spark.source.options import (
     WriteOptions,
 )
 from sparklog.spark.source.quantities import parse_bytes, parse_time_ms
-from sparklog.spark.source.typed_options import CHOICES, COLUMNS, MISTAKES, NAMES, typed_options, written_options
+from sparklog.spark.source.typed_options import (
+    CHOICES,
+    COLUMNS,
+    ID_SERIALIZER,
+    MISTAKES,
+    NAMES,
+    OF_PROTOBUF,
+    typed_options,
+    written_options,
+)
 
 
 class Use(StrEnum):
@@ -322,6 +331,10 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
     return lambda raw: _whole_number(1)(str(parse(raw)))
 
 
+def _in_headers(raw: str) -> bool:
+    return ("prefix", "header").index(raw.strip().lower()) == 1
+
+
 def _boolean(raw: str) -> bool:
     return {"true": True, "false": False}[raw.strip().lower()]
 
@@ -446,16 +459,21 @@ def _urls(raw: str) -> tuple[str, ...]:
     return tuple(_url(each.strip()) for each in raw.split(","))
 
 
+_FORMATS = "raw, string, json, avro or protobuf"
+
+
 def _typed_column(name: str) -> tuple[Option, ...]:
     return (
-        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), "raw, string, json or avro", *ALL_USES),
+        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), _FORMATS, *ALL_USES),
         _option(
             f"{name}Schema",
             str,
-            "an Avro schema, as JSON; with json: columns such as id bigint, name string",
+            "an Avro schema, as JSON; with protobuf: the file of a descriptor set, or its base64; with json: columns "
+            "such as id bigint, name string",
             *ALL_USES,
         ),
-        _option(f"{name}ReaderSchema", str, "an Avro schema, as JSON"),
+        _option(f"{name}ReaderSchema", str, f"an Avro schema, as JSON; with protobuf: as {name}Schema"),
+        _option(f"{name}MessageName", _name, "the name of a message"),
         _option(f"{name}Subject", _name, "a subject's name", *ALL_USES),
         _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), Use.WRITE),
     )
@@ -532,6 +550,8 @@ OPTIONS: Mapping[str, Option] = {
         _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
         _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
         *(_option(name, _boolean, _TRUE_OR_FALSE, Use.WRITE) for name in CHOICES),
+        _option(ID_SERIALIZER, _in_headers, "prefix or header", Use.WRITE),
+        *(_option(name, _boolean, _TRUE_OR_FALSE) for name in OF_PROTOBUF),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.arrow.options import IsolationLevel, Mode
 from sparklog.base.ids import TopicPartition
+from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
 
 if TYPE_CHECKING:
@@ -52,12 +53,16 @@ class DeliveryGuarantee(StrEnum):
 
 
 class ColumnFormat(StrEnum):
-    """How keys or values are encoded. RAW: they stay bytes. STRING: UTF-8. JSON: objects. AVRO: by a schema."""
+    """How keys or values are encoded.
+
+    RAW: they stay bytes. STRING: UTF-8. JSON: objects. AVRO, PROTOBUF: by a schema.
+    """
 
     RAW = "raw"
     STRING = "string"
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
 
 
 class NoMatch(StrEnum):
@@ -131,12 +136,14 @@ class TypedColumn:
     schema: str | None
     """Avro: the writer's schema, of bodies without a frame; None: bodies name their schemas in the registry.
 
-    JSON: the fields, as Spark's SQL writes them.
+    Protobuf: the same, as the path of a FileDescriptorSet or its base64. JSON: the fields, as Spark's SQL writes them.
     """
     reader_schema: str | None
     """None: the writer's schema, or the latest of the subject."""
     subject: str | None
     """Subject in the registry; None: the read has several topics and names no subject."""
+    message_name: str | None = None
+    """Protobuf: the message; None: the only one of the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,7 @@ class TypedOptions:
     mode: Mode
     corrupt_column: str
     registry: RegistryOptions | None
+    protobuf: ReadingOptions
     dead_letter_topic: str | None = None
     """Where copies of malformed records go; None: nowhere."""
 
@@ -169,7 +177,10 @@ class WrittenColumn:
 
     format: ColumnFormat
     schema: str | None
-    """Avro: the schema; None: that of the registry, or the one derived from the column's type."""
+    """Avro: the schema; JSON: the JSON Schema that is registered.
+
+    None: that of the registry, or the one derived from the column's type.
+    """
     subject: str | None
     """Subject in the registry; None: no registry is used."""
     schema_id: int | None
@@ -182,8 +193,10 @@ class WrittenOptions:
 
     columns: Mapping[str, WrittenColumn]
     registry: RegistryOptions | None
-    """None: bodies of Avro have no id before them."""
+    """None: records do not name their schemas."""
     choice: SchemaChoice
+    ids_in_headers: bool = False
+    """Headers name the schemas, by their GUIDs; otherwise the bytes before each body do, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,17 @@
 """Parser of the options that say how keys and values are encoded.
 
-    format      valueFormat, keyFormat                       raw, string, json or avro
+    format      valueFormat, keyFormat                       raw, string, json, avro or protobuf (reads)
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
     (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
                 valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
+                valueMessageName, keyMessageName             of Protobuf; the default is the only one of the schema
+    Protobuf    emit.default.values, enums.as.ints, upcast.unsigned.ints, unwrap.primitive.wrapper.types: as of Spark's
+    (reads)     from_protobuf
     schemas     valueSchema, keySchema                       the default is that of the column's type
     (writes)    valueSubject, keySubject                     as for reads
                 auto.register.schemas, use.latest.version    which schema of the subject, as of Confluent's serializers
                 valueSchemaId, keySchemaId                   the number of the schema
+                schema.id.serializer                         where records name it: in a prefix or in headers
     registry    schema.registry.url, schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token,
                 schema.registry.ssl.truststore.location, schema.registry.ssl.keystore.location
     mistakes    mode, columnNameOfCorruptRecord, deadLetterTopic (reads)
@@ -22,6 +26,7 @@ from typing import Any
 
 from sparklog.arrow.options import CORRUPT_RECORD, Mode
 from sparklog.base.errors import ConfigError
+from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
@@ -37,7 +42,9 @@ from sparklog.spark.source.options import (
 )
 
 COLUMNS = ("value", "key")
-OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject")
+OF_COLUMNS = ("Format", "Schema", "ReaderSchema", "Subject", "MessageName")
+BINARY = (ColumnFormat.AVRO, ColumnFormat.PROTOBUF)
+"""Formats whose bodies need a schema, which a registry may have."""
 REGISTRY_KEYS = (
     "url",
     "basic.auth.user.info",
@@ -46,8 +53,12 @@ REGISTRY_KEYS = (
     "ssl.keystore.location",
 )
 REGISTRY_NAMES = tuple(f"schema.registry.{key}" for key in REGISTRY_KEYS)
-NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES)
+OF_PROTOBUF = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "unwrap.primitive.wrapper.types")
+NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES, *OF_PROTOBUF)
 CHOICES = ("auto.register.schemas", "use.latest.version")
+ID_SERIALIZER = "schema.id.serializer"
+WITH_SCHEMA = (ColumnFormat.AVRO, ColumnFormat.JSON)
+"""Formats of writes whose records can name a schema of a registry."""
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
 
@@ -59,9 +70,15 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
     """
     columns = {name: _column(name, given, selection) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    uses_registry = any(column.format is ColumnFormat.AVRO and column.schema is None for column in typed.values())
+    uses_registry = any(column.format in BINARY and column.schema is None for column in typed.values())
     if not uses_registry:
-        _refuse(given, REGISTRY_NAMES, "has a meaning only with valueFormat or keyFormat = avro, without a schema")
+        _refuse(
+            given,
+            REGISTRY_NAMES,
+            "has a meaning only with valueFormat or keyFormat = avro or protobuf, without a schema",
+        )
+    if not any(column.format is ColumnFormat.PROTOBUF for column in typed.values()):
+        _refuse(given, OF_PROTOBUF, "has a meaning only with valueFormat or keyFormat = protobuf")
     if not typed:
         _refuse(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
         return None
@@ -76,6 +93,7 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry(given) if uses_registry else None,
         dead_letter_topic=_dead_letter_topic(given, selection),
+        protobuf=ReadingOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
     )
 
 
@@ -104,23 +122,35 @@ def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedC
     of = found["Format"] or ColumnFormat.RAW
     if of is ColumnFormat.JSON and found["Schema"] is None:
         raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
-    if of is not ColumnFormat.AVRO:
-        without = OF_COLUMNS[2:] if of is ColumnFormat.JSON else OF_COLUMNS[1:]
-        _refuse(given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro")
+    if of is not ColumnFormat.PROTOBUF:
+        _refuse(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
+    if of not in BINARY:
+        without = OF_COLUMNS[2:4] if of is ColumnFormat.JSON else OF_COLUMNS[1:4]
+        _refuse(
+            given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro or protobuf"
+        )
     elif found["Schema"] is not None:
         _refuse(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
     elif "schema.registry.url" not in given:
         raise ConfigError(
-            f"{name}Format = avro needs schema.registry.url, or {name}Schema if the {name}s are bare Avro, without the "
-            "id of a schema before them"
+            f"{name}Format = {of} needs schema.registry.url, or {name}Schema if the {name}s are bare, without the id "
+            "of a schema before them"
         )
     subject = found["Subject"] or _default_subject(name, selection)
-    if of is ColumnFormat.AVRO and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
+    if of is ColumnFormat.PROTOBUF and found["Schema"] is not None:
+        _refuse(given, [f"{name}ReaderSchema"], f"contradicts {name}Schema, which is all that Protobuf needs to read")
+    if of in BINARY and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
         raise ConfigError(
             f"{name}Subject or {name}ReaderSchema is missing: the default subject is TOPIC-{name}, and the read may "
             "have several topics"
         )
-    return TypedColumn(format=of, schema=found["Schema"], reader_schema=found["ReaderSchema"], subject=subject)
+    return TypedColumn(
+        format=of,
+        schema=found["Schema"],
+        reader_schema=found["ReaderSchema"],
+        subject=subject,
+        message_name=found["MessageName"],
+    )
 
 
 def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
@@ -131,11 +161,15 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     """
     columns = {name: _written_column(name, given) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
-    if not any(column.format is ColumnFormat.AVRO for column in typed.values()):
-        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "has a meaning only with valueFormat or keyFormat = avro")
+    of_registry = (*REGISTRY_NAMES, *CHOICES, ID_SERIALIZER)
+    if not any(column.format in WITH_SCHEMA for column in typed.values()):
+        _refuse(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro or json")
     uses_registry = "schema.registry.url" in given
     if not uses_registry:
-        _refuse(given, (*REGISTRY_NAMES, *CHOICES), "needs schema.registry.url")
+        _refuse(given, of_registry, "needs schema.registry.url")
+    in_headers = given.get(ID_SERIALIZER, False)
+    if in_headers and not given.get("includeheaders", True):
+        raise ConfigError(f"{ID_SERIALIZER} = header and includeHeaders = false contradict each other")
     latest = given.get("use.latest.version", False)
     register = given.get("auto.register.schemas", not latest)
     if latest and register:
@@ -145,18 +179,24 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
         if column.schema is not None and latest:
             raise ConfigError(f"use.latest.version contradicts {name}Schema: leave one of them")
     registry = _registry(given) if uses_registry else None
-    return WrittenOptions(columns=typed, registry=registry, choice=choice) if typed else None
+    if not typed:
+        return None
+    return WrittenOptions(columns=typed, registry=registry, choice=choice, ids_in_headers=in_headers)
 
 
 def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
     of = given.get(f"{name}format", ColumnFormat.RAW)
     schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
     of_registry = (f"{name}Subject", f"{name}SchemaId")
-    if of is not ColumnFormat.AVRO:
-        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro")
+    if of is ColumnFormat.PROTOBUF:
+        raise ConfigError(f"{name}Format = protobuf is for reads: write the column as bytes, with Spark's to_protobuf")
+    if of not in WITH_SCHEMA:
+        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro or json")
         return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
     if "schema.registry.url" not in given:
         _refuse(given, of_registry, "needs schema.registry.url")
+        if of is ColumnFormat.JSON:
+            _refuse(given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url")
         return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None)
     if number is not None:
         _refuse(given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema")

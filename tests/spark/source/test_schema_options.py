@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.arrow.options import Mode
 from sparklog.base.errors import ConfigError
+from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
 from sparklog.spark.source.options import (
@@ -34,8 +35,23 @@ def test_values_of_a_registry():
         mode=Mode.PERMISSIVE,
         corrupt_column="_corrupt_record",
         registry=RegistryOptions(urls=("http://a:8081", "https://b:8081")),
+        protobuf=ReadingOptions(),
     )
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_protobuf_has_the_options_of_from_protobuf():
+    found = parse_typed_options(
+        {
+            "subscribe": "t",
+            "valueFormat": "protobuf",
+            "valueSchema": "orders.desc",
+            "valueMessageName": "shop.Order",
+            "Enums.As.Ints": "true",
+        }
+    )
+    assert found.protobuf == ReadingOptions(enums_as_ints=True)
+    assert (found.columns["value"].message_name, found.registry) == ("shop.Order", None)
 
 
 def test_keys_and_values_may_differ():
@@ -66,7 +82,7 @@ def test_the_subject_is_that_of_the_topic_unless_named(options, subject):
             {"valueFormat": "avro"},
             "valueFormat = avro needs schema.registry.url, or valueSchema if the values are bare",
         ),
-        ({"valueFormat": "xml"}, "it must be raw, string, json or avro"),
+        ({"valueFormat": "xml"}, "it must be raw, string, json, avro or protobuf"),
         ({"valueFormat": "json"}, "valueFormat = json needs valueSchema, such as: id bigint, name string"),
         (
             {"valueFormat": "json", "valueSchema": "a int", "valueSubject": "s"},
@@ -80,7 +96,20 @@ def test_the_subject_is_that_of_the_topic_unless_named(options, subject):
         ),
         (
             {"valueFormat": "avro", "valueSchema": "long", **REGISTRY},
-            "schema.registry.url has a meaning only with valueFormat or keyFormat = avro, without a schema",
+            "schema.registry.url has a meaning only with valueFormat or keyFormat = avro or protobuf, without a schema",
+        ),
+        ({"valueFormat": "protobuf"}, "valueFormat = protobuf needs schema.registry.url, or valueSchema"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "a.desc", "valueReaderSchema": "b.desc"},
+            "valueReaderSchema contradicts valueSchema",
+        ),
+        (
+            {"valueFormat": "avro", "valueMessageName": "M"},
+            "valueMessageName has a meaning only with valueFormat = prot",
+        ),
+        (
+            {"valueFormat": "string", "enums.as.ints": "true"},
+            "enums.as.ints has a meaning only with valueFormat or key",
         ),
         ({"valueFormat": "avro", "subscribe": "a,b", **REGISTRY}, "valueSubject or valueReaderSchema is missing"),
         ({"valueFormat": "avro", "subscribePattern": "a", **REGISTRY}, "valueSubject or valueReaderSchema is missing"),
@@ -154,6 +183,8 @@ def test_a_write_is_typed_only_if_asked_for():
     assert (bare.registry, bare.columns["key"].schema, bare.columns["key"].subject) == (None, "long", None)
     assert written(**AVRO, valueSchemaId="7").columns["value"].schema_id == 7
     assert written(**AVRO, valueSubject="s").columns["value"].subject == "s"
+    assert not written(**AVRO, topic="t").ids_in_headers
+    assert written(**AVRO, topic="t", **{"schema.id.serializer": "Header"}).ids_in_headers
 
 
 @pytest.mark.parametrize(
@@ -162,8 +193,19 @@ def test_a_write_is_typed_only_if_asked_for():
         (AVRO, "valueSubject is missing: the default subject is TOPIC-value, and the rows may have several topics"),
         ({"valueFormat": "avro", "valueSubject": "s"}, "option valueSubject needs schema.registry.url"),
         ({"valueFormat": "avro", "auto.register.schemas": "true"}, "auto.register.schemas needs schema.registry.url"),
-        ({"valueFormat": "json", "valueSchema": "a int"}, "valueSchema has a meaning only with valueFormat = avro"),
-        ({"valueFormat": "json", **REGISTRY}, "schema.registry.url has a meaning only with valueFormat or keyFormat"),
+        (
+            {"valueFormat": "json", "valueSchema": "{}"},
+            "valueSchema of a write with json is a JSON Schema, which",
+        ),
+        ({"valueFormat": "string", **REGISTRY}, "schema.registry.url has a meaning only with valueFormat or keyFormat"),
+        ({"valueFormat": "json", **REGISTRY}, "valueSubject is missing"),
+        ({"valueFormat": "avro", "schema.id.serializer": "header"}, "schema.id.serializer needs schema.registry.url"),
+        ({**AVRO, "topic": "t", "schema.id.serializer": "guid"}, "it must be prefix or header"),
+        (
+            {**AVRO, "topic": "t", "schema.id.serializer": "header", "includeHeaders": "false"},
+            "schema.id.serializer = header and includeHeaders = false contradict each other",
+        ),
+        ({"valueFormat": "protobuf", "topic": "t"}, "valueFormat = protobuf is for reads"),
         ({"valueSchemaId": "7"}, "valueSchemaId has a meaning only with valueFormat = avro"),
         ({**AVRO, "valueSchemaId": "7", "valueSchema": "long"}, "valueSchema contradicts valueSchemaId"),
         ({**AVRO, "topic": "t", "valueSchema": "long", "use.latest.version": "true"}, "contradicts valueSchema"),

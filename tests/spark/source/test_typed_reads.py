@@ -21,10 +21,11 @@ from sparklog.base.ids import TopicPartition
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.avro import parse_avro
 from sparklog.schemas.avro_decoding import AvroDecoder
-from sparklog.schemas.avro_kernels import BAD_SIZE, FAULTS
+from sparklog.schemas.column_kernels import BAD_SIZE, FAULTS
 from sparklog.schemas.columns import lay_out
-from sparklog.schemas.formats import AvroFormat, Piece, StringFormat
+from sparklog.schemas.formats import AvroFormat, StringFormat
 from sparklog.schemas.framing import HEADERS, bodies, frame_of
+from sparklog.schemas.pieces import Piece
 from sparklog.schemas.registry import SchemaText
 from sparklog.spark.columns import spark_type
 from support.patience import PATIENCE_S

@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyspark.sql.functions as f
 import pytest
 from chispa import assert_df_equality
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, dual_schema_id_deserializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import AnalysisException, PySparkException
 
 from sparklog.base.errors import ConfigError, MalformedRecord, RegistryError, SchemaError
+from sparklog.schemas.framing import HEADERS, frame_of
+from sparklog.schemas.written_formats import Naming
 from sparklog.spark.source.encoding import RowEncoding, plan_encoding
 from sparklog.spark.source.option_parsing import parse_write_options
 from support.patience import PATIENCE_S
@@ -170,21 +173,89 @@ def test_the_registry_says_which_schema_is_written(spark, registry):
     number = registry.register("s", wide)
     options = of_registry(registry, valueSubject="s")
     latest = planned(frame, **options, **{"use.latest.version": "true"})["value"]
-    assert (latest.schema_id, latest.encoder().encode(latest.type and _column(frame)).to_pylist()) == (
+    assert (latest.naming.schema_id, latest.encoder().encode(latest.type and _column(frame)).to_pylist()) == (
         number, [b"\0" + number.to_bytes(4, "big") + b"\2"],
     )  # fmt: skip
     by_id = planned(frame, **of_registry(registry, valueSchemaId=str(number)))["value"]
     assert by_id == latest
     known = planned(frame, **options, valueSchema=json.dumps(wide), **{"auto.register.schemas": "false"})["value"]
-    assert known.schema_id == number
+    assert known.naming == Naming(schema_id=number)
     assert registry.subjects["s"] == [number]
     derived = planned(frame, **options)["value"]
-    assert registry.subjects["s"] == [number, derived.schema_id]
+    assert registry.subjects["s"] == [number, derived.naming.schema_id]
     assert json.loads(registry.version("s", 2)["schema"])["name"] == "topLevelRecord"
 
 
 def _column(frame):
     return frame.toArrow()["value"].combine_chunks()
+
+
+def test_headers_name_the_schemas_by_their_guids(spark, topics, read, write, registry):
+    topic = topics.create(1)
+    named = of_registry(registry, keyFormat="avro", **{"schema.id.serializer": "header"})
+    frame = spark.createDataFrame(
+        [("number one", ("some text",), [("trace", b"t")]), ("number two", None, None), (None, ("other text",), [])],
+        "key string, value struct<name: string>, headers array<struct<key: string, value: binary>>",
+    ).coalesce(1)
+    write(frame, topic, **named)
+    rows = read(topic, includeHeaders="true").orderBy("offset").collect()
+    client = SchemaRegistryClient({"url": registry.url})
+    deserialize = AvroDeserializer(client, conf={"schema.id.deserializer": dual_schema_id_deserializer})
+    found = []
+    for row in rows:
+        headers = [(each.key, bytes(each.value)) for each in row.headers or ()]
+        fields = ((row.key, MessageField.KEY), (row.value, MessageField.VALUE))
+        found.append(
+            [body and deserialize(bytes(body), SerializationContext(topic, field, headers)) for body, field in fields]
+        )
+    assert found == [["number one", {"name": "some text"}], ["number two", None], [None, {"name": "other text"}]]
+    value, key = HEADERS["value"], HEADERS["key"]
+    assert [[each.key for each in row.headers or ()] for row in rows] == [["trace", value, key], [key], [value]]
+    again = read(topic, **of_registry(registry, keyFormat="avro")).orderBy("offset").select("key", "value")
+    assert again.collect() == frame.select("key", "value").collect()
+    without = topics.create(1)
+    write(frame.select("value"), without, **of_registry(registry, **{"schema.id.serializer": "header"}))
+    rows = read(without, **of_registry(registry)).orderBy("offset").collect()
+    assert [row.value and row.value.name for row in rows] == ["some text", None, "other text"]
+
+
+def _dicts(items):
+    return items and [each.asDict() for each in items]
+
+
+@pytest.mark.parametrize("place", ["prefix", "header"])
+def test_json_objects_name_their_schema_too(spark, topics, read, write, registry, place):
+    topic = topics.create()
+    frame = spark.sql(ORDERS).coalesce(1).selectExpr("struct(value.id, value.items, value.at, value.paid) AS value")
+    named = {"valueFormat": "json", "schema.registry.url": registry.url, "schema.id.serializer": place}
+    write(frame, topic, **named)
+    (number,) = registry.subjects[f"{topic}-value"]
+    schema = json.loads(registry.schemas[number - 1]["kept"]["schema"])
+    assert registry.schemas[number - 1]["kept"]["schemaType"] == "JSON"
+    assert schema["properties"]["at"] == {"type": "string", "format": "date-time"}
+    deserialize = JSONDeserializer(None, schema_registry_client=SchemaRegistryClient({"url": registry.url}))
+    values = {}
+    for row in read(topic, includeHeaders="true").collect():
+        headers = [(each.key, bytes(each.value)) for each in row.headers or ()]
+        assert headers == ([(HEADERS["value"], frame_of(registry.guid(number)))] if place == "header" else [])
+        assert bytes(row.value[:5]) == frame_of(number) or place == "header"
+        context = SerializationContext(topic, MessageField.VALUE, headers)
+        found = deserialize(bytes(row.value), context)  # checks it by the schema
+        values[found["id"]] = found.get("items"), found["paid"]
+    assert values == {row.value.id: (_dicts(row.value["items"]), row.value.paid) for row in frame.collect()}
+    again = read(topic, valueFormat="json", valueSchema=frame.schema["value"].dataType.simpleString())
+    assert again.orderBy("offset").select("value.*").collect() == frame.orderBy("value.id").select("value.*").collect()
+
+
+def test_a_registry_without_guids_cannot_be_named_in_headers(spark, registry):
+    frame = spark.createDataFrame([((1,),)], "value struct<unnamed: int>")
+    number = registry.register("unnamed", {"type": "record", "name": "R", "fields": []})
+    guid = registry.schemas[number - 1]["guid"]
+    registry.schemas[number - 1]["guid"] = ""
+    options = of_registry(registry, valueSchemaId=str(number), **{"schema.id.serializer": "header"})
+    with pytest.raises(RegistryError, match=f"gives no GUID for schema {number}, as Confluent Platform 8 does"):
+        planned(frame, **options)
+    registry.schemas[number - 1]["guid"] = guid
 
 
 def test_an_id_is_asked_for_once(spark, registry):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -36,6 +37,11 @@ class FakeRegistry:
         """Add a version with this schema; return its number."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return int(self.add(subject, {"schema": text, "references": references or []})["id"])
+
+    def register_protobuf(self, subject: str, file: bytes, references: list[Json] | None = None) -> int:
+        """The same of a FileDescriptorProto. It is given back with `format=serialized`, and else some text."""
+        schema = {"schema": base64.b64encode(file).decode(), "schemaType": "PROTOBUF", "references": references or []}
+        return int(self.add(subject, schema)["id"])
 
     def lookup(self, subject: str, given: Json) -> Json | None:
         """Return the version of the subject with this schema; None: it has none."""
@@ -87,6 +93,10 @@ def _kept(given: Json) -> Json:
     return {key: given[key] for key in ("schema", "schemaType", "references") if given.get(key)}
 
 
+def _is_serialized(schema: Json) -> bool:
+    return schema.get("schemaType") == "PROTOBUF" and "syntax" not in schema["schema"]
+
+
 @contextmanager
 def schema_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
     """A registry on a free port, with `tls` by HTTPS."""
@@ -109,6 +119,8 @@ def schema_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]
                 return self._answer(401, {"error_code": 401, "message": "Unauthorized"})
             path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
             found = registry.answer(method, path, body)
+            if isinstance(found, dict) and _is_serialized(found) and "format=serialized" not in self.path:
+                found = {**found, "schema": 'syntax = "proto3"; // as text'}
             if found is None:
                 return self._answer(404, {"error_code": 40403, "message": "Schema not found"})
             return self._answer(200, found)

@@ -1,0 +1,44 @@
+"""What decoders of keys and values give: rows of a column in pieces, each with its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.schemas import column_kernels as kernels
+
+
+class Piece(NamedTuple):
+    """Decoded rows of a column."""
+
+    first: int
+    """How many rows of the column are before these."""
+    values: pa.Array
+    faults: NDArray[np.uint8]
+    """0 for rows that are not malformed."""
+    reasons: Mapping[int, str]
+    """Of faults that more can be said of than `explain` knows, by the number of the row in the column."""
+
+    def explain(self, row: int) -> str:
+        """Return what is wrong with a malformed row, given its number in the piece."""
+        return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
+
+    def slice(self, start: int, rows: int) -> Piece:
+        """Return some of the rows."""
+        return Piece(
+            self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
+        )
+
+
+class Decoder(Protocol):
+    """Decodes the keys or the values of a topic."""
+
+    type: pa.DataType
+
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+        """Yield the rows of a binary column, in order, in as many pieces as memory demands."""
+        ...
