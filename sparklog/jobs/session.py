@@ -35,8 +35,9 @@ def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str,
 
     Delta's jars are fetched before the first session starts. Raises ConfigError if they cannot be fetched.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need this interpreter's packages
     given = {**(conf or {}), **({"spark.master": master} if master else {})}
+    # Workers need this interpreter's packages. PySpark itself looks at the variable alone.
+    os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
     else:
