@@ -220,7 +220,7 @@ def _attempt(work: Callable[[], None]) -> str | None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - any error of a disk or the JVM
-        reason = str(error).partition("\n")[0]
+        reason = text_of(error).partition("\n")[0]
         logger.warning("what comes after a run could not be done: %s", reason)
         return reason
     return None

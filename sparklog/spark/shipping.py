@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 from pyspark.errors import PythonException
 
@@ -98,8 +99,13 @@ def lacking(missing: ModuleNotFoundError) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text, or its type if it has none. Of a task that failed in Python: without the traceback."""
+    """Return an error's text, or its type if it has none.
+
+    Of a task that failed in Python it is the text without the traceback, of the JVM it is the exception.
+    """
     lines = str(error).splitlines() or [type(error).__name__]
+    if isinstance(error, Py4JJavaError):
+        lines = [line.removeprefix(": ") for line in lines[1:]] or lines  # the first says which call it was
     if isinstance(error, PythonException):
         frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
         lines = lines[frames[-1] + 1 :] if frames else lines

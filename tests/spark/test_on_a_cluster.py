@@ -32,7 +32,7 @@ from support.processes.broker import BrokerProcess
 from support.processes.java import spark_options
 from support.processes.spark_cluster import HOSTS, MEMORY, SparkCluster
 
-pytestmark = [pytest.mark.soak_only, pytest.mark.soak, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak_only, pytest.mark.soak, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 LOG = "/proc/self/cwd/data/log"
 PYTHON = "./environment/bin/python"
@@ -106,7 +106,7 @@ class Company:
         }
         done = subprocess.run(
             [self.bin / command[0], *command[1:]],
-            check=False, capture_output=True, text=True, timeout=2 * PATIENCE_S,
+            check=False, capture_output=True, text=True, timeout=4 * PATIENCE_S,
             cwd=self.driver, env=variables(self.bin, **own),
         )  # fmt: skip
         assert done.returncode == status, f"{command}\n{done.stdout}{done.stderr[-5_000:]}\n{self.spark.log()[-3_000:]}"

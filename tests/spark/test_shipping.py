@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
+from pyspark.errors import PythonException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog import __version__
 from sparklog.base.fs import LocalFs
 from sparklog.spark.columns import table_schema
-from sparklog.spark.shipping import shipped
+from sparklog.spark.shipping import shipped, text_of
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_write_options
 from sparklog.spark.source.read import TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
@@ -110,3 +112,38 @@ def test_a_reader_arrives_as_it_was(tmp_path):
     assert type(copy) is TopicReader
     [task] = reader.partitions()
     assert [batch.to_pylist() for batch in copy.read(task)] == [batch.to_pylist() for batch in reader.read(task)]
+
+
+TRACEBACK = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+    ^^^^^^^^^
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            PythonException(f"{TRACEBACK}ValueError: no\nwhile reading orders-0\n"),
+            "ValueError: no\nwhile reading orders-0",
+        ),
+        (PythonException("no frames"), "no frames"),
+        (ValueError(), "ValueError"),
+        (ValueError("one\ntwo"), "one\ntwo"),
+    ],
+)
+def test_an_error_is_told_without_its_traceback(error, told):
+    assert text_of(error) == told
+
+
+def test_a_module_that_spark_misses_in_a_task_has_the_same_remedy():
+    told = text_of(PythonException(f"{TRACEBACK}ModuleNotFoundError: No module named 'pyarrow'\n"))
+    assert told.startswith(f"ModuleNotFoundError: No module named 'pyarrow'; executors need sparklog {__version__} ")
+
+
+def test_an_exception_of_the_jvm_is_told_without_the_call_that_it_ended(spark):
+    with pytest.raises(Py4JJavaError) as failed:
+        spark._jvm.java.util.Optional.empty().get()
+    assert text_of(failed.value).startswith("java.util.NoSuchElementException: No value present\n")
