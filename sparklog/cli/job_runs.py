@@ -206,9 +206,11 @@ def show(run: Run, *, as_json: bool) -> None:
 
 def reason(error: Exception) -> str:
     """Return an error in one line. Print the traceback first if it is neither a SparklogError nor an OSError."""
+    from sparklog.spark.shipping import text_of  # imports Spark
+
     if not isinstance(error, SparklogError | OSError):
         click.echo(traceback.format_exc(), err=True, nl=False)
-    return str(error).partition("\n")[0] or type(error).__name__
+    return text_of(error).partition("\n")[0]
 
 
 def _plain(value: Any) -> Any:

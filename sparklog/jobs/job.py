@@ -41,6 +41,7 @@ from pyspark.sql import functions as F
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.client import Maintenance
 from sparklog.jobs.runs import INTERRUPTED
+from sparklog.spark.shipping import text_of
 
 RUNS = "runs"
 RUNS_SCHEMA = (
@@ -149,7 +150,7 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
             rows = job.apply(context, options, plan).toArrow()
     except BaseException as error:
         # Record Ctrl-C, too: the work may be half done.
-        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else text_of(error)
         _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         _attempt(lambda: _tell_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
@@ -219,7 +220,7 @@ def _attempt(work: Callable[[], None]) -> str | None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - any error of a disk or the JVM
-        reason = str(error).partition("\n")[0]
+        reason = text_of(error).partition("\n")[0]
         logger.warning("what comes after a run could not be done: %s", reason)
         return reason
     return None

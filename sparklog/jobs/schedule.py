@@ -32,6 +32,7 @@ from sparklog.jobs.job import COULD_NOT_RUN, RUNS, JobContext, run_job
 from sparklog.jobs.runs import PastRun, last_runs
 from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
+from sparklog.spark.shipping import text_of
 
 CANCEL_TIMEOUT_S = 60
 """How long a cancelled run may take to end and to be recorded."""
@@ -151,7 +152,7 @@ class JobServer:
             )  # fmt: skip
             _, status, _, findings, error = run_job(schedule.job, context, schedule.options)
         except Exception as failure:  # noqa: BLE001 - one job's failure is not the server's
-            error = str(failure).partition("\n")[0] or type(failure).__name__
+            error = text_of(failure).partition("\n")[0]
             if not isinstance(failure, SparklogError):
                 logger.error("%s: %s", schedule.name, "".join(traceback.format_exception(failure)))
         ended = self._now()

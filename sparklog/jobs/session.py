@@ -35,13 +35,14 @@ def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str,
 
     Delta's jars are fetched before the first session starts. Raises ConfigError if they cannot be fetched.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need this interpreter's packages
     given = {**(conf or {}), **({"spark.master": master} if master else {})}
+    # Workers need this interpreter's packages. PySpark itself looks at the variable alone.
+    os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
     else:
-        jars = delta_jars(settings=given.get(IVY_SETTINGS))
-        settings = {"spark.master": LOCAL, "spark.jars": ",".join(map(str, jars)), **DELTA, **given}
+        jars = _joined(given.get("spark.jars"), delta_jars(settings=given.get(IVY_SETTINGS)))
+        settings = {"spark.master": LOCAL, **DELTA, **given, "spark.jars": jars}
     if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the host names of many machines
         settings = {**local_settings(os.cpu_count() or 1), **settings}
@@ -106,8 +107,13 @@ def _submitted_settings(given: Mapping[str, str]) -> dict[str, str]:
     if not _finds_delta():
         jars = delta_jars(settings=settings.get(IVY_SETTINGS))
         _load_classes(jars)
-        delta["spark.jars"] = ",".join([*filter(None, settings.get("spark.jars", "").split(",")), *map(str, jars)])
+        delta["spark.jars"] = _joined(settings.get("spark.jars"), jars)
     return {**settings, **delta}
+
+
+def _joined(given: str | None, jars: Iterable[Path]) -> str:
+    """Return `spark.jars` of these jars beside those that are given."""
+    return ",".join([*filter(None, (given or "").split(",")), *map(str, jars)])
 
 
 def _finds_delta() -> bool:

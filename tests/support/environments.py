@@ -36,8 +36,8 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def make_environment(home: Path, wheel: Path, *requirements: str) -> Path:
-    """An environment in `home` with `requirements`, sparklog by its wheel -> its bin folder."""
+def make_environment(home: Path, wheel: Path | None, *requirements: str) -> Path:
+    """An environment in `home` with `requirements`, sparklog by its wheel, if there is one -> its bin folder."""
     venv.create(home, symlinks=True, with_pip=False)
     [site] = home.glob("lib/python*/site-packages")
     for package in required(requirements):
@@ -46,6 +46,8 @@ def make_environment(home: Path, wheel: Path, *requirements: str) -> Path:
             if not target.exists():
                 target.symlink_to(source)
     python = home / "bin" / "python"
+    if wheel is None:
+        return python.parent
     options = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)],
@@ -53,6 +55,17 @@ def make_environment(home: Path, wheel: Path, *requirements: str) -> Path:
         timeout=PATIENCE_S,
     )
     return python.parent
+
+
+def pack(home: Path, archive: Path, *without: str) -> None:
+    """Make a .tar.gz of an environment for spark.archives, without these packages.
+
+    Its links stay links, so it is small. Spark unpacks it with tar, which keeps them; it unpacks a plain .tar itself,
+    and then no file is executable.
+    """
+    left_out = [f"--exclude=lib/python*/site-packages/{name}" for name in without]
+    command = ["tar", "--create", "--gzip", "--file", str(archive), *left_out, "bin", "lib", "pyvenv.cfg"]
+    subprocess.run(command, check=True, cwd=home, timeout=PATIENCE_S)
 
 
 def variables(bin_folder: Path, **more: str) -> dict[str, str]:

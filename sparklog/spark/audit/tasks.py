@@ -34,6 +34,7 @@ from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from sparklog.spark.audit.bytes import OFFSET_ENTRY, TIME_ENTRY, SegmentFiles, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit.tables import BATCHES, FACTS, WORK, to_arrow, to_table
+from sparklog.spark.shipping import shipped
 
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
@@ -97,7 +98,7 @@ def _in_tasks(
                 if held:
                     yield from to_arrow(held, arrow_schema).to_batches()
 
-    return rows.repartition(count).mapInArrow(run, schema)
+    return rows.repartition(count).mapInArrow(shipped(run), schema)
 
 
 def scan_row(row: Row, access: Access) -> tuple[Any, ...]:

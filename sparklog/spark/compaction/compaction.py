@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from sparklog.spark.compaction.shuffle import compact_by_shuffle
 from sparklog.spark.compaction.task import compact_in_task
 from sparklog.spark.compaction.work import MB, Outcome, Settings, Work
+from sparklog.spark.shipping import shipped
 
 BINS_PER_CORE = 4
 """More bins than cores: while one task takes longer than its bytes suggest, other cores take the remaining tasks."""
@@ -62,7 +63,7 @@ def _in_tasks(
 ) -> list[Outcome]:
     """Run one task for each bin, and report progress meanwhile."""
     done, done_bytes = context.accumulator(0), context.accumulator(0)
-    tasks = context.parallelize(bins, len(bins)).flatMap(_task(settings, done, done_bytes))
+    tasks = context.parallelize(bins, len(bins)).flatMap(shipped(_task(settings, done, done_bytes)))
     total, told = sum(len(each) for each in bins), 0
     with ThreadPoolExecutor(1, "compaction") as pool:
         collecting = pool.submit(tasks.collect)

@@ -39,6 +39,7 @@ from sparklog.spark.compaction.rewrite import PartitionRewriter
 from sparklog.spark.compaction.survey import has_transactions, transactions_in
 from sparklog.spark.compaction.work import BY_SHUFFLE, REPORT_ARROW, REPORT_SCHEMA, Outcome, Settings, Work, ended_by
 from sparklog.spark.segment_files import read_segment
+from sparklog.spark.shipping import shipped
 
 KEYS_SCHEMA = "work int, high bigint, low bigint, version bigint, offset bigint"
 """`work`: the partition's number in the list of works."""
@@ -57,7 +58,7 @@ def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Set
     keys = read_keys(spark, works, settings).repartition(partitions_for(works), "work", "high", "low")
     survivors = newest_offsets(keys)
     ordered = survivors.repartition(len(works), "work").sortWithinPartitions("work", "offset")
-    rows = ordered.mapInArrow(_rewriting(works, settings), REPORT_SCHEMA).collect()
+    rows = ordered.mapInArrow(shipped(_rewriting(works, settings)), REPORT_SCHEMA).collect()
     return [Outcome(**row.asDict()) for row in rows]
 
 
@@ -91,7 +92,7 @@ def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) ->
                 for rows in segment_rows(works, number, index, settings):
                     yield rows if versioned else rows.drop_columns(["version"])
 
-    return spark.range(0, len(pieces), 1, tasks).mapInArrow(read, ", ".join(columns))
+    return spark.range(0, len(pieces), 1, tasks).mapInArrow(shipped(read), ", ".join(columns))
 
 
 def segment_rows(works: Sequence[Work], number: int, index: int, settings: Settings) -> Batches:

@@ -36,6 +36,7 @@ from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
 from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, Moved
 from sparklog.spark.history.progress import Archived, Progress, progress_of
+from sparklog.spark.shipping import shipped
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
@@ -107,7 +108,7 @@ def archive(
         options = read_options([each.partition for each, _ in ranges], client)
         tasks = plan_copies(options, [each for each, _ in ranges], -(-size_bytes // task_bytes))
         copy = partial(copy_task, place=place, options=options)
-        parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(copy).collect() if tasks else []
+        parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(shipped(copy)).collect() if tasks else []
         try:
             run.commit([each for each, _ in ranges], parts)
             refused = 0

@@ -26,6 +26,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, FilePart, TableLocation, discard
 from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable, Moved
 from sparklog.spark.history.archived import read_file
+from sparklog.spark.shipping import shipped
 from sparklog.spark.source.offsets import OffsetRange
 
 FEWEST = 16
@@ -77,7 +78,7 @@ def merge_small_files(
         return {}
     say(f"merging {sum(len(group.files) for group in groups)} small files of {place.uri}")
     merge = partial(merge_group, place=place)
-    done = spark.sparkContext.parallelize(groups, len(groups)).map(merge).collect()
+    done = spark.sparkContext.parallelize(groups, len(groups)).map(shipped(merge)).collect()
     for failed in (each for each in done if each.error):
         say(f"{failed.group.partition}: small files could not be merged: {failed.error}")
     good = [each for each in done if not each.error]

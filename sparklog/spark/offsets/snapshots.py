@@ -20,6 +20,7 @@ from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.records.arrow import encode_all
 from sparklog.records.batch import Codec
+from sparklog.spark.shipping import shipped
 
 RESULTS = "partition int, size_bytes bigint, error string"
 BATCH_BYTES = 1 << 20
@@ -49,7 +50,7 @@ def install(newest: DataFrame, targets: Iterable[Target], client: Mapping[str, A
 
     rows = newest.filter(F.col("log_partition").isin(*wanted)).repartition("log_partition")
     ordered = rows.sortWithinPartitions("log_partition", "log_offset")
-    done = {row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(run, RESULTS).collect()}
+    done = {row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(shipped(run), RESULTS).collect()}
     for number in wanted.keys() - done.keys():  # partitions without any record left
         size, error = _install(wanted[number], iter(()), options)
         done[number] = error or size

@@ -28,6 +28,7 @@ from sparklog.offsets_topic.commits import COMMITS as COMMIT_COLUMNS
 from sparklog.offsets_topic.commits import read_offset_records
 from sparklog.spark.offsets.groups import Groups, RecordPosition
 from sparklog.spark.offsets.read import Slice, Survey, records, survey
+from sparklog.spark.shipping import shipped
 
 _TIME = pa.timestamp("us", "UTC")
 _WHO = ("member_id", "client_id", "client_host")
@@ -85,7 +86,9 @@ class ReplayTask:
 
 def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
     """Return a survey of each slice, in their order; made in tasks."""
-    found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(survey).collect() if slices else []
+    if not slices:
+        return []
+    found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(shipped(survey)).collect()
     return found
 
 
@@ -107,7 +110,7 @@ def newest(before: DataFrame, changed: DataFrame, rebuilt: Sequence[int]) -> Dat
 
 def current_offsets(of: DataFrame) -> DataFrame:
     """Return rows of OFFSETS from rows of NEWEST."""
-    return of.filter(is_commit()).mapInArrow(_offsets_of, _spark_schema(OFFSETS))
+    return of.filter(is_commit()).mapInArrow(shipped(_offsets_of), _spark_schema(OFFSETS))
 
 
 def current_members(of: DataFrame) -> DataFrame:
@@ -115,7 +118,7 @@ def current_members(of: DataFrame) -> DataFrame:
 
     A topic that an assignment names by id gets its name from a commit with that id; null if there is no such commit.
     """
-    return of.repartition("log_partition").mapInArrow(_members_of, _spark_schema(MEMBERS))
+    return of.repartition("log_partition").mapInArrow(shipped(_members_of), _spark_schema(MEMBERS))
 
 
 def read_commits(work: ReplayTask) -> Iterator[pa.RecordBatch]:
@@ -273,7 +276,7 @@ def _in_tasks(
                 yield from read(pickle.loads(pickled))
 
     rows = spark.sparkContext.parallelize([(bytearray(pickle.dumps(work)),) for work in works], max(1, len(works)))
-    return spark.createDataFrame(rows, "work binary").mapInArrow(run, _spark_schema(schema))
+    return spark.createDataFrame(rows, "work binary").mapInArrow(shipped(run), _spark_schema(schema))
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
+from sparklog.spark.shipping import Shipped
 from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
 from sparklog.spark.source.options import ReadOptions, WriteOptions
 from sparklog.spark.source.read import PushdownReader, TopicReader
@@ -39,7 +40,7 @@ COMMIT_WORKER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The worker that commits a batch of a stream."""
 
 
-class SparklogDataSource(DataSource):
+class SparklogDataSource(Shipped, DataSource):
     """Topics of a broker, or of a log directory, as a table."""
 
     @classmethod

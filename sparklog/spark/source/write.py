@@ -29,6 +29,7 @@ from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.client import Producer
 from sparklog.client.sinks.sinks import BatchWinner
 from sparklog.spark.columns import HEADERS
+from sparklog.spark.shipping import Shipped
 from sparklog.spark.source.options import DeliveryGuarantee, WriteOptions
 from sparklog.spark.source.sink import Part, SinkBatch, abort, commit, job_batch, present_batch, taking_part
 from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, need
@@ -54,7 +55,7 @@ class TaskCommitMessage(WriterCommitMessage):
     """Its part in a batch of a sink; None with AT_LEAST_ONCE, and if it has no rows."""
 
 
-class TopicWriter(DataSourceArrowWriter):
+class TopicWriter(Shipped, DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -76,7 +77,7 @@ class TopicWriter(DataSourceArrowWriter):
             abort(parts_of(messages), self._options, self._job)
 
 
-class TopicStreamWriter(DataSourceStreamArrowWriter):
+class TopicStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:

@@ -32,6 +32,7 @@ class BrokerProcess:
         log_level: str = "info",
         serves_metrics: bool = False,
         log_dirs: tuple[str, ...] = ("data",),
+        cwd: Path | None = None,
     ) -> None:
         """Choose the ports.
 
@@ -39,6 +40,7 @@ class BrokerProcess:
         config: the file of --config
         serves_metrics: whether it serves metrics and probes, at `metrics`
         log_dirs: the names of the log directories in the folder
+        cwd: its working directory; None: that of this process
         """
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
@@ -49,6 +51,7 @@ class BrokerProcess:
         self.is_running = False
         self.is_paused = False
         self._folder = folder
+        self._cwd = cwd
         self.log_dirs = [folder / name for name in log_dirs]
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
         self._settings += (f"metrics.listener={self.metrics}",) if serves_metrics else ()
@@ -79,7 +82,7 @@ class BrokerProcess:
         if self.open_files:
             command = ["sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
         with (self._folder / "log").open("a") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self._cwd)
         self.is_running = True
 
     def await_ready(self) -> None:

@@ -30,10 +30,16 @@ class SparkCluster:
         self._port = reserve_port(self)
         self._running = ExitStack()
         folder.mkdir()
+        for host in HOSTS:
+            self.work_dir(host).mkdir()
 
     @property
     def master(self) -> str:
         return f"spark://127.0.0.1:{self._port}"
+
+    def work_dir(self, host: str) -> Path:
+        """Where the worker keeps folders of applications: an executor runs in <application>/<number>."""
+        return self._folder / host
 
     def __enter__(self) -> SparkCluster:
         with self._running as running:
@@ -41,7 +47,7 @@ class SparkCluster:
             running.enter_context(self._start("master.Master", *own))
             wait_until(self._listens, "Spark's master starts", tell=self.log)
             for host in HOSTS:
-                room = ("--cores", "1", "--memory", MEMORY, "--work-dir", str(self._folder / host))
+                room = ("--cores", "1", "--memory", MEMORY, "--work-dir", str(self.work_dir(host)))
                 running.enter_context(
                     self._start("worker.Worker", "--host", host, "--webui-port", "0", *room, self.master)
                 )
