@@ -35,7 +35,7 @@ NEW_SCHEDULE = "python -m sparklog.jobs.config_doc > jobs.toml"
 
 @click.group("jobs")
 def command() -> None:
-    """Run compaction, archive, retention, offsets replay and the audit of replicas on Spark.
+    """Run compaction, archive, latest, retention, offsets replay and the audit of replicas on Spark.
 
     \b
       sparklog jobs run compaction --dry-run

@@ -17,6 +17,7 @@ from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
 MIB = 1 << 20
+Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 Tables = dict[str, ArchiveTable | SparklogError | None]
 """Opened archives by URI; None if the archive does not exist yet, an error if it cannot be opened."""
 
@@ -43,12 +44,16 @@ def slice_option() -> click.Option:
     )
 
 
-def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
+def describe(context: JobContext, options: Options) -> Logs:
     """Return the logs of the topics that the options select. Raises ConfigError for an invalid pattern."""
     wanted = chooser(options["topics"])
+    return {name: log for name, log in described(context).items() if wanted(name.topic)}
+
+
+def described(context: JobContext, names: Iterable[TopicPartition] | None = None) -> Logs:
+    """Return the leaders' logs of these partitions; None: of all."""
     with Maintenance(**context.client) as maintenance:
-        logs = maintenance.describe_logs()
-    return {name: log for name, log in logs.items() if wanted(name.topic)}
+        return maintenance.describe_logs(names)
 
 
 def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
@@ -82,7 +87,7 @@ def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> in
 
 
 def archive_all(
-    context: JobContext, options: Options, wanted: Mapping[str, Iterable[ArchiveTarget]]
+    context: JobContext, options: Options, wanted: Mapping[str, Sequence[ArchiveTarget]]
 ) -> dict[TopicPartition, Copied]:
     """Archive the targets of each table, by URI. If a table cannot be written, only its own partitions fail."""
     copied: dict[TopicPartition, Copied] = {}

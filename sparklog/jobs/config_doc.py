@@ -23,6 +23,7 @@ from sparklog.jobs.table import JOBS, load_job
 SUGGESTED = {
     "compaction": "*/15 * * * *",
     "archive": "*/30 * * * * *",  # with the time of a run, records wait less than the target's default
+    "latest": "*/30 * * * * *",
     "retention": "5 * * * *",
     "offset_replay": "4-59/10 * * * *",  # between two runs of compaction, which makes older snapshots useless
     "isr_audit": "30 3 * * *",

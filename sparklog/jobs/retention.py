@@ -32,13 +32,14 @@ from pyspark.sql import DataFrame, Row
 
 from sparklog.base.errors import KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin, Maintenance
+from sparklog.client import Admin
 from sparklog.jobs.archiving import (
     Tables,
     archive_all,
     archived_to,
     bytes_between,
     describe,
+    described,
     lost_reason,
     slice_option,
     topics_option,
@@ -121,11 +122,9 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     """Archive, then delete. Return one row for each partition that had something to do."""
     todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
     readable = [name for name, row in todo.items() if not row.error]
-    with Maintenance(**context.client) as maintenance:
-        logs = maintenance.describe_logs(readable)
+    logs = described(context, readable)
     copied = _archive_all(context, options, todo, logs)
-    with Maintenance(**context.client) as maintenance:
-        latest = maintenance.describe_logs(readable) if copied else logs
+    latest = described(context, readable) if copied else logs
     with Admin(**context.client) as admin:
         rows = [
             _delete(admin, row, _still_there(row, logs.get(name), latest.get(name)), copied.get(name), context.now_ms)

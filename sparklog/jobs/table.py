@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 JOBS = {
     "compaction": "Keep the newest record of every key, in topics with cleanup.policy=compact.",
     "archive": "Keep the Delta tables of topics with retention.archive no further behind than a target.",
+    "latest": "Keep Delta tables of the newest record of each key of compacted topics no further behind than a target.",
     "retention": "Delete what is too old or too much, archived to Delta first where a topic says so.",
     "offset_replay": "The offsets topic as Delta tables, and snapshots that coordinators load.",
     "isr_audit": "Compare what brokers and the store say with the bytes of every replica.",

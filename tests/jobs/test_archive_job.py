@@ -152,7 +152,7 @@ def test_a_target_that_was_missed_is_a_finding(topics: Topics, make_context: Any
     assert (late.status, late.findings) == (1, 1)
     row = only_row(late)
     assert (row.outcome, row.archived_to, row.offsets_left) == ("late", 20, 0)
-    assert "old when it was archived, the target is 300.0 s" in row.reason
+    assert "old when it came into the table, the target is 300.0 s" in row.reason
 
     fill_days(topics, topic, 10)
     assert run(make_context(), topic, lag_target="5m").status == 0

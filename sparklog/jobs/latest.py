@@ -1,0 +1,248 @@
+"""Latest: keeps Delta tables of the newest record of each key of compacted topics, no further behind than a target.
+
+    plan     says of every partition how many offsets the table lacks, and how old the first record there is
+    apply    reads them from the log, up to the last stable offset, and merges the newest record of each key into the
+             table TABLES/<topic>_latest; tombstones delete (spark/history/latest.py)
+    report   has the outcome of each partition that had something to do, and its lag at the beginning and at the end
+
+Keys and values are bytes, or typed by the options of the Spark source (--read-option valueFormat=avro …). The archive
+(archive.py) has bytes alone: it must give back every record exactly, also one that no schema fits. This table is made
+from the log, and can be made from it again.
+
+A table belongs to one topic: if that is made again, or loses records that the table has, the partition fails until
+somebody removes the table. The lag is that of the archive job.
+
+Outcomes:
+
+    done        merged as planned, in time; or another run was first
+    late        a finding: merged, but records were older than the target when they were, or the oldest one that is left
+                is
+    failed      a finding: the topic could not be merged, for the given reason; the next run tries again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import click
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+
+from sparklog.base.config_keys import nearest
+from sparklog.base.errors import ConfigError, KafkaError, SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.jobs.archiving import Logs, describe, described, topics_option
+from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited_before
+from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
+from sparklog.log.description import LogDescription
+from sparklog.spark.history.latest import NOTHING, LatestTable, Merged, OtherRunFirst, Part, source_options
+from sparklog.spark.source.option_parsing import SECURITY_KEYS
+from sparklog.spark.source.typed_options import NAMES
+
+PLAN_SCHEMA = (
+    "topic string, partition int, due boolean, reason string, table string, merged_to bigint, merge_to bigint, "
+    "high_watermark bigint, offsets bigint, whole boolean, lag_ms bigint, error string"
+)
+REPORT_SCHEMA = (
+    "topic string, partition int, outcome string, reason string, table string, merged_from bigint, merged_to bigint, "
+    "upserted_keys bigint, deleted_keys bigint, offsets_left bigint, lag_before_ms bigint, lag_ms bigint"
+)
+DONE, LATE, FAILED = "done", "late", "failed"
+SUFFIX = "_latest"
+Tables = dict[str, LatestTable | SparklogError]
+"""Opened tables by path, or why they cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What a run has done with a partition."""
+
+    part: Part | None = None
+    merged: Merged = NOTHING
+    note: str = ""
+    error: str = ""
+
+
+def plan(context: JobContext, options: Options) -> DataFrame:
+    """Return one row for each partition of the selected compacted topics. Raises ConfigError for a wrong option."""
+    read_options(options)
+    logs = _compacted(describe(context, options)) if options["topics"] else {}
+    if not options["topics"]:
+        context.say("no topic is selected: name some with --topics")
+    tables: Tables = {}
+    found = {
+        name: _look(log, _open(table_path(context, options, name.topic), tables))
+        for name, log in logs.items()
+        if isinstance(log, LogDescription)
+    }
+    ages = lags(context, found.values())
+    rows: list[tuple[Any, ...]] = []
+    for name, log in sorted(logs.items()):
+        path = table_path(context, options, name.topic)
+        if isinstance(log, KafkaError):
+            reason = f"{log.name}: {log}"
+            rows.append((*name, True, reason, path, *[None] * 6, reason))
+        else:
+            rows.append(_plan_row(found[name], path, ages.get(name), options["lag_target"]))
+    context.say(f"{sum(row[2] for row in rows)} of {len(rows)} partitions have something to merge")
+    return context.spark.createDataFrame(rows, PLAN_SCHEMA)
+
+
+def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
+    """Merge what is there now of the partitions that are due. Return one row for each of them."""
+    begun_ms = context.now_ms
+    due = sorted((row for row in plan.collect() if row.due), key=lambda row: (row.topic, row.partition))
+    readable = [row for row in due if not row.error]
+    tables: Tables = {}
+    for row in readable:
+        _open(row.table, tables)  # before the look at the logs: see LatestTable
+    logs = described(context, [TopicPartition(row.topic, row.partition) for row in readable])
+    done: dict[TopicPartition, _Done] = {}
+    for path, rows in groupby(readable, key=lambda row: row.table):
+        done |= _merge_topic(context, options, list(rows), tables[path], logs)
+    after = {
+        name: Followed(log=log, reached=part.offset_to)
+        for name, log in described(context, done).items()
+        if isinstance(log, LogDescription) and (part := done[name].part)
+    }
+    ages = lags(context, after.values())
+    took_ms = context.now_ms - begun_ms
+    reported = []
+    for row in due:
+        name = TopicPartition(row.topic, row.partition)
+        waited_ms = waited_before(row.merged_to, row.offsets, row.lag_ms)
+        late = lateness(waited_ms and waited_ms + took_ms, after.get(name), ages.get(name), options["lag_target"])
+        outcome = done.get(name, _Done(error=row.error or "it was not merged"))
+        reported.append(_report_row(row, outcome, late, after.get(name), ages.get(name)))
+    return context.spark.createDataFrame(reported, REPORT_SCHEMA)
+
+
+def table_path(context: JobContext, options: Options, topic: str) -> str:
+    """Return the place of a topic's table."""
+    folder = options["tables"]
+    return f"{folder.rstrip('/')}/{topic}{SUFFIX}" if folder else context.table(f"{topic}{SUFFIX}")
+
+
+def read_options(options: Options) -> dict[str, str]:
+    """Return the options of reads. Raises ConfigError for those that a table cannot have."""
+    found = {}
+    allowed = {name.lower(): name for name in (*NAMES, "mode")}
+    for text in options["read_option"]:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--read-option {text}: it must be NAME=VALUE")
+        if name.lower() not in allowed:
+            raise ConfigError(f"--read-option {name}: only options of typed keys and values{nearest(name, allowed)}")
+        found[allowed[name.lower()]] = value
+    if found.get("mode", "").upper() == "PERMISSIVE":
+        raise ConfigError("--read-option mode=PERMISSIVE: a malformed value would be null, and look like a tombstone")
+    return found
+
+
+def _compacted(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Return the logs of compacted topics, and those that cannot be described unless the topic is not compacted."""
+    known = {name.topic: log.config.cleanup_policy for name, log in logs.items() if isinstance(log, LogDescription)}
+    return {name: log for name, log in logs.items() if "compact" in known.get(name.topic, ("compact",))}
+
+
+def _open(path: str, tables: Tables) -> LatestTable | SparklogError:
+    if path not in tables:
+        try:
+            tables[path] = LatestTable.open(path)
+        except SparklogError as error:
+            tables[path] = error
+    return tables[path]
+
+
+def _look(log: LogDescription, table: LatestTable | SparklogError) -> Followed:
+    if isinstance(table, SparklogError):
+        return Followed(log=log, error=str(table))
+    try:
+        merged = table.merged(log)
+    except SparklogError as error:
+        return Followed(log=log, error=str(error))
+    return Followed(log=log, reached=merged.offset_to if merged else None)
+
+
+def part_of(partition: Followed) -> Part:
+    """Return what to merge of a partition: all of it if the table may have missed a tombstone that is gone."""
+    log, reached = partition.log, partition.reached
+    is_whole = reached is None or reached < max(log.cleaned_offset, log.log_start_offset)
+    offset_from = log.log_start_offset if is_whole else partition.begin
+    return Part(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
+
+
+def _merge_topic(
+    context: JobContext, options: Options, rows: Sequence[Row], table: LatestTable | SparklogError, logs: Logs
+) -> dict[TopicPartition, _Done]:
+    """Merge what there is of a topic; return what was done with each partition."""
+    done, parts = {}, []
+    for row in rows:
+        name = TopicPartition(row.topic, row.partition)
+        log = logs.get(name)
+        if not isinstance(log, LogDescription):
+            done[name] = _Done(error=f"{log.name}: {log}" if log else "the topic was deleted after the plan was made")
+        elif (followed := _look(log, table)).error:
+            done[name] = _Done(error=followed.error)
+        else:
+            parts.append(part_of(followed))
+    due = [part for part in parts if part.offset_from < part.offset_to]
+    done |= {part.log.partition: _Done(part=part) for part in parts}
+    if isinstance(table, SparklogError) or not due:
+        return done
+    context.say(f"merging {sum(part.offset_to - part.offset_from for part in due)} offsets into {table.path}")
+    given = {**source_options(context.client, tuple(SECURITY_KEYS)), **read_options(options)}
+    try:
+        merged = table.merge(context.spark, due, given)
+    except (OtherRunFirst, *CONFLICTS) as first:
+        note = str(first).partition("\n")[0]
+        return done | {part.log.partition: _Done(note=note) for part in due}
+    except (SparklogError, PySparkException, Py4JJavaError) as error:
+        reason = str(error).partition("\n")[0]
+        return done | {part.log.partition: _Done(error=reason) for part in due}
+    return done | {part.log.partition: _Done(part=part, merged=merged[part.log.partition]) for part in due}
+
+
+def _plan_row(partition: Followed, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
+    log, part = partition.log, part_of(partition)
+    return (
+        *log.partition, is_due(partition, lag_ms, target_ms), reason_of(partition, lag_ms), path, partition.reached,
+        log.last_stable_offset, log.high_watermark, partition.offsets, part.is_whole, lag_ms, partition.error or None,
+    )  # fmt: skip
+
+
+def _report_row(row: Row, done: _Done, late: str, after: Followed | None, lag_ms: int | None) -> tuple[Any, ...]:
+    outcome, reason = (LATE, late) if late else (DONE, done.note or row.reason)
+    if done.error:
+        outcome, reason = FAILED, done.error
+    ends = (done.part.offset_from, done.part.offset_to) if done.part else (None, None)
+    return (
+        row.topic, row.partition, outcome, reason, row.table, *ends, done.merged.upserted, done.merged.deleted,
+        after.left if after else None, row.lag_ms, lag_ms,
+    )  # fmt: skip
+
+
+JOB = Job(
+    name="latest",
+    help="Keep Delta tables of the newest record of each key of compacted topics no further behind than a target.",
+    plan=plan,
+    apply=apply,
+    parameters=(
+        topics_option("none, as each of them gets a table"),
+        click.Option(
+            ["--tables"], metavar="FOLDER", help="The folder of the tables. Default: the folder of the reports."
+        ),
+        click.Option(
+            ["--read-option"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of the Spark source for typed keys and values, such as valueFormat=avro. May be repeated.",
+        ),
+        lag_option(),
+    ),
+    findings=frozenset({LATE, FAILED}),
+)

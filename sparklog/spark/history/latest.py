@@ -1,0 +1,193 @@
+"""A Delta table of the newest record of each key of a compacted topic.
+
+    log, from where the table is to the last stable offset ─▶ newest record of each key ─▶ MERGE ─▶ progress
+    key, value, partition int, offset bigint, timestamp timestamp
+
+A tombstone deletes its key's row. A row has its record's offset, and gives way to a greater one only. So a run that
+died between MERGE and progress is repeated without harm: the next run reads from the same offset, at least as far.
+
+A run that is behind another one would bring back keys that the other has deleted. Therefore each MERGE numbers itself
+by Delta's `txn`, as one more than the number that the table had before the run looked at the log: Delta does nothing if
+another MERGE has that number.
+
+Compaction may remove a tombstone that the table has not seen. So a partition that was compacted, or deleted, beyond the
+table's progress is read as a whole, and keys that it does not have any more are deleted.
+
+This module loads `deltalake`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaTable as SparkDeltaTable
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sparklog.base.errors import ConfigError, SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.log.description import LogDescription
+from sparklog.spark.history.progress import Archived, TableProgress, progress_of
+
+COLUMNS = ("key", "value", "partition", "offset", "timestamp")
+RUN_APP = "sparklog/latest"
+"""The transaction identifier whose version is the number of the newest MERGE."""
+
+
+class OtherRunFirst(SparklogError):
+    """Another run has changed the table since this one looked at it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The offsets of a partition to merge."""
+
+    log: LogDescription
+    offset_from: int
+    offset_to: int
+    """This one is at most the last stable offset."""
+    is_whole: bool
+    """Whether these are all records of the partition: keys without one are deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """Result of a merge for one partition."""
+
+    upserted: int = 0
+    """Keys whose newest record in these offsets has a value."""
+    deleted: int = 0
+    """Keys whose newest record there is a tombstone."""
+
+
+NOTHING = Merged()
+
+
+class LatestTable:
+    """The table as of its opening."""
+
+    def __init__(self, path: str, table: DeltaTable | None) -> None:
+        self.path = path
+        self._progress = _progress(path, table) if table else None
+        self._run = (table.transaction_version(RUN_APP) if table else None) or 0
+
+    @classmethod
+    def open(cls, path: str) -> LatestTable:
+        """Open the table, which need not exist. Raises ConfigError if something else is there, or it is unreadable."""
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            return cls(path, None)
+        except (DeltaError, OSError) as error:
+            raise ConfigError(f"table {path} cannot be opened: {error}") from error
+        if missing := set(COLUMNS) - {field.name for field in table.schema().fields}:
+            raise ConfigError(f"{path} is a table of another kind: it has no column {', '.join(sorted(missing))}")
+        return cls(path, table)
+
+    def merged(self, log: LogDescription) -> Archived | None:
+        """Return the offsets of a log that the table has; None if it has none.
+
+        Raises ConfigError if they are of another topic of that name, or of records that the log has lost.
+        """
+        return self._progress.archived_of(log) if self._progress else None
+
+    def merge(
+        self, spark: SparkSession, parts: Sequence[Part], options: Mapping[str, str]
+    ) -> dict[TopicPartition, Merged]:
+        """Merge parts of one topic; return what came of each.
+
+        options: of the Spark source, for servers, security and types
+        Raises OtherRunFirst, ConfigError, and errors of Spark.
+        """
+        session = spark.newSession()  # its settings are no other run's
+        newest = newest_records(session, parts, options).persist()
+        try:
+            counts = _counts(newest)
+            self._merge(session, newest, [each.log.partition.partition for each in parts if each.is_whole])
+        finally:
+            newest.unpersist()
+        _advance(self.path, parts)
+        return {each.log.partition: counts.get(each.log.partition.partition, NOTHING) for each in parts}
+
+    def _merge(self, session: SparkSession, newest: DataFrame, whole: Sequence[int]) -> None:
+        if self._progress is None:
+            # Not by DeltaTable.create: that looks for a catalog, which makes a folder of its own.
+            empty = session.createDataFrame([], newest.schema).write.format("delta").mode("append")
+            empty.option("delta.autoOptimize.autoCompact", "true").save(self.path)
+        session.conf.set("spark.databricks.delta.write.txnAppId", RUN_APP)
+        session.conf.set("spark.databricks.delta.write.txnVersion", str(self._run + 1))
+        table = SparkDeltaTable.forPath(session, self.path).alias("old")
+        merge = (
+            table.merge(newest.alias("new"), "old.partition = new.partition AND old.key = new.key")
+            .whenMatchedDelete("new.offset > old.offset AND new.value IS NULL")
+            .whenMatchedUpdateAll("new.offset > old.offset")
+            .whenNotMatchedInsertAll("new.value IS NOT NULL")
+            .withSchemaEvolution()
+        )
+        if whole:
+            merge = merge.whenNotMatchedBySourceDelete(f"old.partition IN ({', '.join(map(str, whole))})")
+        if not merge.execute().collect():
+            raise OtherRunFirst(f"table {self.path}: another run was first")
+
+
+def newest_records(session: SparkSession, parts: Sequence[Part], options: Mapping[str, str]) -> DataFrame:
+    """Return the newest record of each key of these parts; records without a key are left out."""
+    ends = {each.log.partition: (each.offset_from, each.offset_to) for each in parts}
+    topic = parts[0].log.partition.topic
+    rows = (
+        session.read.format("sparklog")
+        .options(**options)
+        .option("assign", json.dumps({topic: [name.partition for name in ends]}))
+        .option("startingOffsets", json.dumps({topic: {name.partition: start for name, (start, _) in ends.items()}}))
+        .option("endingOffsets", json.dumps({topic: {name.partition: end for name, (_, end) in ends.items()}}))
+        .load()
+    )
+    newest = F.max_by(F.struct("value", "offset", "timestamp"), "offset").alias("newest")
+    return (
+        rows.where("key IS NOT NULL")
+        .groupBy("partition", "key")
+        .agg(newest)
+        .select("key", "newest.value", "partition", "newest.offset", "newest.timestamp")
+    )
+
+
+def _counts(newest: DataFrame) -> dict[int, Merged]:
+    deleted = F.count_if(F.col("value").isNull()).alias("deleted")
+    rows = newest.groupBy("partition").agg(F.count("*").alias("keys"), deleted).collect()
+    return {row["partition"]: Merged(upserted=row["keys"] - row["deleted"], deleted=row["deleted"]) for row in rows}
+
+
+def _advance(path: str, parts: Sequence[Part]) -> None:
+    """Note the progress, unless another run has come further meanwhile. Raises OtherRunFirst and ConfigError."""
+    table = DeltaTable(path)
+    progress = _progress(path, table)
+    transactions = []
+    for each in parts:
+        before = progress.archived(each.log.partition, each.log.topic_id)
+        if before is None or before.offset_to < each.offset_to:
+            reached = progress_of(each.log, before.offset_from if before else each.offset_from, each.offset_to)
+            transactions += progress.transactions(each.log.partition, reached)
+    if not transactions:
+        return
+    properties = CommitProperties(app_transactions=transactions)
+    try:
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+    except (DeltaError, OSError) as error:
+        if "oncurrent" in str(error):
+            raise OtherRunFirst(f"table {path}: another run was first") from error
+        raise ConfigError(f"table {path}: {error}") from error
+
+
+def _progress(path: str, table: DeltaTable) -> TableProgress:
+    return TableProgress(table, f"table {path}", "remove the table, and the next run makes it anew")
+
+
+def source_options(client: Mapping[str, Any], security_keys: Sequence[str]) -> dict[str, str]:
+    """Return the options of the Spark source that say how to reach the brokers that `client` names."""
+    named = {key: client.get(key.replace(".", "_")) for key in ("bootstrap.servers", *security_keys)}
+    return {f"kafka.{key}": str(value) for key, value in named.items() if value is not None}
