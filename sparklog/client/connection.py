@@ -60,9 +60,10 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 _MEANINGS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not accepted",
     "WRONG_VERSION_NUMBER": "no TLS: what listens there does not speak it",
+    "Domain name not found": "no address is known for this host name",
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
 }
-"""Parts of gRPC's messages if something answers but no call succeeds, and what they mean."""
+"""Parts of gRPC's messages if no call succeeds, and what they mean."""
 
 
 class Login:

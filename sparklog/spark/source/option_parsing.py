@@ -351,7 +351,7 @@ def _pattern(raw: str) -> SubscribePattern:
     try:
         re.compile(raw)
     except re.error as wrong:
-        raise ValueError(raw) from wrong
+        raise ConfigError(f"option subscribePattern = {raw!r}: it is no regular expression: {wrong}") from None
     return SubscribePattern(raw)
 
 

@@ -108,7 +108,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_and_all_that_are_allowed(
         ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, Use.BATCH, "cannot be latest"),
         ({**BROKER, "subscribe": "a", "endingOffsets": "earliest"}, Use.BATCH, "cannot be earliest"),
         ({**BROKER, "subscribe": "a b"}, Use.BATCH, "only ASCII letters"),
-        ({**BROKER, "subscribePattern": "("}, Use.BATCH, "a regular expression"),
+        ({**BROKER, "subscribePattern": "("}, Use.BATCH, "no regular expression: missing ), unterminated subpattern"),
         ({**BROKER, "assign": '{"a": ["0"]}'}, Use.BATCH, "JSON such as"),
         ({**BROKER, "assign": "[1]"}, Use.BATCH, "JSON such as"),
         ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, Use.BATCH, "-2: earliest"),
