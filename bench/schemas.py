@@ -39,6 +39,7 @@ from sparklog.schemas.formats import JsonFormat
 from sparklog.schemas.json_encoding import json_encoder
 from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set
+from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from sparklog.schemas.protobuf_formats import ProtobufFormat
 
 PEER_RECORDS = 20_000
@@ -207,6 +208,12 @@ def measure_protobuf(name: str, message: str, make: Any, count: int, repeats: in
     theirs = best_seconds(lambda: [of.FromString(each) for each in few], repeats)
     both = best_seconds(columns, repeats)
     report(name, sum(map(len, bodies)), count, ours, "protobuf", len(few) / theirs / 1e6, len(few) / both / 1e6)
+    read = pa.concat_arrays([piece.values for piece in decoder.decode(column, None)])
+
+    def write(rows: list[Any]) -> list[bytes]:
+        return [of(**row).SerializeToString() for row in rows]
+
+    measure_back(name, read, protobuf_encoder(read.type, made), "protobuf", write, repeats)
 
 
 def measure_json(count: int, repeats: int) -> None:

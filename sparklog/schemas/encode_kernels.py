@@ -1,4 +1,4 @@
-"""Encodes Arrow columns to Avro bodies or JSON objects, a row at a time, in one compiled loop for all schemas.
+"""Encodes Arrow columns to Avro, Protobuf or JSON, a row at a time, in one compiled loop for all schemas.
 
 The counterpart of `avro_kernels`: a schema is compiled to a *program*, rows of numbers that are an operation and its
 operands, and the loop interprets it for each row. All buffers of the columns lie side by side in one block of memory.
@@ -9,6 +9,9 @@ Two passes, so that the bodies get one buffer of the exact size:
     measure     walks the rows, checks them, and notes where each body will end; stops at the first row that cannot be
                 written, and says why
     fill        walks them again and writes
+
+Protobuf has the size of a message before it. The first pass notes sizes in the order in which messages begin, the
+second writes them.
 
 A row that is null has no body, nor anything that the program would write before it.
 
@@ -33,23 +36,32 @@ SYMBOL = 2  # as VARINT, of 4 bytes: the number of an enum's symbol, or a negati
 COPY = 3  # bytes of the value
 AS_DOUBLE = 4  # 1: from a float, 0: from an int
 BOOLEAN = 5
-TEXT = 6  # 1: must be UTF-8; 1: without a length before it
+TEXT = 6  # 1: must be UTF-8; 1: without a length before it; 1: the length is no zigzag number
 FIXED = 7  # size
 DECIMAL = 8  # size, or BY_LENGTH or ALL
 ESCAPED = 9  # a text as JSON writes it, with quotes
 FINITE = 10  # the text of a number that must not be infinite, nor NaN
 MOMENT = 11  # the text of a date or a time, of four digits for the year; the space in it becomes a T
-FIRST_CONTROL = 12
-SKIP_NULL = 12  # if it is null: a literal instead (start, end), and where to continue
-NOT_NULL = 13
-ITEMS = 14  # level, where to continue behind the last item, domain of the items; 1: write how many there are
-NEXT = 15  # level, where the items begin, domain of the items
-JUMP = 16  # target
-OPEN = 17  # a literal that opens an object or a list: start, end. No FIELD has come since
-FIELD = 18  # a literal before a field or an item, behind a comma unless it is the first: start, end
-CLOSE = 19  # a literal that closes an object or a list: start, end
-FAIL = 20  # the fault
-END = 21
+UNSIGNED = 12  # bytes of the number in its column; bytes of the varint's number: 4 or 8
+ENUM = 13  # as UNSIGNED, of 8 bytes, or the smallest number for a text that is no symbol
+WITHIN = 14  # bytes of an unsigned number, 4 or 8, in a column of twice as many; 1: as a varint, 0: as it is
+TIME = 15  # a Timestamp (0) or Duration (1) with its size, of microseconds
+FIRST_CONTROL = 16
+SKIP_NULL = 16  # if it is null: a literal instead (start, end), and where to continue
+NOT_NULL = 17
+ITEMS = 18  # level, where to continue behind the last item, domain of the items; 1: write how many there are
+NEXT = 19  # level, where the items begin, domain of the items
+JUMP = 20  # target
+FAIL = 21  # the fault
+END = 22
+SKIP_EMPTY = 23  # where to continue if a list is empty
+BEGIN_SIZED = 24  # depth: what follows has its size before it
+END_SIZED = 25  # depth
+NO_MEMBER_YET = 26  # the MEMBERs that follow are of one oneof
+MEMBER = 27  # at most one of them is not null
+OPEN = 28  # a literal that opens an object or a list: start, end. No FIELD has come since
+FIELD = 29  # a literal before a field or an item, behind a comma unless it is the first: start, end
+CLOSE = 30  # a literal that closes an object or a list: start, end
 
 # Sizes of decimals that the program does not know.
 BY_LENGTH, ALL = -1, -2
@@ -60,6 +72,7 @@ WIDTH = 8
 
 # Faults of a row; 0: none.
 IS_NULL, NOT_UTF8, NO_SYMBOL, OTHER_SIZE, TOO_MANY_DIGITS, NOT_FINITE, NO_YEAR, NO_MEMBER = range(1, 9)
+OUT_OF_RANGE, SECOND_MEMBER, TOO_LARGE = range(9, 12)
 FAULTS = {
     IS_NULL: "it is null, and the schema has no null here",
     NOT_UTF8: "the text is not UTF-8",
@@ -69,6 +82,9 @@ FAULTS = {
     NOT_FINITE: "JSON has no number that is infinite or NaN",
     NO_YEAR: "the year is not one of 0000 to 9999",
     NO_MEMBER: "no member of the union has a value",
+    OUT_OF_RANGE: "the number is out of the range of the schema's type",
+    SECOND_MEMBER: "another member of the oneof has a value, too",
+    TOO_LARGE: "a message has more than 2 GiB",
 }
 
 
@@ -94,6 +110,10 @@ class State(NamedTuple):
     places: Any  # int64[domains]: the index of the current row or item
     ends: Any  # int64[levels]: the index behind the last item of each list
     fault: Any  # int64[2]: the fault of the row at which the loop stopped, and the column
+    sizes: Any  # int64[messages]: their sizes, in the order in which they begin
+    cursor: Any  # int64[1]: how many messages have begun
+    sized: Any  # int64[depths]: the numbers of the messages around the current place
+    begins: Any  # int64[depths]: where they begin
 
 
 @helper
@@ -128,6 +148,16 @@ def _put_byte(target, position, byte, fill):
 def _put_long(target, position, number, fill):
     """Write a zigzag varint; return the position after it."""
     left = np.uint64((number << 1) ^ (number >> 63))
+    while left > np.uint64(127):
+        position = _put_byte(target, position, left & np.uint64(127) | np.uint64(128), fill)
+        left >>= np.uint64(7)
+    return _put_byte(target, position, left, fill)
+
+
+@helper
+def _put_unsigned(target, position, number, fill):
+    """Write a varint that is no zigzag number; return the position after it."""
+    left = np.uint64(number)
     while left > np.uint64(127):
         position = _put_byte(target, position, left & np.uint64(127) | np.uint64(128), fill)
         left >>= np.uint64(7)
@@ -176,7 +206,9 @@ def _put_text(program, at, memory, column, index, target, position, fill):
     first = item_at(memory.texts, column)
     if not fill and item_at(program, at + A) and not is_utf8(memory.data, first + start, first + end):
         return position, NOT_UTF8
-    if not item_at(program, at + B):
+    if item_at(program, at + C):
+        position = _put_unsigned(target, position, end - start, fill)
+    elif not item_at(program, at + B):
         position = _put_long(target, position, end - start, fill)
     return _put(target, position, memory.data, first + start, first + end, fill), 0
 
@@ -283,7 +315,53 @@ def _put_moment(memory, column, index, target, position, fill):
 
 
 @helper
-def _put_value(op, at, code, memory, column, index, target, position, fill):  # noqa: PLR0911 - the dispatch
+def _put_plain(op, program, at, memory, column, index, target, position, fill):
+    size = item_at(program, at + A) if op == UNSIGNED else 8
+    number = _whole_number(memory.data, item_at(memory.values, column) + size * index, size)
+    if op == ENUM and number < -(2**31):
+        return position, NO_SYMBOL
+    if op == UNSIGNED and item_at(program, at + B) == 4:
+        number &= 0xFFFFFFFF
+    return _put_unsigned(target, position, number, fill), 0
+
+
+@helper
+def _put_within(program, at, memory, column, index, target, position, fill):
+    size = item_at(program, at + A)
+    place = item_at(memory.values, column) + 2 * size * index
+    for i in range(size, 2 * size):
+        if byte_at(memory.data, place + i):
+            return position, OUT_OF_RANGE
+    if not item_at(program, at + B):
+        return _put(target, position, memory.data, place, place + size, fill), 0
+    number = np.int64(word_at(memory.data, place))
+    if size == 4:
+        number &= 0xFFFFFFFF
+    return _put_unsigned(target, position, number, fill), 0
+
+
+@helper
+def _put_time_field(target, position, tag, number, fill):
+    if number == 0:
+        return position
+    return _put_unsigned(target, _put_byte(target, position, tag, fill), number, fill)
+
+
+@helper
+def _put_time(program, at, memory, column, index, target, position, fill):
+    micros = np.int64(word_at(memory.data, item_at(memory.values, column) + 8 * index))
+    part = micros % 1_000_000
+    if item_at(program, at + A) and part and micros < 0:
+        part -= 1_000_000
+    seconds = (micros - part) // 1_000_000
+    size = _put_time_field(target, _put_time_field(target, 0, 0x08, seconds, 0), 0x10, part * 1000, 0)
+    position = _put_byte(target, position, size, fill)
+    position = _put_time_field(target, position, 0x08, seconds, fill)
+    return _put_time_field(target, position, 0x10, part * 1000, fill)
+
+
+@helper
+def _put_value(op, at, code, memory, column, index, target, position, fill):  # noqa: PLR0911, PLR0912 - the dispatch
     """Do an operation that writes one value. Return the position after it and the fault."""
     program = code.program
     if op == LITERAL:
@@ -309,6 +387,12 @@ def _put_value(op, at, code, memory, column, index, target, position, fill):  # 
         return _put_decimal(program, at, memory, column, index, target, position, fill)
     if op == FIXED:
         return _put_fixed(program, at, memory, column, index, target, position, fill)
+    if op in (UNSIGNED, ENUM):
+        return _put_plain(op, program, at, memory, column, index, target, position, fill)
+    if op == WITHIN:
+        return _put_within(program, at, memory, column, index, target, position, fill)
+    if op == TIME:
+        return _put_time(program, at, memory, column, index, target, position, fill), 0
     return _put_double(program, at, memory, column, index, target, position, fill)
 
 
@@ -335,11 +419,33 @@ def _end_item(program, at, state):
 
 
 @helper
+def _begin_sized(program, at, state, target, position, fill):
+    number = state.cursor[0]
+    state.cursor[0] = number + 1
+    if fill:
+        return _put_unsigned(target, position, state.sizes[number], fill)
+    state.sized[item_at(program, at + A)] = number
+    state.begins[item_at(program, at + A)] = position
+    return position
+
+
+@helper
+def _end_sized(program, at, state, target, position, fill):
+    """Note the size of a message that is being measured. Return the position after it, with room for the size."""
+    if fill:
+        return position, 0
+    size = position - state.begins[item_at(program, at + A)]
+    state.sizes[state.sized[item_at(program, at + A)]] = size
+    return _put_unsigned(target, position, size, 0), TOO_LARGE if size >= 2**31 else 0
+
+
+@helper
 def _put_row(code, memory, state, target, position, fill):  # noqa: PLR0912 - the interpreter's loop
     """Write the row at which `state` is; return the position after it. A fault is noted in `state`."""
     program = code.program
     pc = 0
     fault = 0
+    members = 0  # of a oneof
     is_first = True  # of the fields or items of the JSON object or list that was opened last
     while True:
         at = pc * WIDTH
@@ -365,6 +471,19 @@ def _put_row(code, memory, state, target, position, fill):  # noqa: PLR0912 - th
             return position
         elif op == FAIL:
             fault = item_at(program, at + A)
+        elif op == BEGIN_SIZED:
+            position = _begin_sized(program, at, state, target, position, fill)
+        elif op == END_SIZED:
+            position, fault = _end_sized(program, at, state, target, position, fill)
+        elif op == SKIP_EMPTY:
+            start, end = _range_of(memory, column, index)
+            if start == end:
+                pc = item_at(program, at + A)
+        elif op == NO_MEMBER_YET:
+            members = 0
+        elif op == MEMBER:
+            members += 0 if _is_null(memory, column, index) else 1
+            fault = SECOND_MEMBER if members > 1 else 0
         else:
             if op == FIELD and not is_first:
                 position = _put_byte(target, position, 0x2C, fill)

@@ -65,7 +65,12 @@ class Encoding:
         self.domains = 1
         self.levels = 1
         """Most lists within lists."""
+        self.depths = 1
+        """Most messages with sizes within each other."""
+        self.sized: list[Source] = []
+        """Of each place where such a message begins a source that has as many values as messages at the most."""
         self._level = 0
+        self._depth = 0
 
     def source(self, path: str, within: Source | None = None, part: int = 0) -> Source:
         """Return a new source: the column itself, or a part of another. Raises SchemaError if there are too many."""
@@ -121,6 +126,20 @@ class Encoding:
         loop[kernels.B] = self.next
         self._level = level
 
+    def with_size(self, of: Source, body: Callable[[], None]) -> None:
+        """Write the size of what `body` compiles before it.
+
+        of: a source that has a value for each time that this is done, or more
+        """
+        depth = self._depth
+        self._depth += 1
+        self.depths = max(self.depths, self._depth)
+        self.sized.append(of)
+        self.emit(kernels.BEGIN_SIZED, None, depth)
+        body()
+        self.emit(kernels.END_SIZED, None, depth)
+        self._depth = depth
+
     def mark(self, of: Source) -> Callable[[], None]:
         """Return a function that forgets what is compiled from now on, of one source and its parts."""
         operations, constants, sources = len(self.operations), len(self.constants), len(self.sources)
@@ -160,17 +179,22 @@ class Encoder:
         if not len(column):
             return pa.chunked_array([], pa.binary())
         encoding = self._encoding
-        memory = _gather(encoding.sources, column)
+        memory, lengths = _gather(encoding.sources, column)
         state = State(
             places=np.zeros(encoding.domains, np.int64),
             ends=np.zeros(encoding.levels, np.int64),
             fault=np.zeros(2, np.int64),
+            sizes=np.zeros(sum(lengths[each.number] for each in encoding.sized), np.int64),
+            cursor=np.zeros(1, np.int64),
+            sized=np.zeros(encoding.depths, np.int64),
+            begins=np.zeros(encoding.depths, np.int64),
         )
         ends = np.zeros(len(column), np.int64)
         stopped = kernels.run(self._code, memory, state, 0, ends, np.empty(0, np.uint8), 0)
         if stopped < len(column):
             fault, number = state.fault.tolist()
             raise BadRow(stopped, encoding.sources[number].path, kernels.FAULTS[fault])
+        state.cursor[0] = 0
         return pa.chunked_array(list(self._pieces(column, memory, state, ends, piece_bytes)), pa.binary())
 
     def _pieces(
@@ -222,13 +246,16 @@ class _Block:
         return np.concatenate([*self._parts, np.zeros(8, np.uint8)])
 
 
-def _gather(sources: list[Source], column: pa.Array) -> Memory:
-    """Return the buffers of all sources of a column."""
+def _gather(sources: list[Source], column: pa.Array) -> tuple[Memory, list[int]]:
+    """Return the buffers of all sources of a column, and the number of values of each."""
     block = _Block()
     validity, values, texts = (np.full(len(sources), -1, np.int64) for _ in range(3))
 
+    lengths = [0] * len(sources)
+
     def add(source: Source, array: pa.Array) -> None:
         array = source.ready(array)
+        lengths[source.number] = len(array)
         buffers = array.buffers()
         number = source.number
         if array.null_count and buffers[0] is not None:
@@ -252,7 +279,7 @@ def _gather(sources: list[Source], column: pa.Array) -> Memory:
             values[number] = block.add(_bytes(buffers[1])[start : start + len(array) * width])
 
     add(sources[0], column)
-    return Memory(*map(read_only, (block.data(), validity, values, texts)))
+    return Memory(*map(read_only, (block.data(), validity, values, texts))), lengths
 
 
 def _bytes(buffer: pa.Buffer | None) -> Bytes:

@@ -206,6 +206,20 @@ def frame_of(wanted: SchemaId) -> bytes:
     return b"\x01" + wanted.bytes if isinstance(wanted, UUID) else b"\x00" + wanted.to_bytes(4, "big")
 
 
+def index_bytes(indexes: Indexes) -> bytes:
+    """Return the bytes that name a message behind the id of its schema, as Confluent's serializers write them."""
+    if indexes == (0,):
+        return b"\0"
+    made = bytearray()
+    for number in (len(indexes), *indexes):
+        left = number << 1  # zigzag
+        while left > 127:
+            made.append(left & 127 | 128)
+            left >>= 7
+        made.append(left)
+    return bytes(made)
+
+
 def with_headers(own: pa.Array, added: Mapping[str, tuple[bytes, Any]]) -> pa.Array:
     """Return a column of headers with more behind the others.
 

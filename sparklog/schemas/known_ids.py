@@ -21,7 +21,13 @@ Known = TypeVar("Known")
 
 
 class KnownIds(Generic[Known]):
-    """What a decoder knows of each id. Others are asked for, once in a process."""
+    """What a decoder knows of each id. Others are asked for, once in a process.
+
+    learn: what is made of a schema; raises SchemaError if it cannot be read
+    brought: schemas that the plan brings along
+    known: what is made of them already
+    serialized: as of `Registry`
+    """
 
     def __init__(
         self,
@@ -32,11 +38,6 @@ class KnownIds(Generic[Known]):
         known: Mapping[SchemaId, Known] | None = None,
         serialized: bool = False,
     ) -> None:
-        """learn: what is made of a schema; raises SchemaError if it cannot be read
-        brought: schemas that the plan brings along
-        known: what is made of them already
-        serialized: as of `Registry`
-        """
         self._options = registry
         self._learn = learn
         self._brought = brought

@@ -66,6 +66,7 @@ class Field:
     repeated: bool = False
     presence: bool = True
     """A writer says whether it has the field: messages, `optional`, members of a oneof, proto2."""
+    required: bool = False
     oneof: str | None = None
     """The oneof of which it is a member; None for `optional`, too."""
     default: bool | int | float | str | bytes | None = None

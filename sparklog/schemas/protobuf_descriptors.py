@@ -65,6 +65,20 @@ class Files:
             return _Messages().message(found, ())
         raise SchemaError(f"the schema has no message {name}; it has {_few(known)}")
 
+    def text(self) -> str:
+        """Return the schema itself in base64, as a registry takes it.
+
+        Raises SchemaError if it imports files that do not come with Google's library: a registry would need them first.
+        """
+        main = self._by_name[self._main]
+        others = [each for each in main.dependency if _built_in(each) is None]
+        if others:
+            raise SchemaError(
+                f"the schema imports {_few(others)}: register it with its imports, and write it with valueSchemaId or "
+                "use.latest.version"
+            )
+        return base64.b64encode(main.SerializeToString()).decode()
+
     def _add(self, name: str, within: tuple[str, ...]) -> None:
         """Add a file to the pool, after those that it imports."""
         if name in self._added:
@@ -126,6 +140,7 @@ class _Messages:
             kind=_KINDS[of.type],
             repeated=of.is_repeated,
             presence=of.has_presence,
+            required=of.is_required,
             oneof=oneof.name if is_real else None,
             default=self._default(of),
             message=self.message(of.message_type, within) if of.message_type is not None else None,

@@ -1,15 +1,16 @@
 """How keys and values are encoded, as the plan of a write brings it to tasks, and what encodes them.
 
-    AvroWriting     bodies of one schema
-    JsonWriting     JSON objects
+    AvroWriting         bodies of one schema
+    ProtobufWriting     one message
+    JsonWriting         JSON objects
 
-Both may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow has them in UTF-8
+All may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow has them in UTF-8
 already.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -18,6 +19,8 @@ from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import parsed
 from sparklog.schemas.framing import SchemaId, frame_of
 from sparklog.schemas.json_encoding import json_encoder
+from sparklog.schemas.protobuf import Message
+from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from sparklog.schemas.registry import SchemaText
 
 
@@ -27,6 +30,13 @@ class Naming:
 
     schema_id: SchemaId
     in_header: bool = False
+    indexes: bytes = b""
+    """What follows the id: with Protobuf the indexes of the message."""
+
+    @property
+    def frame(self) -> bytes:
+        """The bytes that name the schema."""
+        return frame_of(self.schema_id) + self.indexes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,19 @@ class AvroWriting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufWriting:
+    """Protobuf messages."""
+
+    type: pa.DataType
+    message: Message = field(repr=False)
+    naming: Naming | None = None
+
+    def encoder(self) -> Encoder:
+        """As AvroWriting's."""
+        return protobuf_encoder(self.type, self.message, frame=frame_before(self.naming))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JsonWriting:
     """JSON objects."""
 
@@ -56,14 +79,14 @@ class JsonWriting:
         return json_encoder(self.type, frame=frame_before(self.naming))
 
 
-Writing = AvroWriting | JsonWriting
+Writing = AvroWriting | ProtobufWriting | JsonWriting
 
 
 def frame_before(naming: Naming | None) -> bytes:
     """Return the bytes before each body."""
-    return b"" if naming is None or naming.in_header else frame_of(naming.schema_id)
+    return b"" if naming is None or naming.in_header else naming.frame
 
 
 def frame_in_header(naming: Naming | None) -> bytes | None:
     """Return the value of the header that names the schema; None: there is none."""
-    return frame_of(naming.schema_id) if naming is not None and naming.in_header else None
+    return naming.frame if naming is not None and naming.in_header else None

@@ -26,6 +26,8 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.typed_options import COLUMNS, MISTAKES
 
 REGISTRY = "schema.registry."
+_FORMATS = {"AVRO": "avro", "PROTOBUF": "protobuf"}
+"""Formats by the types of schemas in a registry."""
 _NOT_IN_NAMES = str.maketrans(".-", "__")
 
 
@@ -45,8 +47,8 @@ def tables(spark: SparkSession, options: Mapping[str, str], *, prefix: str = "")
     """Make a temporary view of each topic, or replace it; return them by name.
 
     options: those of a batch read. Without `subscribe` or `subscribePattern` all topics are meant, but for internal
-    ones. With `schema.registry.url` and no format, keys and values are typed that have an Avro schema as the subject
-    TOPIC-key or TOPIC-value; all others are bytes. prefix: what the names of the views begin with
+    ones. With `schema.registry.url` and no format, keys and values are typed that have an Avro or Protobuf schema as
+    the subject TOPIC-key or TOPIC-value; all others are bytes. prefix: what the names of the views begin with
     Raises ConfigError for options that are not allowed, and for topics whose views would have the same name;
     RegistryError if the registry does not answer.
     """
@@ -123,17 +125,17 @@ def _formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str,
             kind = registry.version(subject).schema.kind
         except UnknownSchema:
             continue
-        if kind != "AVRO":
+        if (of := _FORMATS.get(kind)) is None:
             untyped[column] = f"the schema of {subject} is of the type {kind}"
             continue
         try:
-            SparklogDataSource(_typed(of_topic, {column: "avro"})).schema()
+            SparklogDataSource(_typed(of_topic, {column: of})).schema()
         except RegistryError:
             raise
         except SchemaError as wrong:
             untyped[column] = str(wrong)
         else:
-            formats[column] = "avro"
+            formats[column] = of
     return formats, untyped
 
 

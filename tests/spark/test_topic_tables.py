@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from sparklog.base.errors import ConfigError, RegistryError
 from sparklog.client import Consumer
 from sparklog.spark import tables
 from support.patience import PATIENCE_S
+from support.schemas.protobuf import compiled
 from support.schemas.registry import schema_registry
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -51,10 +53,13 @@ def describe(session, name):
     return {row.col_name: row.data_type for row in session.sql(f"DESCRIBE {name}").collect()}
 
 
-def test_each_topic_is_a_table_with_the_types_of_its_schemas(session, topics, registry, shop):
+def test_each_topic_is_a_table_with_the_types_of_its_schemas(session, topics, registry, shop, tmp_path):
     registry.register(f"{shop}-value", ORDER)
     registry.register(f"{shop}-endless-value", ENDLESS)
     registry.add(f"{shop}_json-value", {"schema": "{}", "schemaType": "JSON"})
+    content = compiled('syntax = "proto3"; message Id { int64 id = 1; }', tmp_path)
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(content).file
+    registry.register_protobuf(f"{shop}.plain-key", file.SerializeToString())
     options = options_of(topics, shop, **{"schema.registry.url": registry.url}, mode="PERMISSIVE")
     base = shop.replace("-", "_")
     made = {table.name: table for table in tables(session, options)}
@@ -68,7 +73,9 @@ def test_each_topic_is_a_table_with_the_types_of_its_schemas(session, topics, re
     assert shown == made.keys()
     assert made[base].formats == {"value": "avro"}
     assert describe(session, base)["value"] == "struct<id:bigint>"
-    assert describe(session, f"{base}_plain")["value"] == "binary"
+    assert made[f"{base}_plain"].formats == {"key": "protobuf"}
+    shown = describe(session, f"{base}_plain")
+    assert (shown["key"], shown["value"]) == ("struct<id:bigint>", "binary")
     assert made[f"{base}_json"].untyped == {"value": f"the schema of {shop}_json-value is of the type JSON"}
     assert "contains itself" in made[f"{base}_endless"].untyped["value"]
     assert [row.id for row in session.sql(f"SELECT value.id FROM {base}").collect()] == [42]

@@ -7,10 +7,8 @@ the next ``load()``, or the next start of a stream.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
@@ -23,13 +21,14 @@ from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonForma
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
 from sparklog.schemas.protobuf import Message
-from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat, check_protobuf
+from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
 from sparklog.schemas.protobuf_program import type_of_message
 from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, UnknownSchema, Version
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.dead_letters import DeadLetterTopic
 from sparklog.spark.source.options import BrokerOptions, ColumnFormat, TypedColumn, TypedOptions
+from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
 
@@ -76,7 +75,7 @@ def _type(column: TypedColumn, options: TypedOptions) -> DataType:
     if column.format is ColumnFormat.JSON:
         return spark_type(_json_type(column))
     if column.format is ColumnFormat.PROTOBUF:
-        message = _given_message(column) or _message_of(_latest(column, options), column)
+        message = _given_message(column) or message_of(_latest(column, options), column.message_name)
         return spark_type(type_of_message(message, options.protobuf))
     return spark_type(type_of(_reader(column) or _latest(column, options)))
 
@@ -109,8 +108,8 @@ def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, sche
     versions = _versions(_registry(column, options), column)
     if message is None:
         read = partial(_type_of_text, column=column, options=options)
-        message = _message_of(_version_of(name, column, versions, schema, read), column)
-    names = _descriptors().message_names
+        message = message_of(_version_of(name, column, versions, schema, read), column.message_name)
+    names = descriptors().message_names
     writers = {
         each: names(version.schema.text)
         for version in versions
@@ -121,7 +120,7 @@ def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, sche
 
 
 def _type_of_text(schema: SchemaText, column: TypedColumn, options: TypedOptions) -> pa.DataType:
-    return type_of_message(_message_of(schema, column), options.protobuf)
+    return type_of_message(message_of(schema, column.message_name), options.protobuf)
 
 
 def _given_message(column: TypedColumn) -> Message | None:
@@ -129,21 +128,8 @@ def _given_message(column: TypedColumn) -> Message | None:
     text = column.reader_schema if column.reader_schema is not None else column.schema
     if text is None:
         return None
-    message: Message = _descriptors().from_text(text).message(column.message_name)
+    message: Message = descriptors().from_text(text).message(column.message_name)
     return message
-
-
-def _message_of(schema: SchemaText, column: TypedColumn) -> Message:
-    """Return the message of a schema that the registry gives."""
-    check_protobuf(schema)
-    references = dict(zip(schema.reference_names, schema.references, strict=True))
-    message: Message = _descriptors().from_registry(schema.text, references).message(column.message_name)
-    return message
-
-
-def _descriptors() -> Any:
-    """Return the module that makes messages of descriptors. Reads of other formats need not load Google's library."""
-    return importlib.import_module("sparklog.schemas.protobuf_descriptors")
 
 
 def _json_type(column: TypedColumn) -> pa.DataType:

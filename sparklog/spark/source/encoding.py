@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,12 +23,20 @@ from sparklog.base.errors import ConfigError, MalformedRecord, SchemaError
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.avro_encoding import derived_schema
 from sparklog.schemas.encoding import BadRow
-from sparklog.schemas.framing import HEADERS, with_headers
+from sparklog.schemas.framing import HEADERS, index_bytes, with_headers
 from sparklog.schemas.json_encoding import derived_json_schema
 from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
-from sparklog.schemas.written_formats import AvroWriting, JsonWriting, Naming, Writing, frame_in_header
+from sparklog.schemas.written_formats import (
+    AvroWriting,
+    JsonWriting,
+    Naming,
+    ProtobufWriting,
+    Writing,
+    frame_in_header,
+)
 from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
+from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
 
@@ -103,7 +111,7 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
         return None
     of = arrow_schema(StructType([StructField(name, spark)])).field(0).type
     try:
-        writing = _json(of, column, options) if column.format is ColumnFormat.JSON else _avro(of, column, options)
+        writing = _WRITINGS[column.format](of, column, options)
         writing.encoder()
     except SchemaError as error:
         raise type(error)(f"column {name}: {error}") from None
@@ -132,6 +140,35 @@ def _json(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> Js
     return JsonWriting(type=of, naming=naming)
 
 
+def _protobuf(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriting:
+    def given() -> Any:
+        assert column.schema is not None  # typed_options makes sure
+        return descriptors().from_text(column.schema)
+
+    if options.registry is None:
+        return ProtobufWriting(type=of, message=given().message(column.message_name))
+
+    def check(_: SchemaText) -> None:
+        ProtobufWriting(type=of, message=given().message(column.message_name)).encoder()
+
+    own = column if column.schema is None else replace(column, schema=given().text())
+    schema, naming = _named("PROTOBUF", own, options, options.registry, given, check)
+    message = message_of(schema, column.message_name)
+    indexes = next(
+        (each for each, name in descriptors().message_names(schema.text).items() if name == message.name), None
+    )
+    if indexes is None:
+        raise SchemaError(f"message {message.name} is in a file that the schema imports: write that one's schema")
+    return ProtobufWriting(type=of, message=message, naming=replace(naming, indexes=index_bytes(indexes)))
+
+
+_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], Writing]] = {
+    ColumnFormat.AVRO: _avro,
+    ColumnFormat.PROTOBUF: _protobuf,
+    ColumnFormat.JSON: _json,
+}
+
+
 def _named(
     kind: str,
     column: WrittenColumn,
@@ -146,7 +183,7 @@ def _named(
     derive: returns the schema of the column's type, as JSON values
     check: raises SchemaError for a schema that the column does not fit: it must not be registered
     """
-    registry = Registry(of)
+    registry = Registry(of, serialized=kind == "PROTOBUF")
     if column.schema_id is not None:
         schema, number = registry.by_id(column.schema_id), column.schema_id
     elif options.choice is SchemaChoice.LATEST:

@@ -77,15 +77,15 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     ),
     "valueFormat": OptionDoc(
         "How values are encoded. avro, protobuf, json: the column `value` has the type of the schema. string: it is "
-        "text. raw: it is bytes. A write takes the column in this type, and encodes it; not yet with protobuf.",
+        "text. raw: it is bytes. A write takes the column in this type, and encodes it.",
         "raw",
     ),
     "valueSchema": OptionDoc(
         "With avro and protobuf: the schema of all values, which have no frame, as `from_avro` and `from_protobuf` "
         "read them. Without it, each value names its schema in the registry, before its body or in the header "
         "`__value_schema_id`. With json: the fields, as Spark's SQL writes them; all may be missing. Of a write, with "
-        "avro: the schema to write; with json and a registry: the JSON Schema to register. Default: that of the "
-        "column's type, as `to_avro` derives it."
+        "avro and protobuf: the schema to write; with json and a registry: the JSON Schema to register. Default, but "
+        "for protobuf: that of the column's type, as `to_avro` derives it."
     ),
     "valueReaderSchema": OptionDoc(
         "With avro: the schema that values are read as, by Avro's rules of evolution. With protobuf and a registry: "
@@ -99,7 +99,7 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
         "schema."
     ),
     "valueSchemaId": OptionDoc(
-        "With avro or json and a registry: the id of the schema to write; it is not registered."
+        "With avro, protobuf or json and a registry: the id of the schema to write; it is not registered."
     ),
     "keyFormat": OptionDoc("The same for keys.", "raw"),
     "keySchema": OptionDoc("The same for keys."),
@@ -122,19 +122,19 @@ OPTION_DOCS: Mapping[str, OptionDoc] = {
     ),
     "keySchemaId": OptionDoc("The same for keys."),
     "auto.register.schemas": OptionDoc(
-        "With avro or json and a registry: register the schema if the subject does not have it. false: the subject "
-        "must have it.",
+        "With avro, protobuf or json and a registry: register the schema if the subject does not have it. false: the "
+        "subject must have it.",
         "true, unless `use.latest.version`",
     ),
     "use.latest.version": OptionDoc(
-        "With avro or json and a registry: write the latest schema of the subject, which the column must fit; a JSON "
-        "Schema is not looked at.",
+        "With avro, protobuf or json and a registry: write the latest schema of the subject, which the column must "
+        "fit; a JSON Schema is not looked at.",
         "false",
     ),
     "schema.id.serializer": OptionDoc(
-        "With avro or json and a registry, how records name their schema, as with Confluent's serializers. prefix: its "
-        "number is before each body. header: its GUID is in the header `__value_schema_id` or `__key_schema_id`, which "
-        "needs a registry with GUIDs.",
+        "With avro, protobuf or json and a registry, how records name their schema, as with Confluent's serializers. "
+        "prefix: its number is before each body. header: its GUID is in the header `__value_schema_id` or "
+        "`__key_schema_id`, which needs a registry with GUIDs.",
         "prefix",
     ),
     "mode": OptionDoc(

@@ -473,7 +473,7 @@ def _typed_column(name: str) -> tuple[Option, ...]:
             *ALL_USES,
         ),
         _option(f"{name}ReaderSchema", str, f"an Avro schema, as JSON; with protobuf: as {name}Schema"),
-        _option(f"{name}MessageName", _name, "the name of a message"),
+        _option(f"{name}MessageName", _name, "the name of a message", *ALL_USES),
         _option(f"{name}Subject", _name, "a subject's name", *ALL_USES),
         _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), Use.WRITE),
     )

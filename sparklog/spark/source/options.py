@@ -177,7 +177,7 @@ class WrittenColumn:
 
     format: ColumnFormat
     schema: str | None
-    """Avro: the schema; JSON: the JSON Schema that is registered.
+    """Avro: the schema; Protobuf: a descriptor set, as of reads; JSON: the JSON Schema that is registered.
 
     None: that of the registry, or the one derived from the column's type.
     """
@@ -185,6 +185,8 @@ class WrittenColumn:
     """Subject in the registry; None: no registry is used."""
     schema_id: int | None
     """Number of the schema in the registry; None: `WrittenOptions.choice` says which."""
+    message_name: str | None = None
+    """Protobuf: the message; None: the only one of the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Parser of the options that say how keys and values are encoded.
 
-    format      valueFormat, keyFormat                       raw, string, json, avro or protobuf (reads)
+    format      valueFormat, keyFormat                       raw, string, json, avro or protobuf
     schemas     valueSchema, keySchema                       the writer's, of bodies without a frame; or that of JSON
     (reads)     valueReaderSchema, keyReaderSchema           what is wanted; the default is the writer's, or the latest
                 valueSubject, keySubject                     where the latest is; the default is <topic>-value, -key
@@ -57,7 +57,7 @@ OF_PROTOBUF = ("emit.default.values", "enums.as.ints", "upcast.unsigned.ints", "
 NAMES = (*(f"{column}{part}" for column in COLUMNS for part in OF_COLUMNS), *REGISTRY_NAMES, *OF_PROTOBUF)
 CHOICES = ("auto.register.schemas", "use.latest.version")
 ID_SERIALIZER = "schema.id.serializer"
-WITH_SCHEMA = (ColumnFormat.AVRO, ColumnFormat.JSON)
+WITH_SCHEMA = (*BINARY, ColumnFormat.JSON)
 """Formats of writes whose records can name a schema of a registry."""
 MISTAKES = ("mode", "columnNameOfCorruptRecord", "deadLetterTopic")
 
@@ -163,7 +163,7 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
     of_registry = (*REGISTRY_NAMES, *CHOICES, ID_SERIALIZER)
     if not any(column.format in WITH_SCHEMA for column in typed.values()):
-        _refuse(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro or json")
+        _refuse(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro, protobuf or json")
     uses_registry = "schema.registry.url" in given
     if not uses_registry:
         _refuse(given, of_registry, "needs schema.registry.url")
@@ -188,16 +188,26 @@ def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
     of = given.get(f"{name}format", ColumnFormat.RAW)
     schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
     of_registry = (f"{name}Subject", f"{name}SchemaId")
+    message = given.get(f"{name}messagename")
     if of is ColumnFormat.PROTOBUF:
-        raise ConfigError(f"{name}Format = protobuf is for reads: write the column as bytes, with Spark's to_protobuf")
+        latest = given.get("use.latest.version", False)
+        if schema is None and number is None and not latest:
+            raise ConfigError(
+                f"{name}Format = protobuf needs {name}Schema, or with schema.registry.url {name}SchemaId or "
+                "use.latest.version: a column does not say the numbers of fields"
+            )
+    else:
+        _refuse(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
     if of not in WITH_SCHEMA:
-        _refuse(given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro or json")
+        _refuse(
+            given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro, protobuf or json"
+        )
         return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
     if "schema.registry.url" not in given:
         _refuse(given, of_registry, "needs schema.registry.url")
         if of is ColumnFormat.JSON:
             _refuse(given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url")
-        return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None)
+        return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None, message_name=message)
     if number is not None:
         _refuse(given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema")
     topic = given.get("topic")
@@ -206,7 +216,7 @@ def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
         raise ConfigError(
             f"{name}Subject is missing: the default subject is TOPIC-{name}, and the rows may have several topics"
         )
-    return WrittenColumn(format=of, schema=schema, subject=subject, schema_id=number)
+    return WrittenColumn(format=of, schema=schema, subject=subject, schema_id=number, message_name=message)
 
 
 def _default_subject(name: str, selection: Selection) -> str | None:

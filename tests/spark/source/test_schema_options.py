@@ -205,7 +205,15 @@ def test_a_write_is_typed_only_if_asked_for():
             {**AVRO, "topic": "t", "schema.id.serializer": "header", "includeHeaders": "false"},
             "schema.id.serializer = header and includeHeaders = false contradict each other",
         ),
-        ({"valueFormat": "protobuf", "topic": "t"}, "valueFormat = protobuf is for reads"),
+        (
+            {"valueFormat": "protobuf", "topic": "t"},
+            "valueFormat = protobuf needs valueSchema, or with schema.registry.url valueSchemaId or use.latest.version",
+        ),
+        ({"valueFormat": "protobuf", "use.latest.version": "true"}, "use.latest.version needs schema.registry.url"),
+        (
+            {**AVRO, "topic": "t", "valueMessageName": "M"},
+            "valueMessageName has a meaning only with valueFormat = prot",
+        ),
         ({"valueSchemaId": "7"}, "valueSchemaId has a meaning only with valueFormat = avro"),
         ({**AVRO, "valueSchemaId": "7", "valueSchema": "long"}, "valueSchema contradicts valueSchemaId"),
         ({**AVRO, "topic": "t", "valueSchema": "long", "use.latest.version": "true"}, "contradicts valueSchema"),

@@ -1,0 +1,239 @@
+"""Compiles how an Arrow column of structs is written as Protobuf messages, as `protobuf_program` reads them.
+
+A column fits a field of a message if no value of it is changed:
+
+    bool → bool · int8, int16, int32 → all signed numbers · int64 → those of 64 bits · float → float, double
+    double → double · string → string, enum · int32 → enum · binary → bytes · struct → message · list → repeated
+    map → map · timestamp with zone → Timestamp · duration → Duration · what a wrapper wraps → the wrapper
+    int32 → uint32, fixed32 · int64 → uint64, fixed64      as they are read: large numbers are negative
+    int64 → uint32, fixed32 · decimal(20, 0) → uint64, fixed64      as they are read with upcast.unsigned.ints
+
+Fields are found by their name. A field that is null, or that the column lacks, is left out, but for a required one. One
+that the message lacks is refused. Zeros are written, so that reads tell them from null. Lists of numbers are packed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.base.errors import SchemaError
+from sparklog.schemas import encode_kernels as kernels
+from sparklog.schemas.encoding import Encoder, Encoding, Source
+from sparklog.schemas.protobuf import Field, Kind, Message
+from sparklog.schemas.protobuf_program import TIMES, WRAPPERS
+
+_NO_SYMBOL = -(2**63)
+_WIRE = {
+    **dict.fromkeys((Kind.DOUBLE, Kind.FIXED64, Kind.SFIXED64), 1),
+    **dict.fromkeys((Kind.STRING, Kind.BYTES, Kind.MESSAGE), 2),
+    **dict.fromkeys((Kind.FLOAT, Kind.FIXED32, Kind.SFIXED32), 5),
+}
+"""Of other kinds it is 0."""
+_SMALL = frozenset({pa.int8(), pa.int16(), pa.int32()})
+_WHOLE = _SMALL | {pa.int64()}
+_IN_64 = frozenset({Kind.INT64, Kind.SINT64, Kind.SFIXED64, Kind.UINT64, Kind.FIXED64})
+_IN_32 = frozenset({Kind.INT32, Kind.SINT32, Kind.SFIXED32, Kind.UINT32, Kind.FIXED32})
+_UNSIGNED = frozenset({Kind.UINT32, Kind.FIXED32, Kind.UINT64, Kind.FIXED64})
+_VARINT_BYTES = {Kind.INT32: 8, Kind.INT64: 8, Kind.UINT32: 4, Kind.UINT64: 8}
+"""Bytes of the number that a plain varint is."""
+
+
+def protobuf_encoder(of: pa.DataType, message: Message, *, frame: bytes = b"") -> Encoder:
+    """Return what writes columns of a type as a message.
+
+    frame: bytes before each body
+    Raises SchemaError, with the place and both types, if the column does not fit the message.
+    """
+    encoding = Encoding()
+    if frame:
+        encoding.literal(frame)
+    if not pa.types.is_struct(of):
+        raise SchemaError(f"message {message.name} needs a struct of its fields, not {of}")
+    _Compiler(encoding).message(of, message, encoding.source(""))
+    return Encoder(of, encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Makes numbers of another width."""
+
+    to: pa.DataType
+
+    def __call__(self, array: pa.Array) -> pa.Array:
+        return array.cast(self.to)
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolNumbers:
+    """Numbers of an enum's symbols, for their texts."""
+
+    symbols: tuple[tuple[int, str], ...]
+
+    def __call__(self, array: pa.Array) -> pa.Array:
+        places = pc.index_in(array, value_set=pa.array([name for _, name in self.symbols], pa.string()))
+        found = pa.array([number for number, _ in self.symbols], pa.int64()).take(places)
+        return pc.if_else(array.is_valid(), pc.fill_null(found, _NO_SYMBOL), pa.scalar(None, pa.int64()))
+
+
+class _Compiler:
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+
+    def message(self, of: pa.DataType, message: Message, source: Source) -> None:
+        """Compile the fields of a message that is not null."""
+        fields = {each.name: each for each in message.fields}
+        if unknown := next((each.name for each in of if each.name not in fields), None):
+            raise SchemaError(f"{_join(source.path, unknown)}: message {message.name} has no such field")
+        numbers = {each.name: number for number, each in enumerate(of)}
+        missing = next((each.name for each in message.fields if each.required and each.name not in numbers), None)
+        if missing is not None:
+            raise SchemaError(f"{_join(source.path, missing)}: the column has no such field, which is required")
+        parts = {
+            name: self._encoding.source(_join(source.path, name), source, number) for name, number in numbers.items()
+        }
+        for oneof in dict.fromkeys(each.oneof for each in message.fields if each.oneof is not None):
+            self._encoding.emit(kernels.NO_MEMBER_YET)
+            for name, part in parts.items():
+                if fields[name].oneof == oneof:
+                    self._encoding.emit(kernels.MEMBER, part)
+        for name, part in parts.items():
+            self._field(of[numbers[name]].type, fields[name], part)
+
+    def _field(self, of: pa.DataType, field: Field, source: Source) -> None:
+        encoding = self._encoding
+        if field.required:
+            encoding.emit(kernels.NOT_NULL, source)
+        skip = encoding.skip_null(source)
+        if not field.repeated:
+            encoding.literal(_tag(field))
+            self._value(of, field, source)
+        elif field.message is not None and field.message.is_entry:
+            self._map(of, field, field.message, source)
+        elif not pa.types.is_list(of):
+            raise _no_fit(of, field, source)
+        elif field.message is None and _WIRE.get(field.kind) != 2:
+            empty = encoding.emit(kernels.SKIP_EMPTY, source, 0)
+            encoding.literal(_tag(field, packed=True))
+            encoding.with_size(source, lambda: self._items(of, field, source, tagged=False))
+            empty[kernels.A] = encoding.next
+        else:
+            self._items(of, field, source, tagged=True)
+        skip[kernels.C] = encoding.next
+
+    def _items(self, of: pa.DataType, field: Field, source: Source, *, tagged: bool) -> None:
+        def item() -> None:
+            part = self._encoding.source(f"{source.path}[]", source)
+            self._encoding.emit(kernels.NOT_NULL, part)
+            if tagged:
+                self._encoding.literal(_tag(field))
+            self._value(of.value_type, field, part)
+
+        self._encoding.each(source, item, count=False)
+
+    def _map(self, of: pa.DataType, field: Field, entry: Message, source: Source) -> None:
+        if not pa.types.is_map(of):
+            raise _no_fit(of, field, source)
+        key, value = entry.fields
+        encoding = self._encoding
+
+        def write() -> None:
+            keys = encoding.source(f"{source.path} key", source, 0)
+            values = encoding.source(f"{source.path}[]", source, 1)
+            encoding.emit(kernels.NOT_NULL, values)
+            encoding.literal(_tag(field))
+
+            def parts() -> None:
+                encoding.literal(_tag(key))
+                self._value(of.key_type, key, keys)
+                encoding.literal(_tag(value))
+                self._value(of.item_type, value, values)
+
+            encoding.with_size(keys, parts)
+
+        encoding.each(source, write, count=False)
+
+    def _value(self, of: pa.DataType, field: Field, source: Source) -> None:
+        """Compile a value that is not null, behind its tag."""
+        message, encoding = field.message, self._encoding
+        if message is None:
+            self._leaf(of, field, source)
+        elif message.name in TIMES:
+            if of != TIMES[message.name]:
+                raise _no_fit(of, field, source)
+            encoding.emit(kernels.TIME, source, int(pa.types.is_duration(of)))
+        elif pa.types.is_struct(of):
+            encoding.with_size(source, lambda: self.message(of, message, source))
+        elif message.name in WRAPPERS:
+            wrapped = message.fields[0]
+
+            def inner() -> None:
+                encoding.literal(_tag(wrapped))
+                self._value(of, wrapped, source)
+
+            encoding.with_size(source, inner)
+        else:
+            raise _no_fit(of, field, source)
+
+    def _leaf(self, of: pa.DataType, field: Field, source: Source) -> None:
+        emit, kind = self._encoding.emit, field.kind
+        if kind is Kind.BOOL and pa.types.is_boolean(of):
+            emit(kernels.BOOLEAN, source)
+        elif kind is Kind.STRING and pa.types.is_string(of):
+            emit(kernels.TEXT, source, 1, 0, 1)
+        elif kind is Kind.BYTES and pa.types.is_binary(of):
+            emit(kernels.TEXT, source, 0, 0, 1)
+        elif kind is Kind.ENUM and pa.types.is_string(of) and field.enum is not None:
+            source.read_as(SymbolNumbers(field.enum.symbols))
+            emit(kernels.ENUM, source)
+        elif kind is Kind.ENUM and of in _SMALL:
+            source.read_as(Cast(pa.int64()))
+            emit(kernels.ENUM, source)
+        elif (kind is Kind.FLOAT and of == pa.float32()) or (kind is Kind.DOUBLE and pa.types.is_floating(of)):
+            source.read_as(Cast(pa.float32() if kind is Kind.FLOAT else pa.float64()))
+            emit(kernels.COPY, source, 4 if kind is Kind.FLOAT else 8)
+        elif kind in _UNSIGNED and of == _wide(kind):
+            size = 8 if kind in _IN_64 else 4
+            emit(kernels.WITHIN, source, size, int(_WIRE.get(kind, 0) == 0))
+        elif (kind in _IN_32 and of in _SMALL) or (kind in _IN_64 and of in _WHOLE):
+            self._number(of, kind, source)
+        else:
+            raise _no_fit(of, field, source)
+
+    def _number(self, of: pa.DataType, kind: Kind, source: Source) -> None:
+        size = 8 if kind in _IN_64 else 4
+        source.read_as(Cast(pa.int64() if size == 8 else pa.int32()))
+        if kind in (Kind.SINT32, Kind.SINT64):
+            self._encoding.emit(kernels.VARINT, source, size, 1)
+        elif kind in _VARINT_BYTES:
+            self._encoding.emit(kernels.UNSIGNED, source, size, _VARINT_BYTES[kind])
+        else:
+            self._encoding.emit(kernels.COPY, source, size)
+
+
+def _wide(kind: Kind) -> pa.DataType:
+    """Return the type that holds all numbers of an unsigned kind."""
+    return pa.decimal128(20, 0) if kind in _IN_64 else pa.int64()
+
+
+def _tag(of: Field, *, packed: bool = False) -> bytes:
+    left = of.number << 3 | (2 if packed else _WIRE.get(of.kind, 0))
+    made = bytearray()
+    while left > 127:
+        made.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*made, left])
+
+
+def _no_fit(of: pa.DataType, field: Field, source: Source) -> SchemaError:
+    kind = field.message.name if field.message is not None and not field.message.is_entry else field.kind
+    form = "map" if field.message is not None and field.message.is_entry else kind
+    return SchemaError(
+        f"{source.path}: {of} cannot be written as {'repeated ' if field.repeated and form != 'map' else ''}{form}"
+    )
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,27 @@
+"""Messages of Protobuf schemas, on the driver. Google's library is loaded only where a read or write needs it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sparklog.schemas.protobuf import Message
+from sparklog.schemas.protobuf_formats import check_protobuf
+from sparklog.schemas.registry import SchemaText
+
+
+def descriptors() -> Any:
+    """Return the module that makes messages of descriptors."""
+    return importlib.import_module("sparklog.schemas.protobuf_descriptors")
+
+
+def message_of(schema: SchemaText, name: str | None) -> Message:
+    """Return the message of a schema that a registry gives.
+
+    name: None: the only one of the schema
+    Raises SchemaError if there is none, or it has no type in Spark.
+    """
+    check_protobuf(schema)
+    references = dict(zip(schema.reference_names, schema.references, strict=True))
+    message: Message = descriptors().from_registry(schema.text, references).message(name)
+    return message
