@@ -1,8 +1,9 @@
 """sparklog's jobs as an Airflow DAG: copy it into the DAGs folder of a machine that has sparklog installed.
 
-Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. A run that
-could not be done (exit status 2) is retried. Findings (1) fail the task at once, as a retry changes nothing. To use a
-Spark cluster, set `MASTER`: each task is then a Spark driver, on the worker where Airflow runs it.
+Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. The jobs
+archive and latest are for minutes rather than hours: a warm session (`sparklog jobs serve`) suits them better. A run
+that could not be done (exit status 2) is retried. Findings (1) fail the task at once, as a retry changes nothing. To
+use a Spark cluster, set `MASTER`: each task is then a Spark driver, on the worker where Airflow runs it.
 """
 
 from __future__ import annotations

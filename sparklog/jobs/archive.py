@@ -43,7 +43,7 @@ from sparklog.jobs.archiving import (
     slice_option,
     topics_option,
 )
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited_before
+from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.archive import ArchiveTarget, Copied
@@ -92,7 +92,7 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
             wanted.setdefault(todo[name].archive, []).append(ArchiveTarget(log=log, offset_to=log.last_stable_offset))
     copied = archive_all(context, options, wanted)
     after = {
-        name: Followed(log=log, reached=done.offset_to if (done := copied[name].archived) else None)
+        name: Followed(log=log, reached=done.offset_to if (done := copied[name].archived) else todo[name].archived_to)
         for name, log in described(context, copied).items()
         if isinstance(log, LogDescription)
     }
@@ -101,8 +101,8 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     merged = _merge(context, wanted, copied)
     rows = []
     for name, row in sorted(todo.items()):
-        waited_ms = waited_before(row.archived_to, row.offsets, row.lag_ms)
-        late = lateness(waited_ms and waited_ms + took_ms, after.get(name), ages.get(name), options["lag_target"])
+        waited_ms = waited(row.archived_to, row.offsets, row.lag_ms, took_ms)
+        late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
         outcome = copied.get(name) or Copied(error=_why_not(row, logs.get(name)))
         rows.append(_report_row(row, outcome, after.get(name), ages.get(name), late, merged.get(name, 0)))
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)

@@ -89,18 +89,19 @@ def reason_of(partition: Followed, lag_ms: int | None) -> str:
     return "; ".join(_behind(partition, lag_ms)) if partition.left else "nothing to do"
 
 
-def waited_before(reached: int | None, offsets: int, lag_ms: int | None) -> int:
-    """Return how old the first record was that a run finds to do, as its plan says.
+def waited(reached: int | None, offsets: int, lag_ms: int | None, took_ms: int) -> int:
+    """Return how old the first record was, in ms, when it came into the table in a run that took `took_ms`.
 
-    This is 0 if there was none, and for the first run of a partition, which has to catch up: what it leaves counts.
+    reached, offsets, lag_ms: of the plan. Returns 0 if there was nothing to do, and for the first run of a partition,
+    which has to catch up: only what it leaves counts.
     """
-    return 0 if reached is None or not offsets or lag_ms is None else lag_ms
+    return 0 if reached is None or not offsets or lag_ms is None else lag_ms + took_ms
 
 
 def lateness(waited_ms: int, after: Followed | None, lag_ms: int | None, target_ms: int) -> str:
     """Return where a run missed the target; empty if it did not.
 
-    waited_ms: how old the first record was that came into the table
+    waited_ms: as `waited` returns it
     after, lag_ms: the partition and its lag after the run, if known
     """
     missed = []

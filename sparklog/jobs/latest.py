@@ -36,7 +36,7 @@ from sparklog.base.config_keys import nearest
 from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.jobs.archiving import Logs, describe, described, topics_option
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited_before
+from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
 from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.latest import NOTHING, LatestTable, Merged, OtherRunFirst, Part, source_options
@@ -114,8 +114,8 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     reported = []
     for row in due:
         name = TopicPartition(row.topic, row.partition)
-        waited_ms = waited_before(row.merged_to, row.offsets, row.lag_ms)
-        late = lateness(waited_ms and waited_ms + took_ms, after.get(name), ages.get(name), options["lag_target"])
+        waited_ms = waited(row.merged_to, row.offsets, row.lag_ms, took_ms)
+        late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
         outcome = done.get(name, _Done(error=row.error or "it was not merged"))
         reported.append(_report_row(row, outcome, late, after.get(name), ages.get(name)))
     return context.spark.createDataFrame(reported, REPORT_SCHEMA)
