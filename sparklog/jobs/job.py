@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ from sparklog.spark.shipping import text_of
 RUNS = "runs"
 RUNS_SCHEMA = (
     "run_id string, job string, started timestamp, ended timestamp, status int, rows bigint, findings bigint, "
-    "error string, options string, schedule string"
+    "error string, options string, schedule string, host string, application_id string"
 )
 OK, FINDINGS, COULD_NOT_RUN = 0, 1, 2
 CONFLICTS = (
@@ -231,6 +232,7 @@ def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, err
     written = (
         context.run_id, run.job.name, _moment(run.at_ms), _moment(context.now_ms), status, rows, findings, error,
         json.dumps(dict(run.options), default=str, sort_keys=True), context.schedule,
+        socket.gethostname(), context.spark.sparkContext.applicationId,
     )  # fmt: skip
     append(context.spark.createDataFrame([written], RUNS_SCHEMA), context.table(RUNS))
 

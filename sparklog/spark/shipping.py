@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 from pyspark.errors import PythonException
 
@@ -104,11 +103,11 @@ def text_of(error: BaseException) -> str:
     Of a task that failed in Python it is the text without the traceback, of the JVM it is the exception.
     """
     lines = str(error).splitlines() or [type(error).__name__]
-    if isinstance(error, Py4JJavaError):
+    if type(error).__name__ == "Py4JJavaError":  # by name: a worker need not have Py4J
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines  # the first says which call it was
     if isinstance(error, PythonException):
         frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
-        lines = lines[frames[-1] + 1 :] if frames else lines
+        lines = (lines[frames[-1] + 1 :] if frames else lines) or lines
     if lines[0].startswith("ModuleNotFoundError: "):  # Spark's own code in the task needs the module
         lines[0] += f"; {ADVICE}"
     return "\n".join(lines)

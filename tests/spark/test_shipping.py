@@ -130,6 +130,7 @@ Traceback (most recent call last):
             "ValueError: no\nwhile reading orders-0",
         ),
         (PythonException("no frames"), "no frames"),
+        (PythonException("  cut off"), "  cut off"),
         (ValueError(), "ValueError"),
         (ValueError("one\ntwo"), "one\ntwo"),
     ],

@@ -31,6 +31,8 @@ from sparklog.base.errors import SparklogError
 from sparklog.log.epochs import NO_EPOCH
 
 HISTORY, NEWEST, OFFSETS, MEMBERS = "consumer_offsets_history", "offsets_topic", "consumer_offsets", "group_members"
+CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""Error classes of Delta: another writer has changed, or created, the table meanwhile."""
 _APP = "sparklog.offset_replay"
 _RECENT = 20
 """Number of newest commits that are searched first for a table's progress."""
@@ -100,7 +102,7 @@ class Table:
         try:
             writer.option("txnAppId", _APP).option("txnVersion", self.version + 1).save(self.path)
         except PySparkException as error:
-            if "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+            if "Concurrent" in type(error).__name__ or any(code in str(error) for code in CONFLICTS):
                 raise AnotherRun(f"{self.path}: another run is at work") from error
             raise
         after = Table.open(self.spark, self.path)

@@ -1,4 +1,4 @@
-"""spark-submit … cluster_count.py BOOTSTRAP TOPIC: print how many records a read has, or the last line of its error."""
+"""spark-submit … cluster_count.py BOOTSTRAP TOPIC: print how many records a read has, or its error."""
 
 from __future__ import annotations
 
