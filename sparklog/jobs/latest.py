@@ -40,6 +40,7 @@ from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness
 from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.latest import NOTHING, LatestTable, Merged, OtherRunFirst, Part, source_options
+from sparklog.spark.shipping import text_of
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
 from sparklog.spark.source.typed_options import NAMES
 
@@ -202,7 +203,7 @@ def _merge_topic(
         note = str(first).partition("\n")[0]
         return done | {part.log.partition: _Done(note=note) for part in due}
     except (SparklogError, PySparkException, Py4JJavaError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = text_of(error).partition("\n")[0]
         return done | {part.log.partition: _Done(error=reason) for part in due}
     return done | {part.log.partition: _Done(part=part, merged=merged[part.log.partition]) for part in due}
 
