@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from deltalake import DeltaTable
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
-from sparklog.jobs import compaction, offset_replay, retention
+from sparklog.jobs import archiving, compaction, offset_replay, retention
 from sparklog.jobs.job import OK, Job, JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.spark.compaction.compaction import compact
@@ -117,9 +118,18 @@ def test_compaction_goes_on_with_who_leads_after_a_leader_was_killed(
     assert [newest(consume(cluster.grpc, topic, number)) for number in range(PARTITIONS)] == before
 
 
-@pytest.mark.parametrize("step", ["archive", pytest.param("_delete", marks=pytest.mark.soak_only)])
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(archiving, "archive"), pytest.param(retention, "_delete", marks=pytest.mark.soak_only)],
+    ids=["archive", "delete"],
+)
 def test_what_is_archived_is_archived_once_and_only_that_is_deleted_when_a_leader_is_killed(
-    cluster: ClusterProcesses, context: JobContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    cluster: ClusterProcesses,
+    context: JobContext,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    step: str,
 ) -> None:
     uri = str(tmp_path / "archive")
     topic = create(cluster, "kept", retention_archive=uri, retention_bytes="15000")
@@ -127,7 +137,7 @@ def test_what_is_archived_is_archived_once_and_only_that_is_deleted_when_a_leade
     victim = cluster.leader(topic, 1)
 
     with monkeypatch.context() as patched:
-        patched.setattr(retention, step, killing(cluster.brokers[victim].kill, getattr(retention, step)))
+        patched.setattr(module, step, killing(cluster.brokers[victim].kill, getattr(module, step)))
         done = run(retention.JOB, context, topics=[topic])
 
     outcomes = {row.partition: row.outcome for row in done.rows.collect()}
