@@ -28,6 +28,11 @@ from itertools import groupby
 from typing import Any
 
 import click
+from delta.exceptions import (
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+)
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
@@ -54,6 +59,14 @@ REPORT_SCHEMA = (
 )
 DONE, LATE, FAILED = "done", "late", "failed"
 SUFFIX = "_latest"
+OTHER_RUN_FIRST = (
+    OtherRunFirst,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    *CONFLICTS,
+)
+"""What a MERGE meets while another run merges, wherever that is just then."""
 Tables = dict[str, LatestTable | SparklogError]
 """Opened tables by path, or why they cannot be opened."""
 
@@ -199,7 +212,7 @@ def _merge_topic(
     given = {**source_options(context.client, tuple(SECURITY_KEYS)), **read_options(options)}
     try:
         merged = table.merge(context.spark, due, given)
-    except (OtherRunFirst, *CONFLICTS) as first:
+    except OTHER_RUN_FIRST as first:
         note = str(first).partition("\n")[0]
         return done | {part.log.partition: _Done(note=note) for part in due}
     except (SparklogError, PySparkException, Py4JJavaError) as error:
