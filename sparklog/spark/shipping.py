@@ -64,19 +64,17 @@ class Shipped:
 
 
 class _Opened:
-    """Pickles a Shipped object as its class and attributes."""
+    """Pickles a Shipped object as Python would: its class, and the state that `__getstate__` returns."""
 
     def __init__(self, what: Shipped) -> None:
         self._what = what
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (type(self._what), vars(self._what))
+        return _new, (type(self._what),), self._what.__getstate__()
 
 
-def _made(kind: type[Shipped], attributes: dict[str, Any]) -> Shipped:
-    made = kind.__new__(kind)
-    vars(made).update(attributes)
-    return made
+def _new(kind: type[Shipped]) -> Shipped:
+    return kind.__new__(kind)
 
 
 class _Function(Shipped, Generic[Given, Made]):

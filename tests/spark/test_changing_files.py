@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import shutil
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
@@ -261,6 +261,6 @@ unwanted = ("grpc", "google.protobuf", "sparklog.client", "sparklog.broker", "pa
 print(rows, [name for name in unwanted if name in sys.modules])
 """
     reader = make_reader({"path": log("codec-lz4-0")})
-    given = pickle.dumps((reader, reader.partitions()))
+    given = cloudpickle.dumps((reader, reader.partitions()))
     done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
     assert done.stdout.decode() == "200 []\n"

@@ -48,7 +48,7 @@ def by_shuffle(log: TransactionalLog, work: Work, now_ms: int) -> Outcome:
 
 
 def compact(log: TransactionalLog, now_ms: int = NOW_MS, how=by_task, last_stable_offset: int | None = None) -> Outcome:
-    work = log.work(log.replacer.describe(log.offset if last_stable_offset is None else last_stable_offset), now_ms)
+    work = log.work(log.describe(log.offset if last_stable_offset is None else last_stable_offset), now_ms)
     assert work
     outcome: Outcome = how(log, work, now_ms)
     assert outcome.outcome in {"compacted", "unchanged"}, outcome.reason
@@ -143,7 +143,7 @@ def test_a_transaction_that_does_not_end_below_the_last_stable_offset_is_a_findi
     log.roll()
     log.send([(b"a", b"2")])
     before = log.content
-    work = log.work(log.replacer.describe(last_stable_offset=2), NOW_MS)
+    work = log.work(log.describe(last_stable_offset=2), NOW_MS)
     assert work
     outcome = by_task(log, work, NOW_MS)
     assert outcome.outcome == "quarantined"
@@ -208,7 +208,7 @@ def test_a_flipped_bit_in_a_marker_costs_no_records(log: TransactionalLog) -> No
     damaged[damaged.index(b"\0\0\0\1", 61) + 3] = 0  # an abort marker, by its type
     path.write_bytes(damaged)
     before = log.content
-    work = log.work(log.replacer.describe(last_stable_offset=2), NOW_MS)
+    work = log.work(log.describe(last_stable_offset=2), NOW_MS)
     assert work
     outcome = by_task(log, work, NOW_MS)
     assert outcome.outcome == "quarantined"

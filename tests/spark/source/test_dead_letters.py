@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PythonException
 
 from sparklog.base.errors import ConfigError
@@ -138,7 +138,7 @@ reader, tasks = pickle.load(sys.stdin.buffer)
 rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
 print(rows, [name for name in ("grpc", "sparklog.client") if name in sys.modules])
 """
-    sent = pickle.dumps((reader, reader.partitions()))
+    sent = cloudpickle.dumps((reader, reader.partitions()))
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
     assert done.stdout.decode() == "2 []\n"
 

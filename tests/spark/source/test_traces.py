@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructField, StructType
@@ -88,7 +88,7 @@ def test_a_batch_is_linked_to_the_traces_of_its_records(tmp_path: Path, mode: st
         reader = TopicStreamReader(parse_read_options(options | traced, Use.STREAM), schema)
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadAllAvailable())
-        plan, copy = pickle.loads(pickle.dumps((reader.partitions(start, end), reader)))
+        plan, copy = cloudpickle.loads(cloudpickle.dumps((reader.partitions(start, end), reader)))
         read = [value for task in plan for rows in copy.read(task) for value in rows.column("value").to_pylist()]
         assert read == [b"1", b"2", b"3"]
         reader.latestOffset(end, ReadAllAvailable())  # Spark asks as soon as the batch is done
