@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,14 +16,6 @@ from support.processes.zookeeper import ZooKeeperServer
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
 HOSTS = ("one", "two", "three")
 PARTITIONS = 4
-
-
-@pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    server = ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_no_acknowledged_record_dies_with_a_machine_and_the_others_go_on(

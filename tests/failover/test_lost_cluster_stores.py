@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -97,20 +96,12 @@ LOST_STORE = 3
 """The exit status of a broker whose store has lost topics."""
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    running = ZooKeeperServer(tmp_path / "zookeeper")
-    running.start()
-    yield running
-    running.stop()
-
-
 @pytest.mark.jvm
 def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_new(
-    tmp_path: Path, server: ZooKeeperServer
+    tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
     """Also while the controller changes, whose successor finds topics whose partitions have no state."""
-    with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+    with ClusterProcesses(tmp_path, zookeeper=zookeeper.address) as cluster:
         with Admin(bootstrap_servers=cluster.grpc) as admin:
             admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
         cluster.wait_for_isr(3, "copied")
@@ -120,7 +111,7 @@ def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_ne
         cluster.brokers[behind].kill()
         write(cluster, COPIED, 50, 50)
 
-        server.shell("deleteall /brokers/topics/copied/partitions")
+        zookeeper.shell("deleteall /brokers/topics/copied/partitions")
         cluster.brokers[controller].kill()
         assert cluster.brokers[successor].await_end() == LOST_STORE, cluster.logs
         assert "the cluster store has lost the states of copied-0, copied-1" in cluster.brokers[successor].log
@@ -134,9 +125,9 @@ def test_states_that_are_deleted_by_hand_come_back_and_no_partition_counts_as_ne
 
 @pytest.mark.jvm
 def test_brokers_whose_zookeeper_is_emptied_say_so_and_come_back_with_everything(
-    tmp_path: Path, server: ZooKeeperServer
+    tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
-    with ClusterProcesses(tmp_path, zookeeper=server.address) as cluster:
+    with ClusterProcesses(tmp_path, zookeeper=zookeeper.address) as cluster:
         with Admin(bootstrap_servers=cluster.grpc) as admin:
             admin.create_topic("copied", partitions=2, replication_factor=3, configs=CONFIGS)
             admin.create_topic("single", partitions=3, replication_factor=1, configs={"min.insync.replicas": "1"})
@@ -144,11 +135,13 @@ def test_brokers_whose_zookeeper_is_emptied_say_so_and_come_back_with_everything
             write(cluster, COPIED + SINGLE, 0, 50)
             admin.alter_group_offsets(GROUP, dict.fromkeys(COPIED, 40))
         cluster.wait_for_isr(3, "copied", "__consumer_offsets")
-        listed = next(line for line in server.shell("ls /").splitlines() if line.startswith("[") and "brokers" in line)
+        listed = next(
+            line for line in zookeeper.shell("ls /").splitlines() if line.startswith("[") and "brokers" in line
+        )
         nodes = set(listed.strip("[]").split(", ")) - {"zookeeper"}
         assert nodes >= {"brokers", "cluster", "controller"}, nodes
 
-        server.shell(*(f"deleteall /{name}" for name in sorted(nodes)))
+        zookeeper.shell(*(f"deleteall /{name}" for name in sorted(nodes)))
         for broker in cluster.brokers.values():
             assert broker.await_end() == LOST_STORE, broker.log
             assert "the cluster store has lost everything" in broker.log

@@ -13,14 +13,13 @@ import os
 from collections.abc import Iterable, Sequence
 
 from sparklog.base.fs import ReadFile
+from sparklog.broker.apis.fetch import HELD_BYTES
 from sparklog.log.slice import LogSlice
 
 ASKED_EVERY_BYTES = 128 << 10
 READ_BYTES = 1 << 20
 JOINED_BYTES = 64 << 10
 """Smaller slices are read and joined with the bytes before and after them."""
-JOINED_IN_ALL_BYTES = 256 << 10
-"""Bytes of the log that a response holds in memory; its further slices stay unread."""
 Frame = Sequence[bytes | LogSlice]
 
 
@@ -32,7 +31,7 @@ async def bring_in(frame: Frame) -> Frame:
     parts: list[bytes | LogSlice] = []
     together: list[bytes | bytearray] = []
     cold: list[LogSlice] = []
-    left = JOINED_IN_ALL_BYTES
+    left = HELD_BYTES
     for part in frame:
         if not isinstance(part, LogSlice):
             together.append(part)

@@ -9,9 +9,10 @@ import pytest
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
+from sparklog.broker.apis.fetch import HELD_BYTES
 from sparklog.log.disk import DiskGuard
 from sparklog.log.slice import LogSlice
-from sparklog.server.kafka.page_cache import JOINED_BYTES, JOINED_IN_ALL_BYTES, bring_in, is_cached
+from sparklog.server.kafka.page_cache import JOINED_BYTES, bring_in, is_cached
 from sparklog.testing.memory_fs import MemoryFs
 
 SIZE = 3 << 20
@@ -57,7 +58,7 @@ async def test_a_response_holds_no_more_of_the_log_than_it_may() -> None:
     file = MemoryFs().open("log", create=True)
     file.append(bytes(SIZE))
     found = await bring_in([slice_of(file, JOINED_BYTES - 1)] * 100)
-    assert sum(len(part) for part in found if isinstance(part, bytes)) <= JOINED_IN_ALL_BYTES
+    assert sum(len(part) for part in found if isinstance(part, bytes)) <= HELD_BYTES
 
 
 async def test_a_small_slice_of_a_file_that_is_too_short_stays() -> None:
