@@ -28,7 +28,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import write_key
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.loader import load
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import encode_all
@@ -110,8 +110,8 @@ def make_snapshot(log: Log, end_offset: int) -> int:
     return log.offset_snapshots.install(writer)
 
 
-def _new_shard() -> Shard:
-    return Shard(BrokerConfig(), NoTopics(), uuid4)  # type: ignore[arg-type]
+def _new_shard() -> GroupShard:
+    return GroupShard(BrokerConfig(), NoTopics(), uuid4)  # type: ignore[arg-type]
 
 
 def _measure(name: str, log: Log) -> None:

@@ -68,7 +68,7 @@ class ClientRequests:
         access = await self.access(caller)
         if access is None:
             return await serve(request)
-        asked = _Asked(serve)
+        asked = _CheckedRequest(serve)
         started = asyncio.get_running_loop().time()
         try:
             response: Response = await apply(operation.rights, request, access.telling(asked.note_empty), asked.serve)
@@ -114,7 +114,7 @@ class ClientRequests:
         return self._accesses.of(caller.subject)
 
 
-class _Asked(Generic[Request, Response]):
+class _CheckedRequest(Generic[Request, Response]):
     """A request whose rights are being checked, and what became of it."""
 
     def __init__(self, serve: Handler[Request, Response]) -> None:

@@ -43,7 +43,7 @@ Series = tuple[str, str]
 """A metric's name, and its attributes as text."""
 
 
-class Pushed(Struct, frozen=True, kw_only=True):
+class PushedMetrics(Struct, frozen=True, kw_only=True):
     """The newest values of one client."""
 
     instance_id: UUID
@@ -52,7 +52,7 @@ class Pushed(Struct, frozen=True, kw_only=True):
     forget_at_ms: int
 
 
-class Subscription(NamedTuple):
+class TelemetrySubscription(NamedTuple):
     """What a client is told."""
 
     instance_id: UUID
@@ -60,7 +60,7 @@ class Subscription(NamedTuple):
     subscribed: Subscribed
 
 
-class _Instance:
+class _ClientMetricsInstance:
     """The state of one client (org.apache.kafka.server.metrics.ClientMetricsInstance)."""
 
     __slots__ = (
@@ -108,8 +108,8 @@ class ClientTelemetry:
         self._new_id = new_id
         self._subscriptions: Sequence[ClientMetricsSubscription] = ()
         self._generation = 0
-        self._instances: dict[UUID, _Instance] = {}  # the one that asked least recently first
-        self._pushed: dict[UUID, Pushed] = {}  # the one that pushed least recently first
+        self._instances: dict[UUID, _ClientMetricsInstance] = {}  # the one that asked least recently first
+        self._pushed: dict[UUID, PushedMetrics] = {}  # the one that pushed least recently first
         self._series = 0
         self.dropped = 0
         """Values that were not kept, because of the limits."""
@@ -130,7 +130,7 @@ class ClientTelemetry:
         """All valid subscriptions of the cluster."""
         return self._subscriptions
 
-    def subscribe(self, instance_id: UUID | None, client: ClientInstance, now_ms: int) -> Subscription:
+    def subscribe(self, instance_id: UUID | None, client: ClientInstance, now_ms: int) -> TelemetrySubscription:
         """Return what a client is to push. instance_id: None for a new client
 
         Raises ThrottlingQuotaExceeded if it asks too early.
@@ -140,7 +140,7 @@ class ClientTelemetry:
         if not instance.may_get(now_ms):
             raise ThrottlingQuotaExceeded(f"client {client.client_id!r} asks before its push interval is over")
         instance.error = None
-        return Subscription(known, instance.subscription, instance.subscribed)
+        return TelemetrySubscription(known, instance.subscription, instance.subscribed)
 
     def begin_push(
         self,
@@ -193,13 +193,13 @@ class ClientTelemetry:
         self.dropped += len(points[MAX_SERIES_OF_CLIENT:])
         self._forget(instance_id)
         if instance := self._instances.get(instance_id):
-            self._pushed[instance_id] = Pushed(
+            self._pushed[instance_id] = PushedMetrics(
                 instance_id=instance_id, client=client, points=found, forget_at_ms=instance.forget_at_ms
             )
             self._series += len(found)
         self._make_room(now_ms)
 
-    def pushed(self, now_ms: int) -> list[Pushed]:
+    def pushed(self, now_ms: int) -> list[PushedMetrics]:
         """Return the values of the clients that are not silent. For any thread."""
         return [each for each in tuple(self._pushed.values()) if each.forget_at_ms > now_ms]
 
@@ -216,7 +216,7 @@ class ClientTelemetry:
         self._series -= count
         return count
 
-    def _instance(self, instance_id: UUID, client: ClientInstance, now_ms: int) -> _Instance:
+    def _instance(self, instance_id: UUID, client: ClientInstance, now_ms: int) -> _ClientMetricsInstance:
         """Return the client's state, which begins anew when the subscriptions have changed."""
         instances = self._instances
         instance = instances.pop(instance_id, None)
@@ -225,7 +225,9 @@ class ClientTelemetry:
         if instance is None or instance.generation != self._generation:
             subscribed = Subscribed.of(self._subscriptions, client.selected_by(instance_id))
             error = instance.error if instance else None
-            instance = _Instance(subscribed, subscribed.subscription_id(instance_id), self._generation, error)
+            instance = _ClientMetricsInstance(
+                subscribed, subscribed.subscription_id(instance_id), self._generation, error
+            )
         silence_ms = max(SILENT_INTERVALS * instance.subscribed.interval_ms, DEFAULT_INTERVAL_MS)
         instance.forget_at_ms = now_ms + silence_ms
         instances[instance_id] = instance

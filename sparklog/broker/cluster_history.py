@@ -43,7 +43,7 @@ from sparklog.base.errors import (
     UnknownProducerId,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, Kind, encode_note
+from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, HistoryKind, encode_note
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.peers import Peers
 from sparklog.records.records import Record, write_records
@@ -61,16 +61,16 @@ NEVER_TAKEN = (CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge, 
 logger = logging.getLogger(__name__)
 
 
-class _Note(NamedTuple):
+class _HistoryRecord(NamedTuple):
     key: bytes
     value: bytes
     time_ms: int
 
 
-class _Batch(Struct, frozen=True, kw_only=True):
+class _HistoryBatch(Struct, frozen=True, kw_only=True):
     """A batch being sent; each retry sends the same bytes."""
 
-    notes: tuple[_Note, ...]
+    notes: tuple[_HistoryRecord, ...]
     producer_id: int
     first_number: int
 
@@ -109,10 +109,10 @@ class ClusterHistory:
         self._peers = peers
         self._new_producer_id = new_producer_id
         self._create_topic = create_topic
-        self._waiting: deque[_Note] = deque()
+        self._waiting: deque[_HistoryRecord] = deque()
         self._unsaid = 0
         """Dropped records that the history does not mention yet."""
-        self._batch: _Batch | None = None
+        self._batch: _HistoryBatch | None = None
         self._producer_id: int | None = None
         self._next_number = 0
         self._has_work = asyncio.Event()
@@ -127,8 +127,8 @@ class ClusterHistory:
         """Number of records that are not written yet."""
         return len(self._waiting) + (len(self._batch.notes) if self._batch else 0)
 
-    def note(self, kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
-        """Buffer a record. Implements Note."""
+    def note(self, kind: HistoryKind, name: TopicPartition | str = "", /, **details: Any) -> None:
+        """Buffer a record. Implements HistoryRecorder."""
         if not self.is_enabled:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -164,9 +164,9 @@ class ClusterHistory:
         except (SparklogError, TimeoutError) as error:
             logger.info("%d records of the cluster's history are not known to be written: %s", self.waiting, error)
 
-    def _encode(self, kind: Kind, name: TopicPartition | str, details: dict[str, Any]) -> _Note:
+    def _encode(self, kind: HistoryKind, name: TopicPartition | str, details: dict[str, Any]) -> _HistoryRecord:
         now_ms = self._clock.time_ms()
-        return _Note(*encode_note(kind, name, details, time_ms=now_ms, by=self._broker_id), now_ms)
+        return _HistoryRecord(*encode_note(kind, name, details, time_ms=now_ms, by=self._broker_id), now_ms)
 
     def _drop(self, count: int) -> None:
         self.dropped += count
@@ -220,16 +220,16 @@ class ClusterHistory:
             self.written += len(batch.notes)
             self._batch = None
 
-    def _take(self, producer_id: int) -> _Batch:
+    def _take(self, producer_id: int) -> _HistoryBatch:
         """Return a batch of the next waiting records: at least one, whatever its size."""
-        taken: list[_Note] = []
+        taken: list[_HistoryRecord] = []
         if self._unsaid:
-            taken.append(self._encode(Kind.HISTORY_DROPPED, "", {"dropped": self._unsaid}))
+            taken.append(self._encode(HistoryKind.HISTORY_DROPPED, "", {"dropped": self._unsaid}))
             self._unsaid = 0
         size = 0
         while self._waiting and len(taken) < MAX_AT_ONCE and size < MAX_BYTES_AT_ONCE:
             taken.append(self._waiting.popleft())
             size += len(taken[-1].value)
-        batch = _Batch(notes=tuple(taken), producer_id=producer_id, first_number=self._next_number)
+        batch = _HistoryBatch(notes=tuple(taken), producer_id=producer_id, first_number=self._next_number)
         self._next_number += len(taken)
         return batch

@@ -32,18 +32,18 @@ from sparklog.broker.peers import PartitionLeaders, PeersAndSelf, Serve
 from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
-from sparklog.broker.replica_moves import MoveWork
+from sparklog.broker.replica_moves import ReplicaMover
 from sparklog.broker.rights import Accesses
 from sparklog.broker.services import Services
 from sparklog.broker.store_guard import StoreGuard
-from sparklog.broker.strays import Strays
+from sparklog.broker.strays import StrayReplicas
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.acls import AclStore
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.client_metrics import ClientMetricsStore
 from sparklog.cluster.engines import session_timeout_ms
-from sparklog.cluster.history import HISTORY_TOPIC, Kind
+from sparklog.cluster.history import HISTORY_TOPIC, HistoryKind
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import IsrWriter
@@ -184,8 +184,8 @@ def compose(dependencies: Dependencies) -> Services:
         logs=dependencies.logs,
         replicas=replicas,
         state_changes=state_changes,
-        strays=Strays(config.broker_id, dependencies.logs, metadata, state_changes, topics),
-        move_work=MoveWork(
+        strays=StrayReplicas(config.broker_id, dependencies.logs, metadata, state_changes, topics),
+        move_work=ReplicaMover(
             dependencies.logs.moves,
             lambda: dynamic.current.replica_alter_log_dirs_io_max_bytes_per_second,
             state_changes.write_high_watermark,
@@ -372,7 +372,7 @@ def _ask_leader(config: BrokerConfig, metadata: MetadataCache, peers: Peers) -> 
 
 def _note_isr(history: ClusterHistory, partition: Partition, before: tuple[int, ...]) -> None:
     history.note(
-        Kind.ISR_CHANGED,
+        HistoryKind.ISR_CHANGED,
         partition.name,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -384,7 +384,7 @@ def _note_isr(history: ClusterHistory, partition: Partition, before: tuple[int, 
 
 def _note_generation(history: ClusterHistory, begun: Generation) -> None:
     history.note(
-        Kind.GROUP_GENERATION,
+        HistoryKind.GROUP_GENERATION,
         group=begun.group_id,
         protocol=begun.group_type,
         generation=begun.number,

@@ -37,7 +37,7 @@ from sparklog.replica.messages import DescribedPosition, DescribePositions, Posi
 from sparklog.runtime.slices import Slices, of_many
 
 LEADERS_TIMEOUT_MS = 2_000
-PART = 1_000
+SLICE_SIZE = 1_000
 """Number of positions that are sorted together, or asked for in one request: a few milliseconds of work."""
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class GroupFigures(Struct, frozen=True, kw_only=True):
 NO_GROUPS = GroupFigures(members=(), lags=())
 
 
-class _Committed(NamedTuple):
+class _CommittedPosition(NamedTuple):
     group_id: str
     position: Position
 
@@ -101,14 +101,14 @@ class ConsumerLags:
             members=[(group.group_id, group.members) for group in groups], lags=[lag for lags in found for lag in lags]
         )
 
-    async def _by_leader(self, groups: Iterable[GroupProgress]) -> dict[int, list[_Committed]]:
+    async def _by_leader(self, groups: Iterable[GroupProgress]) -> dict[int, list[_CommittedPosition]]:
         """Return the committed offsets by the broker that knows more; offsets of deleted topics are left out."""
-        found: defaultdict[int, list[_Committed]] = defaultdict(list)
+        found: defaultdict[int, list[_CommittedPosition]] = defaultdict(list)
 
         async def sort(part: Sequence[tuple[str, TopicPartition, OffsetValue]]) -> None:
             for group_id, name, value in part:
                 if (broker_id := self._who_knows(name, value)) is not None:
-                    found[broker_id].append(_Committed(group_id, Position(name=name, offset=value.offset)))
+                    found[broker_id].append(_CommittedPosition(group_id, Position(name=name, offset=value.offset)))
 
         await self._slices.each(_parts(groups), sort)
         return found
@@ -120,7 +120,7 @@ class ConsumerLags:
             return None
         return self._broker_id if self._broker_id in info.in_sync_replicas else info.leader
 
-    async def _read(self, broker_id: int, committed: Sequence[_Committed]) -> list[ConsumerLag]:
+    async def _read(self, broker_id: int, committed: Sequence[_CommittedPosition]) -> list[ConsumerLag]:
         asked = [each.position for each in committed]
         if broker_id == self._broker_id:
             described = await describe_positions.describe(asked, self._replicas, self._slices, leads=False)
@@ -134,7 +134,7 @@ class ConsumerLags:
         deadline_ms = self._clock.monotonic_ms() + LEADERS_TIMEOUT_MS
         if leader is None:
             return [describe_positions.UNKNOWN] * len(asked)
-        for part in of_many(asked, PART):
+        for part in of_many(asked, SLICE_SIZE):
             left_ms = deadline_ms - self._clock.monotonic_ms()
             try:
                 answer = await self._peers.call(leader, DescribePositions(positions=tuple(part)), timeout_ms=left_ms)
@@ -147,15 +147,17 @@ class ConsumerLags:
 
 def _parts(groups: Iterable[GroupProgress]) -> Iterator[Sequence[tuple[str, TopicPartition, OffsetValue]]]:
     offsets = ((group.group_id, name, value) for group in groups for name, value in group.offsets.items())
-    while part := tuple(islice(offsets, PART)):
+    while part := tuple(islice(offsets, SLICE_SIZE)):
         yield part
 
 
-def _lags(committed: Sequence[_Committed], described: Sequence[DescribedPosition], now_ms: int) -> list[ConsumerLag]:
+def _lags(
+    committed: Sequence[_CommittedPosition], described: Sequence[DescribedPosition], now_ms: int
+) -> list[ConsumerLag]:
     return [_lag(each, found, now_ms) for each, found in zip(committed, described, strict=True)]
 
 
-def _lag(committed: _Committed, found: DescribedPosition, now_ms: int) -> ConsumerLag:
+def _lag(committed: _CommittedPosition, found: DescribedPosition, now_ms: int) -> ConsumerLag:
     offset = committed.position.offset
     lag = None if found.high_watermark is None else max(0, found.high_watermark - offset)
     seconds = None if found.timestamp_ms is None else max(0, now_ms - found.timestamp_ms) / 1000

@@ -91,7 +91,7 @@ class DivergingEpoch(Struct, frozen=True, kw_only=True):
     end_offset: int
 
 
-class PartitionFetched(Struct, frozen=True, kw_only=True):
+class PartitionFetchResult(Struct, frozen=True, kw_only=True):
     """The result of one partition. Offsets are -1 if there is an error.
 
     `slice` refers to the bytes, which are not read yet; None if there are none.
@@ -134,7 +134,7 @@ class PartitionFetched(Struct, frozen=True, kw_only=True):
         return self.topic_id or self.topic, self.partition
 
 
-class Cached(Struct):
+class CachedPartition(Struct):
     """One partition of a session: the read, and what the client was sent last."""
 
     asked: PartitionFetch
@@ -143,7 +143,7 @@ class Cached(Struct):
     segment_base_offset: int = -1
     generation: int = -1
 
-    def tell(self, found: PartitionFetched) -> bool:
+    def tell(self, found: PartitionFetchResult) -> bool:
         """Return whether `found` has news for the client, and record it as sent."""
         is_news = (
             found.slice is not None
@@ -171,7 +171,7 @@ class FetchSession(Struct, kw_only=True):
     last_used_ms: int
     epoch: int
     """The epoch that the next request must have."""
-    partitions: dict[Key, Cached] = field(default_factory=dict)
+    partitions: dict[Key, CachedPartition] = field(default_factory=dict)
     """In read order."""
     active: dict[Key, None] = field(default_factory=dict)
     """The partitions that may have news, in read order."""
@@ -184,7 +184,7 @@ class FetchSession(Struct, kw_only=True):
         """Record that the client has been sent all news of a partition."""
         self.active.pop(key, None)
 
-    def select(self, found: Iterable[PartitionFetched]) -> list[PartitionFetched]:
+    def select(self, found: Iterable[PartitionFetchResult]) -> list[PartitionFetchResult]:
         """Return the results with news for the client; move partitions that returned records behind the others."""
         told = []
         for part in found:
@@ -200,7 +200,7 @@ class FetchSession(Struct, kw_only=True):
         return told
 
 
-Pair = tuple[PartitionFetch, Cached | None]
+Pair = tuple[PartitionFetch, CachedPartition | None]
 """A read, and its entry in the session; None without a session."""
 
 
@@ -295,8 +295,8 @@ class FetchSessions:
         return FetchContext(session=session, epoch_after=session.epoch)
 
     def end(
-        self, context: FetchContext, found: Sequence[PartitionFetched], now_ms: int
-    ) -> tuple[int, Sequence[PartitionFetched]]:
+        self, context: FetchContext, found: Sequence[PartitionFetchResult], now_ms: int
+    ) -> tuple[int, Sequence[PartitionFetchResult]]:
         """Return the session id and the results to answer with.
 
         Raises InvalidFetchSessionEpoch if another request has used the session meanwhile.
@@ -329,7 +329,7 @@ class FetchSessions:
             raise FetchSessionTopicIdError(f"fetch session {session_id} names its topics by id, or did not until now")
         return session
 
-    def _open(self, context: FetchContext, found: Sequence[PartitionFetched], now_ms: int) -> int:
+    def _open(self, context: FetchContext, found: Sequence[PartitionFetchResult], now_ms: int) -> int:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
@@ -340,7 +340,7 @@ class FetchSessions:
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
             partitions={
-                asked.key: Cached(
+                asked.key: CachedPartition(
                     asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
                 )
                 for asked, part in zip(context.asked, found, strict=True)
@@ -358,7 +358,7 @@ class FetchSessions:
             key = part.key
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = cached = Cached(part)
+                session.partitions[key] = cached = CachedPartition(part)
                 self._listen(session.session_id, {key: cached})
             elif cached.asked.topic != part.topic:
                 self._stop_listening(session.session_id, (cached,))
@@ -386,13 +386,13 @@ class FetchSessions:
         if session := self._take_out(session_id):
             self._stop_listening(session_id, session.partitions.values())
 
-    def _listen(self, session_id: int, partitions: Mapping[Key, Cached]) -> None:
+    def _listen(self, session_id: int, partitions: Mapping[Key, CachedPartition]) -> None:
         """Have `changed` tell the session of its partitions. Takes many at once: a call for each would be dear."""
         for key, cached in partitions.items() if self._is_told_changes else ():
             if (topic := cached.asked.topic) is not None:
                 self._keys.setdefault((topic, key[1]), {})[session_id] = key
 
-    def _stop_listening(self, session_id: int, partitions: Iterable[Cached]) -> None:
+    def _stop_listening(self, session_id: int, partitions: Iterable[CachedPartition]) -> None:
         for cached in partitions if self._is_told_changes else ():
             name = cached.asked.topic, cached.asked.partition
             if keys := self._keys.get(name):

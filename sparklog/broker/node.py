@@ -1,7 +1,7 @@
 """One broker: its start, its stop, and the requests in between. `server/node.py` opens its listeners.
 
     join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster
-              id; restore and adopt topics (joined_store.py); register; stand for election as controller; begin the
+              id; restore and adopt topics (store_startup.py); register; stand for election as controller; begin the
               periodic work (background_tasks.py)
     ready     wait until the controller has sent the cluster's state and this broker leads every partition that it can.
               Client requests wait until then; requests of other brokers are served at once
@@ -45,15 +45,15 @@ from sparklog.broker import background_tasks
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.client_requests import ClientRequests
-from sparklog.broker.client_telemetry import Pushed
+from sparklog.broker.client_telemetry import PushedMetrics
 from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.consumer_lags import NO_GROUPS, GroupFigures
-from sparklog.broker.handing_over import hand_over
-from sparklog.broker.joined_store import JoinedStore
+from sparklog.broker.controlled_shutdown import hand_over_leaderships
 from sparklog.broker.metrics import LoopDelay, Metrics
 from sparklog.broker.services import Services
 from sparklog.broker.slow_requests import SlowRequests
 from sparklog.broker.store_guard import StoreGuard
+from sparklog.broker.store_startup import StoreStartup
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, Topic
 from sparklog.cluster.peers import Peers
@@ -68,7 +68,7 @@ from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 from sparklog.security.principal_mapping import PrincipalMapper
-from sparklog.security.quotas import ClientQuotas, Windows
+from sparklog.security.quotas import ClientQuotas, QuotaWindows
 
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 READY_TIMEOUT_MS = 60_000
@@ -105,7 +105,7 @@ class Broker:
         """The cluster's state, as the controller has sent it."""
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.client_quotas = ClientQuotas(
-            Windows(
+            QuotaWindows(
                 burst_s=config.quota_window_size_seconds,
                 mutations_s=config.controller_quota_window_num * config.controller_quota_window_size_seconds,
             )
@@ -136,7 +136,7 @@ class Broker:
         )
         self.dynamic.subscribe(self._logs.configure)
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))
-        self._joined = JoinedStore(config, self.dynamic, self._logs, self.clock, self._new_id, store)
+        self._joined = StoreStartup(config, self.dynamic, self._logs, self.clock, self._new_id, store)
         self._on_lost_store = on_lost_store
         self._has_left = False
         self._is_ready = asyncio.Event()
@@ -321,7 +321,7 @@ class Broker:
             pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
             with suppress(TimeoutError):  # nothing may keep a broker from stopping
                 async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
-                    await hand_over(
+                    await hand_over_leaderships(
                         services.registration.epoch,
                         clock=services.clock,
                         config=config,
@@ -385,7 +385,7 @@ class Broker:
         """Return the figures of the consumer groups that this broker coordinates; none before its start."""
         return await self._services.consumer_lags.read() if self._services else NO_GROUPS
 
-    def pushed_metrics(self) -> Sequence[Pushed]:
+    def pushed_metrics(self) -> Sequence[PushedMetrics]:
         """Return the metrics that clients have pushed to this broker. For any thread."""
         return self._services.client_telemetry.pushed(self.clock.monotonic_ms()) if self._services else ()
 

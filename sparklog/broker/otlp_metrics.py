@@ -43,7 +43,7 @@ def read_points(data: memoryview) -> Iterator[Point]:
 
     Raises InvalidRecord if the bytes are no MetricsData, or have more than MAX_FIELDS fields around the metrics.
     """
-    walk = _Walk(MAX_FIELDS)
+    walk = _MessageReader(MAX_FIELDS)
     try:
         for resource in walk.contents(data, _RESOURCE_METRICS):
             for scope in walk.contents(resource, _SCOPE_METRICS):
@@ -54,7 +54,7 @@ def read_points(data: memoryview) -> Iterator[Point]:
         raise InvalidRecord(f"the metrics are no MetricsData of OpenTelemetry: {wrong}") from None
 
 
-class _Walk:
+class _MessageReader:
     """Reads the fields of messages, up to a number of them altogether."""
 
     def __init__(self, most: int) -> None:

@@ -21,26 +21,26 @@ AT_ONCE = 2
 Batches = bytearray | memoryview
 
 
-class Recompressed(NamedTuple):
+class RecompressionResult(NamedTuple):
     """Batches with the topic's codec, or why there are none."""
 
     data: Batches
     error: KafkaError | None = None
 
 
-class Job(NamedTuple):
+class RecompressionJob(NamedTuple):
     """The batches of one partition, and what is to become of them."""
 
     data: Batches
     compression: Compression
     max_batch_bytes: int
 
-    def run(self) -> Recompressed:
+    def run(self) -> RecompressionResult:
         """Return the batches with the topic's codec or, with the error, as they were. Blocks."""
         try:
-            return Recompressed(recompress(self.data, self.compression, max_batch_bytes=self.max_batch_bytes))
+            return RecompressionResult(recompress(self.data, self.compression, max_batch_bytes=self.max_batch_bytes))
         except KafkaError as error:
-            return Recompressed(self.data, error)
+            return RecompressionResult(self.data, error)
 
 
 class Recompressor:
@@ -49,12 +49,12 @@ class Recompressor:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog recompression")
 
-    async def run(self, jobs: Mapping[int, Job]) -> dict[int, Recompressed]:
+    async def run(self, jobs: Mapping[int, RecompressionJob]) -> dict[int, RecompressionResult]:
         """Return what becomes of each job, by its key."""
         do = partial(_run_each, tuple(jobs.values()))
         done = await asyncio.get_running_loop().run_in_executor(self._threads, do)
         return dict(zip(jobs, done, strict=True))
 
 
-def _run_each(jobs: Sequence[Job]) -> list[Recompressed]:
+def _run_each(jobs: Sequence[RecompressionJob]) -> list[RecompressionResult]:
     return [job.run() for job in jobs]

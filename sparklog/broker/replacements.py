@@ -42,7 +42,7 @@ COMMITS_AT_ONCE = 2
 logger = logging.getLogger(__name__)
 
 
-class Staged(Struct, frozen=True, kw_only=True):
+class StagedChecksum(Struct, frozen=True, kw_only=True):
     """The staged file's size and checksum, as its writer states them."""
 
     size_bytes: int
@@ -142,7 +142,7 @@ class Replacements:
         if lease and lease.upload == upload.upload:
             await self.abort(lease.id)
 
-    async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
+    async def commit(self, lease_id: str, leader_epoch: int, staged: StagedChecksum) -> SegmentDescription:
         """Put the staged segment in place of its sources and return it.
 
         Raises as `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `SegmentReplacer.replace` do, which
@@ -153,7 +153,7 @@ class Replacements:
         log = self._leases.get(lease_id, self._now_ms).log
         return await self._executor.run(log, partial(self._commit, lease_id, leader_epoch, staged))
 
-    async def _commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
+    async def _commit(self, lease_id: str, leader_epoch: int, staged: StagedChecksum) -> SegmentDescription:
         if answer := self._leases.answer(lease_id):  # another commit ran while this one queued
             return answer
         lease = self._leases.begin_commit(lease_id, self._now_ms)
@@ -168,7 +168,7 @@ class Replacements:
         self._metrics.replaced(lease.log.partition.topic, len(lease.sources), _size(lease), segment.size_bytes)
         return segment
 
-    async def _replace(self, lease: Lease[Log], leader_epoch: int, staged: Staged) -> SegmentDescription:
+    async def _replace(self, lease: Lease[Log], leader_epoch: int, staged: StagedChecksum) -> SegmentDescription:
         partition = self._replica_of(lease).partition
         partition.check_leader_epoch(leader_epoch)
         return await asyncio.to_thread(

@@ -19,7 +19,7 @@ LEAST_STEP_BYTES = 64 << 10
 LONGEST_PAUSE_S = 1.0
 
 
-class MoveWork:
+class ReplicaMover:
     """Does the steps of a broker's moves."""
 
     def __init__(

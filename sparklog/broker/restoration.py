@@ -21,7 +21,7 @@ If this broker had the topic from the store, and the store has lost no changes s
 Its folders are renamed to `-stray`, as Apache Kafka does: a new topic of that name begins with empty logs. No start
 opens or deletes them. The same happens if the store has another topic of the name by now.
 
-An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
+An adopted topic gets the id in its folders and the configuration kept beside them (log/directory/topic_configs.py).
 If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
 administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has. A
 partition that cannot be opened is adopted with the others, and is served once its files are whole.
@@ -49,7 +49,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.partition_states import encode_state, read_states
-from sparklog.cluster.restored_topics import Restored, restore_lost_states, restore_topic
+from sparklog.cluster.restored_topics import RestoreOutcome, restore_lost_states, restore_topic
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.manager import LogManager
@@ -99,7 +99,7 @@ def restore_topics(logs: LogManager, topics: TopicStore, config: BrokerConfig, s
             store_id=logs.store_id, broker_id=config.broker_id, epochs=leapt(logs, name, copy.topic_id, latest),
         )  # fmt: skip
         _tell(name, outcome, len(copy.partitions))
-        if outcome is not Restored.OTHER_TOPIC:
+        if outcome is not RestoreOutcome.OTHER_TOPIC:
             logs.update_configs({name: config_of(name, topics.load_overrides(name), config.topic_defaults)})
 
 
@@ -126,13 +126,13 @@ def restore_states(logs: LogManager, topics: TopicStore, store: Store) -> None:
             restore_lost_states(store, name, leapt(logs, name, copy.topic_id, latest))
 
 
-def _tell(name: str, outcome: Restored, partitions: int) -> None:
+def _tell(name: str, outcome: RestoreOutcome, partitions: int) -> None:
     match outcome:
-        case Restored.CREATED:
+        case RestoreOutcome.CREATED:
             logger.warning("restoring topic %s with %d partitions: the cluster store had lost it", name, partitions)
-        case Restored.MERGED:
+        case RestoreOutcome.MERGED:
             logger.warning("topic %s: this broker's copy is newer than what was restored, and was merged", name)
-        case Restored.OTHER_TOPIC:
+        case RestoreOutcome.OTHER_TOPIC:
             logger.error(
                 "topic %s is not restored: another topic has its name by now. Its folders stay, and are not served",
                 name,

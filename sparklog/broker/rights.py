@@ -3,7 +3,7 @@
     On           a right to the one resource that the request is about; without it, the whole request is refused
     OnEach       a right to each element's resource; elements without it get an error, the others are served
     OnAnswers    the same, decided when the request has been served: for elements that the request need not name
-    Shown        elements of the response are left out without the right
+    OnShown      elements of the response are left out without the right
     OnAll        a right to several resources; without one of them, the whole request is refused
     OneOf        the first of several alternatives that the client has; none: as the last one refuses
     Either       one right or another, by what the request is
@@ -52,7 +52,7 @@ Name = Callable[[Any, "Access"], str | None]
 """Returns the name of an element's resource; None if the element names none, which needs no right."""
 
 
-class Topics(Protocol):
+class KnownTopics(Protocol):
     """The topics of the cluster."""
 
     def __contains__(self, name: str) -> bool: ...
@@ -67,7 +67,7 @@ class Access(Struct, frozen=True, eq=False):
 
     authorizer: Authorizer
     subject: Subject
-    topics: Topics
+    topics: KnownTopics
     creates_topics: bool
     """Whether the broker creates missing topics that clients name (auto.create.topics.enable)."""
     allowed: dict[OnElements, set[str]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Access(Struct, frozen=True, eq=False):
 class Accesses:
     """The accesses of clients. Used on one event loop."""
 
-    def __init__(self, authorizer: Authorizer, topics: Topics, *, creates_topics: bool) -> None:
+    def __init__(self, authorizer: Authorizer, topics: KnownTopics, *, creates_topics: bool) -> None:
         """The arguments are the fields of `Access`."""
         self._authorizer = authorizer
         self._topics = topics
@@ -301,7 +301,7 @@ class OnAnswers(OnElements, frozen=True, eq=False):
         return structs.replace(response, **{self.field: checked})
 
 
-class Shown(OnElements, frozen=True, eq=False):
+class OnShown(OnElements, frozen=True, eq=False):
     """A right to see the elements of the response's sequence or mapping `field`; others are left out.
 
     Implements Right.
@@ -343,7 +343,7 @@ class OnAll(Struct, frozen=True, eq=False):
         return f"{self.operation.name} on every {self.type.name}"
 
 
-class Somewhere(Struct, frozen=True, eq=False):
+class OnAny(Struct, frozen=True, eq=False):
     """A right to some resource of a type, whichever (Authorizer.authorizeByResourceType). Implements Right."""
 
     operation: AclOperation

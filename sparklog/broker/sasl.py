@@ -34,7 +34,7 @@ MAX_LIFETIME_MS = 365 * DAY_MS
 FindCredentials = Callable[[str], Mapping[ScramMechanism, ScramCredential]]
 
 
-class Exchange(Protocol):
+class SaslExchange(Protocol):
     """One mechanism's message exchange with one client; it is complete once `user` is set."""
 
     user: str | None
@@ -68,7 +68,7 @@ _ALLOWED = {
 }
 
 
-class Authenticated(NamedTuple):
+class SaslResponse(NamedTuple):
     """The answer to a client's message."""
 
     token: bytes
@@ -80,7 +80,7 @@ class Authentication:
     """The authentication state of one connection. Used on one event loop, by one request at a time."""
 
     def __init__(
-        self, mechanisms: Mapping[str, Callable[[], Exchange]], clock: Clock, max_reauth_ms: int, host: str = ""
+        self, mechanisms: Mapping[str, Callable[[], SaslExchange]], clock: Clock, max_reauth_ms: int, host: str = ""
     ) -> None:
         """`host`: the client's host, for the log if authentication fails."""
         self._host = host
@@ -91,7 +91,7 @@ class Authentication:
         self._max_reauth_ms = max_reauth_ms
         self._expires_ms: int | None = None
         self._mechanism = ""
-        self._exchange: Exchange | None = None
+        self._exchange: SaslExchange | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -120,8 +120,8 @@ class Authentication:
             raise IllegalSaslState(f"{self.user} came by {self._mechanism} and cannot go on by {mechanism}")
         self._mechanism, self._exchange, self.state = mechanism, begin(), SaslState.AUTHENTICATE
 
-    async def authenticate(self, token: bytes, credentials: FindCredentials) -> Authenticated:
-        """Handle the next message of the exchange and return the answer. credentials: see `Exchange.step`.
+    async def authenticate(self, token: bytes, credentials: FindCredentials) -> SaslResponse:
+        """Handle the next message of the exchange and return the answer. credentials: see `SaslExchange.step`.
 
         Raises SaslAuthenticationFailed, or IllegalSaslState if no exchange is under way.
         """
@@ -139,13 +139,13 @@ class Authentication:
                 logger.warning("%s: %s could not log in by %s", self._host, who, self._mechanism)
             raise
         if exchange.user is None:
-            return Authenticated(answer, 0)
+            return SaslResponse(answer, 0)
         self.user, self._exchange, self.state = exchange.user, None, SaslState.COMPLETE
         lifetime_ms = self._lifetime_ms(exchange)
         self._expires_ms = self._clock.monotonic_ms() + lifetime_ms if lifetime_ms else None
-        return Authenticated(answer, lifetime_ms)
+        return SaslResponse(answer, lifetime_ms)
 
-    def _lifetime_ms(self, exchange: Exchange) -> int:
+    def _lifetime_ms(self, exchange: SaslExchange) -> int:
         """Return how long the session lasts; 0: without a limit. A token never gives less than 1 ms."""
         if exchange.expires_ms is None:
             return self._max_reauth_ms

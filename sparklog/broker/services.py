@@ -18,10 +18,10 @@ from sparklog.broker.metrics import Metrics
 from sparklog.broker.recompression import Recompressor
 from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
-from sparklog.broker.replica_moves import MoveWork
+from sparklog.broker.replica_moves import ReplicaMover
 from sparklog.broker.rights import Accesses
 from sparklog.broker.store_guard import StoreGuard
-from sparklog.broker.strays import Strays
+from sparklog.broker.strays import StrayReplicas
 from sparklog.broker.topics import Topics
 from sparklog.broker.verification import TransactionVerifier
 from sparklog.cluster.acls import AclStore
@@ -72,8 +72,8 @@ class Services:
     replicas: ReplicaManager
     state_changes: StateChanges
     """Carries out the controller's LeaderAndIsr and StopReplica requests."""
-    strays: Strays
-    move_work: MoveWork
+    strays: StrayReplicas
+    move_work: ReplicaMover
     """Moves replicas between log directories."""
     replacements: Replacements
     producer_ids: ProducerIds

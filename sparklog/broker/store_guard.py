@@ -6,7 +6,7 @@ watches the id. Once it is gone:
     controller      is not elected any more: it would take an empty store for a cluster without topics, and say so
     gone topics     a controller that begins may not name all topics any more. Those that it does not name keep their
                     committed offsets and copies, and their names, until the store still has its id `SURE_S` later.
-                    A controller waits likewise before it says that a topic is gone (controller/changes.py)
+                    A controller waits likewise before it says that a topic is gone (controller/store_changes.py)
     the broker      says what has happened, once all is deleted, and is to be started again. A start finds a new store,
                     restores the topics in it from the copies beside the logs, and registers (restoration.py)
 

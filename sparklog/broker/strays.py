@@ -28,7 +28,7 @@ STRAYS_INTERVAL_MS = 10_000
 logger = logging.getLogger(__name__)
 
 
-class Strays:
+class StrayReplicas:
     """Finds and deletes the stray logs of one broker."""
 
     def __init__(

@@ -43,7 +43,7 @@ _TEMPORARY = (
     NetworkException, RequestTimedOut, ConcurrentTransactions, CoordinatorLoadInProgress, CoordinatorNotAvailable,
     NotCoordinator,
 )  # fmt: skip
-Verified: TypeAlias = Verification | KafkaError | None
+VerificationResult: TypeAlias = Verification | KafkaError | None
 """What to append a batch with, or why it must not be appended; None: its transaction has begun in the partition."""
 
 
@@ -78,9 +78,9 @@ class TransactionVerifier:
 
     async def verify(
         self, transactional_id: str, batches: Mapping[TopicPartition, FirstBatch], protocol: TransactionProtocol
-    ) -> dict[TopicPartition, Verified]:
+    ) -> dict[TopicPartition, VerificationResult]:
         """Return the outcome for the batches of one request, by partition."""
-        found: dict[TopicPartition, Verified] = {}
+        found: dict[TopicPartition, VerificationResult] = {}
         asked: dict[ProducerIdAndEpoch, list[TopicPartition]] = {}
         for name, batch in batches.items():
             try:

@@ -12,7 +12,7 @@ import click
 from sparklog import client
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.cli.common import Time, bootstrap_option, client_options, json_option, print_json
-from sparklog.cluster.history import HISTORY, Kind
+from sparklog.cluster.history import HISTORY, HistoryKind
 
 POLL_MS = 500
 SILENT_POLLS = 20
@@ -27,7 +27,7 @@ HEAD = ("version", "time_ms", "by", "kind", "topic", "partition")
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice([each.value for each in Kind]),
+    type=click.Choice([each.value for each in HistoryKind]),
     help="Only records of this kind; may be repeated.",
 )
 @click.option("--since", type=Time(), metavar="TIME", help="Only records from this time on.")

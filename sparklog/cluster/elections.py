@@ -28,7 +28,7 @@ ATTEMPTS = 20
 """Attempts at an election; each fails if another broker is first or a session ends meanwhile."""
 
 
-class Elected(Struct, frozen=True, kw_only=True):
+class ControllerElection(Struct, frozen=True, kw_only=True):
     """The election of this broker as the controller."""
 
     epoch: int
@@ -51,7 +51,7 @@ def find_controller(store: Store, watch: Watch | None = None) -> int:
         return NO_CONTROLLER  # the node has gone meanwhile, and `watch` is called
 
 
-def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> Elected | int:
+def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> ControllerElection | int:
     """Become the controller if there is none; otherwise return the broker id of the present controller.
 
     Returns the existing election if this session has already been elected. May be called again after ConnectionLoss.
@@ -74,11 +74,11 @@ def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> E
         with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was quicker
             number = int(epoch.data) + 1
             store.multi((*deletion, node, Set(CONTROLLER_EPOCH, str(number).encode(), epoch.version)))
-            return Elected(epoch=number, epoch_version=epoch.version + 1)
+            return ControllerElection(epoch=number, epoch_version=epoch.version + 1)
     raise StoreError(f"{CONTROLLER} has been changed by others {ATTEMPTS} times")
 
 
-def resign(store: Store, elected: Elected) -> None:
+def resign(store: Store, elected: ControllerElection) -> None:
     """Let another broker be elected. Do nothing if another broker has been elected."""
     with suppress(NoNode, BadVersion):
         store.multi((elected.fence, Delete(CONTROLLER)))
@@ -98,13 +98,13 @@ def _get_controller(store: Store) -> Node | None:
         return None
 
 
-def _own_election(store: Store, own: Node) -> Elected | None:
+def _own_election(store: Store, own: Node) -> ControllerElection | None:
     """Return the election of this session's node `own`, or None if that node has gone meanwhile."""
     epoch = store.get(CONTROLLER_EPOCH)
     now = _get_controller(store)
     if now is None or now.created != own.created:
         return None
-    return Elected(epoch=int(epoch.data), epoch_version=epoch.version)
+    return ControllerElection(epoch=int(epoch.data), epoch_version=epoch.version)
 
 
 def _encode(broker_id: int, directory_id: str, time_ms: int) -> bytes:

@@ -45,7 +45,7 @@ HISTORY_TOPIC = "__cluster_history"
 HISTORY = TopicPartition(HISTORY_TOPIC, 0)
 
 
-class Kind(Enum):
+class HistoryKind(Enum):
     """Kind of a decision; the record has the value."""
 
     CONTROLLER_ELECTED = "controller elected"
@@ -69,10 +69,10 @@ class Kind(Enum):
     HISTORY_DROPPED = "history dropped"
 
 
-class Note(Protocol):
+class HistoryRecorder(Protocol):
     """Notes a decision. Returns at once, and raises nothing."""
 
-    def __call__(self, kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
+    def __call__(self, kind: HistoryKind, name: TopicPartition | str = "", /, **details: Any) -> None:
         """Note a decision. `name`: a partition, a topic or ''."""
         ...
 
@@ -84,18 +84,18 @@ class AppendHistory(Struct, frozen=True, kw_only=True):
     timeout_ms: int
 
 
-class HistoryAppended(Struct, frozen=True, kw_only=True):
+class AppendHistoryResponse(Struct, frozen=True, kw_only=True):
     """All in-sync replicas have the batch."""
 
     base_offset: int
 
 
-def note_nothing(kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
+def note_nothing(kind: HistoryKind, name: TopicPartition | str = "", /, **details: Any) -> None:
     """Discard a decision, where no history is kept."""
 
 
 def encode_note(
-    kind: Kind, name: TopicPartition | str, details: dict[str, Any], *, time_ms: int, by: int
+    kind: HistoryKind, name: TopicPartition | str, details: dict[str, Any], *, time_ms: int, by: int
 ) -> tuple[bytes, bytes]:
     """Return a record's key and value."""
     where: dict[str, Any] = {}

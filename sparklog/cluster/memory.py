@@ -45,7 +45,7 @@ from sparklog.cluster.store import (
     Watch,
     parent_of,
 )
-from sparklog.cluster.watches import Change, ChangeKind, WatchCall, Watches
+from sparklog.cluster.watches import ChangeKind, NodeChange, WatchCall, Watches
 
 Work = Callable[[], None]
 
@@ -77,7 +77,7 @@ class Nodes(Protocol):
     def next_in_sequence(self, path: str) -> str:
         """Return `path` with the number of its parent's next sequential node. Raises NoNode."""
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[NodeChange]:
         """Do all operations, or none, and return the changes in their order; checks are none. Raises StoreError.
 
         session_id: of the session that owns the ephemeral nodes
@@ -135,7 +135,7 @@ class MemoryNodes:
         self.get(parent)
         return f"{path}{self._creations[parent]:010}"
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[NodeChange]:
         undo: list[Work] = []
         try:
             changes = [self._apply(operation, session_id, undo) for operation in operations]
@@ -147,19 +147,19 @@ class MemoryNodes:
         self._newest_change += len(done)
         return done
 
-    def _apply(self, operation: Operation, session_id: int, undo: list[Work]) -> Change | None:
+    def _apply(self, operation: Operation, session_id: int, undo: list[Work]) -> NodeChange | None:
         match operation:
             case Create(path, data, ephemeral):
                 self._create(path, data, session_id if ephemeral else NO_OWNER, undo)
-                return Change(path, ChangeKind.CREATED)
+                return NodeChange(path, ChangeKind.CREATED)
             case Set(path, data, version):
                 node = self._checked(path, version)
                 undo.append(partial(self._nodes.__setitem__, path, node))
                 self._nodes[path] = node._replace(data=data, version=node.version + 1)
-                return Change(path, ChangeKind.CHANGED)
+                return NodeChange(path, ChangeKind.CHANGED)
             case Delete(path, version):
                 self._delete(path, version, undo)
-                return Change(path, ChangeKind.DELETED)
+                return NodeChange(path, ChangeKind.DELETED)
             case Check(path, version):
                 self._checked(path, version)
                 return None
@@ -365,7 +365,7 @@ class MemoryStore:
         """Let the next write be done, and raise ConnectionLoss to its caller."""
         self._loses_answer = True
 
-    def notice(self, changes: Sequence[Change]) -> None:
+    def notice(self, changes: Sequence[NodeChange]) -> None:
         """Take the changes that the tree reports, in their order."""
         calls = [call for change in changes for call in self._watches.take(change)]
         if self._is_connected:

@@ -1,7 +1,7 @@
 """Topics that brokers restore in a cluster store that was lost, from the copies beside their logs.
 
     /brokers/topics/T/unsure     {"store_id": "…", "topic_id": "…", "configs": {…}, "partitions": {…}}: the copy from
-                                 which the topic is restored (topic_configs.py in log/directory), of the store that
+                                 which the topic is restored (log/directory/topic_configs.py), of the store that
                                  had that id
 
 The first broker that has a copy creates the topic: all its partitions, with the replicas that the copy names. Copies of
@@ -44,7 +44,7 @@ _UNKNOWN = KeptAssignment(replicas=())
 """Assignment of a partition that this copy lacks; another broker's copy may have it."""
 
 
-class Restored(Enum):
+class RestoreOutcome(Enum):
     """Result of applying a broker's copy."""
 
     CREATED = "created"
@@ -59,7 +59,7 @@ class Restored(Enum):
 def restore_topic(
     store: Store, topics: TopicStore, name: str, copy: KeptConfig, *, store_id: str, broker_id: int,
     epochs: Mapping[int, int],
-) -> Restored:  # fmt: skip
+) -> RestoreOutcome:  # fmt: skip
     """Create the topic from a broker's copy, or merge the copy with those of other brokers, and return which. Blocks.
 
     store_id: of the lost store. epochs: leader epochs that nobody has seen, by partition.
@@ -76,7 +76,7 @@ def restore_topic(
                     copy.overrides,
                     unsure=_encode(copy, store_id),
                 )
-                return Restored.CREATED
+                return RestoreOutcome.CREATED
             return _merge(store, topics, name, copy, store_id, epochs)
     raise StoreError(f"topic {name} was changed by others {ATTEMPTS} times")
 
@@ -101,13 +101,13 @@ def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -
 
 def _merge(
     store: Store, topics: TopicStore, name: str, copy: KeptConfig, store_id: str, epochs: Mapping[int, int]
-) -> Restored:
+) -> RestoreOutcome:
     node = store.get(f"{TOPICS}/{name}")
     assignment = decode_assignment(node.data, node.version)
     if assignment.topic_id != copy.topic_id:
-        return Restored.OTHER_TOPIC
+        return RestoreOutcome.OTHER_TOPIC
     if not topics.is_unsure(name) or not (unsure := store.get(unsure_path(name))).data:
-        return Restored.NOTHING  # it was not restored from a copy
+        return RestoreOutcome.NOTHING  # it was not restored from a copy
     before = decode_kept(json.loads(unsure.data))
     partitions, merged = list(assignment.partitions), dict(before.partitions)
     while len(partitions) <= max(copy.partitions):
@@ -130,7 +130,7 @@ def _merge(
             writes.append(Set(path_of(name, number), encode_state(raised), state.version))
     overrides = _newer_overrides(topics, name, copy, before, json.loads(unsure.data).get("store_id") == store_id)
     if not writes and overrides is None:
-        return Restored.NOTHING
+        return RestoreOutcome.NOTHING
     known = structs.replace(before, partitions=merged, overrides=before.overrides if overrides is None else overrides)
     if overrides is not None:
         known = structs.replace(known, seen_change=copy.seen_change)
@@ -143,7 +143,7 @@ def _merge(
     )
     if overrides is not None:
         topics.change_overrides(name, lambda _: overrides)
-    return Restored.MERGED
+    return RestoreOutcome.MERGED
 
 
 def restore_lost_states(store: Store, name: str, epochs: Mapping[int, int]) -> None:

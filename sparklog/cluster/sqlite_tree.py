@@ -30,7 +30,7 @@ from sparklog.base.errors import (
     StoreError,
 )
 from sparklog.cluster.store import ANY_VERSION, NO_OWNER, Check, Create, Delete, Node, Operation, Set, parent_of
-from sparklog.cluster.watches import Change, ChangeKind
+from sparklog.cluster.watches import ChangeKind, NodeChange
 
 CHANGES_KEPT = 10_000
 OPEN_RETRY_S = 0.02
@@ -168,7 +168,7 @@ class SqliteTree:
             raise NoNode(parent_of(path))
         return f"{path}{row[0]:010}"
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[NodeChange]:
         """Do all operations, and return the changes in their order; checks are none.
 
         session_id: of the session that owns the ephemeral nodes. Raises StoreError if one cannot be done: the
@@ -180,14 +180,14 @@ class SqliteTree:
             match operation:
                 case Create(path, data, ephemeral):
                     self._create(path, data, number + 1, session_id if ephemeral else NO_OWNER)
-                    changes.append(Change(path, ChangeKind.CREATED))
+                    changes.append(NodeChange(path, ChangeKind.CREATED))
                 case Set(path, data, version):
                     self._check(path, version)
                     self._db.execute("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", (data, path))
-                    changes.append(Change(path, ChangeKind.CHANGED))
+                    changes.append(NodeChange(path, ChangeKind.CHANGED))
                 case Delete(path, version):
                     self._delete(path, version)
-                    changes.append(Change(path, ChangeKind.DELETED))
+                    changes.append(NodeChange(path, ChangeKind.DELETED))
                 case Check(path, version):
                     self._check(path, version)
                     continue
@@ -220,13 +220,13 @@ class SqliteTree:
         """Return the number of the newest change; 0 if there was none."""
         return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
 
-    def changes_since(self, number: int) -> list[Change] | None:
+    def changes_since(self, number: int) -> list[NodeChange] | None:
         """Return the changes after `number`, or None if some of them are no longer kept."""
         rows = self._db.execute("SELECT number, path, kind FROM change WHERE number > ? ORDER BY number", (number,))
         found = rows.fetchall()
         if found and found[0][0] > number + 1:
             return None
-        return [Change(path, ChangeKind(kind)) for _, path, kind in found]
+        return [NodeChange(path, ChangeKind(kind)) for _, path, kind in found]
 
     def begin_session(self, timeout_ms: int) -> int:
         """Return the id of a new session. timeout_ms: after which other processes may end it"""

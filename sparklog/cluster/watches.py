@@ -19,7 +19,7 @@ class ChangeKind(Enum):
     DELETED = "deleted"
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """A change of one node."""
 
     path: str
@@ -51,7 +51,7 @@ class Watches:
         """Set a watch for `children`."""
         self._children.setdefault(path, {})[watch] = None
 
-    def take(self, change: Change) -> list[WatchCall]:
+    def take(self, change: NodeChange) -> list[WatchCall]:
         """Remove and return the watches that the change triggers, in the order in which they were set."""
         path, kind = change
         calls = _taken(self._nodes, path)

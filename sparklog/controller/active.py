@@ -13,24 +13,24 @@ from typing import Any
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.dynamic_config import DynamicConfig
-from sparklog.cluster.elections import Elected
-from sparklog.cluster.history import Kind, Note
+from sparklog.cluster.elections import ControllerElection
+from sparklog.cluster.history import HistoryKind, HistoryRecorder
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
-from sparklog.controller.changes import Changes
-from sparklog.controller.channels import Channels, Correspondent
+from sparklog.controller.broker_changes import BrokerChangeHandlers
+from sparklog.controller.channels import ChannelListener, Channels
 from sparklog.controller.cluster_reading import ClusterState, read_cluster
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.dependencies import ControllerDependencies, set_broker_overrides
 from sparklog.controller.fenced_store import FencedStore
-from sparklog.controller.liveness import Liveness
 from sparklog.controller.operations import begin_operations
 from sparklog.controller.outbox import Outbox, Request
-from sparklog.controller.partition_machine import PartitionMachine
-from sparklog.controller.replica_machine import ReplicaMachine
-from sparklog.controller.watching import StoreEvent, Watching
+from sparklog.controller.partition_state_machine import PartitionStateMachine
+from sparklog.controller.replica_state_machine import ReplicaStateMachine
+from sparklog.controller.store_changes import StoreChangeHandlers
+from sparklog.controller.store_watches import StoreEvent, StoreWatches
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, StopReplica, StopReplicaResponse
 
 logger = logging.getLogger(__name__)
@@ -41,20 +41,20 @@ class ActiveController:
 
     def __init__(
         self,
-        elected: Elected,
+        elected: ControllerElection,
         *,
         store: Store,
         peers: Peers,
         config: BrokerConfig,
         numbers: Iterator[int],
-        note: Note,
+        note: HistoryRecorder,
         is_own_store: Callable[[], bool],
         tell: Callable[[StoreEvent], None],
-        correspondent: Correspondent,
+        listener: ChannelListener,
     ) -> None:
         context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
         fenced = FencedStore(store, elected.epoch_version)
-        channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
+        channels = Channels(peers, listener, timeout_ms=config.controller_socket_timeout_ms)
         outbox = Outbox(context, config.broker_id, channels.send, numbers)
         dynamic = DynamicConfig(config)
         self.elected = elected
@@ -64,19 +64,19 @@ class ActiveController:
             context=context,
             store=fenced,
             topic_store=TopicStore(store, config.topic_defaults),
-            watching=Watching(tell),
+            watches=StoreWatches(tell),
             channels=channels,
             outbox=outbox,
-            partitions=PartitionMachine(
+            partitions=PartitionStateMachine(
                 context, fenced, outbox, defaults=lambda: dynamic.current.topic_defaults, note=note
             ),
-            replicas=ReplicaMachine(context, fenced, outbox, note=note),
+            replicas=ReplicaStateMachine(context, fenced, outbox, note=note),
             note=note,
             is_own_store=is_own_store,
         )
         self.operations = begin_operations(self.dependencies)
-        self._liveness = Liveness(self.dependencies, self.operations)
-        self._changes = Changes(self.dependencies, self.operations)
+        self._liveness = BrokerChangeHandlers(self.dependencies, self.operations)
+        self._changes = StoreChangeHandlers(self.dependencies, self.operations)
         self._handlers = {
             StoreEvent.BROKERS: self._liveness.brokers_changed,
             StoreEvent.DISKS: self._liveness.disks_failed,
@@ -91,9 +91,9 @@ class ActiveController:
     async def begin(self) -> None:
         """Take over, so that the cluster is as if there had never been another controller."""
         dependencies = self.dependencies
-        dependencies.note(Kind.CONTROLLER_ELECTED, controller_epoch=dependencies.context.epoch)
+        dependencies.note(HistoryKind.CONTROLLER_ELECTED, controller_epoch=dependencies.context.epoch)
         await self._liveness.look()
-        cluster = await dependencies.store.read(read_cluster, dependencies.watching, dependencies.topic_store)
+        cluster = await dependencies.store.read(read_cluster, dependencies.watches, dependencies.topic_store)
         self._remember(cluster)
         await dependencies.store.note_initialized(cluster.topics.read, cluster.states)
         logger.info(
@@ -134,7 +134,7 @@ class ActiveController:
 
     def close(self) -> None:
         """Stop sending to brokers and stop watching the store."""
-        self.dependencies.watching.close()
+        self.dependencies.watches.close()
         self.dependencies.channels.close()
 
     def _remember(self, cluster: ClusterState) -> None:

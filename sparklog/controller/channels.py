@@ -24,7 +24,7 @@ RETRY_BACKOFF_S = 0.1
 logger = logging.getLogger(__name__)
 
 
-class Correspondent(Protocol):
+class ChannelListener(Protocol):
     """Receiver of the brokers' answers."""
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
@@ -43,10 +43,10 @@ class Correspondent(Protocol):
 class BrokerChannel:
     """The channel to one broker with one broker epoch. Sends nothing before `start`."""
 
-    def __init__(self, broker: BrokerInfo, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
+    def __init__(self, broker: BrokerInfo, peers: Peers, listener: ChannelListener, *, timeout_ms: int) -> None:
         self.broker = broker
         self._peers = peers
-        self._correspondent = correspondent
+        self._listener = listener
         self._timeout_ms = timeout_ms
         self._queue: deque[Request] = deque()
         self._has_work = asyncio.Event()
@@ -57,12 +57,12 @@ class BrokerChannel:
         self._task = asyncio.create_task(self._run())
 
     def put(self, request: Request) -> None:
-        """Queue a request; a queue that gets too long is dropped, and the correspondent told."""
+        """Queue a request; a queue that gets too long is dropped, and the listener told."""
         self._queue.append(request)
         self._has_work.set()
         if len(self._queue) > MAX_QUEUED:
             self._queue.clear()
-            self._correspondent.left_behind(self.broker)
+            self._listener.left_behind(self.broker)
 
     def close(self) -> None:
         """Send nothing more, and ignore an answer that is still to come."""
@@ -82,14 +82,14 @@ class BrokerChannel:
             try:
                 response = await self._peers.call(self.broker, request, timeout_ms=self._timeout_ms)
             except StaleControllerEpoch:
-                self._correspondent.deposed()
+                self._listener.deposed()
             except SparklogError as error:
                 logger.info("broker %s: %s: %s", self.broker.broker_id, type(request).__name__, error)
             except Exception:
                 # A bug, here or in the broker: it must not cut the broker off from the controller for ever.
                 logger.exception("broker %s: %s", self.broker.broker_id, type(request).__name__)
             else:
-                self._correspondent.answered(self.broker, request, response)
+                self._listener.answered(self.broker, request, response)
                 return
             await asyncio.sleep(RETRY_BACKOFF_S)
 
@@ -97,16 +97,16 @@ class BrokerChannel:
 class Channels:
     """The channels to all registered brokers."""
 
-    def __init__(self, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
+    def __init__(self, peers: Peers, listener: ChannelListener, *, timeout_ms: int) -> None:
         self._peers = peers
-        self._correspondent = correspondent
+        self._listener = listener
         self._timeout_ms = timeout_ms
         self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerInfo) -> None:
         """Open a channel, and close the one to an earlier epoch of the broker."""
         self.close([broker.broker_id])
-        channel = BrokerChannel(broker, self._peers, self._correspondent, timeout_ms=self._timeout_ms)
+        channel = BrokerChannel(broker, self._peers, self._listener, timeout_ms=self._timeout_ms)
         self._channels[broker.broker_id] = channel
         channel.start()
 

@@ -34,7 +34,7 @@ from sparklog.cluster.topics import (
     TopicStore,
     decode_assignment,
 )
-from sparklog.controller.watching import StoreEvent, Watching
+from sparklog.controller.store_watches import StoreEvent, StoreWatches
 
 NAMED = 10
 """Partitions that an error names."""
@@ -57,7 +57,7 @@ class TopicChanges(Struct, frozen=True, kw_only=True):
     overrides: Mapping[str, Mapping[str, str]]
 
 
-class Notices(Struct, frozen=True, kw_only=True):
+class ChangeNotices(Struct, frozen=True, kw_only=True):
     """Nodes that say what has changed, and are deleted once it has been handled."""
 
     paths: tuple[str, ...]
@@ -78,7 +78,7 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     """Paths of the notices that reading everything makes obsolete."""
 
 
-def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> ClusterState:
+def read_cluster(store: Store, watches: StoreWatches, topic_store: TopicStore) -> ClusterState:
     """Return the cluster's state, with all watches set.
 
     Notices are read before the state they are about: a later change has its own notice. Raises LostStates if partitions
@@ -93,17 +93,17 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
             (DISK_EVENTS, StoreEvent.DISKS),
             *((path, StoreEvent.ACLS) for path in ACL_NOTICES),
         )
-        for name in watching.children(store, path, event)
+        for name in watches.children(store, path, event)
     ]
-    watch_requests(store, watching)
-    topics = read_topics(store, watching, topic_store)
+    watch_requests(store, watches)
+    topics = read_topics(store, watches, topic_store)
     names = [
         TopicPartition(topic, number)
         for topic, assignment in topics.read.items()
         for number in range(len(assignment.partitions))
     ]
     states = read_states(store, names)
-    deletions = tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS))
+    deletions = tuple(watches.children(store, DELETIONS, StoreEvent.DELETIONS))
     _check_states(topics.read, states, deletions)
     return ClusterState(
         topics=topics,
@@ -134,18 +134,18 @@ def _check_states(
         )
 
 
-def read_brokers(store: Store, watching: Watching) -> dict[int, BrokerInfo]:
+def read_brokers(store: Store, watches: StoreWatches) -> dict[int, BrokerInfo]:
     """Return the live brokers by id."""
-    return load(store, watching.watch(BROKER_IDS, StoreEvent.BROKERS))
+    return load(store, watches.watch(BROKER_IDS, StoreEvent.BROKERS))
 
 
-def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> TopicChanges:
+def read_topics(store: Store, watches: StoreWatches, topic_store: TopicStore) -> TopicChanges:
     """Return the names of all topics, and the contents of those that were not read since they changed."""
-    names = watching.children(store, TOPICS, StoreEvent.TOPICS)
+    names = watches.children(store, TOPICS, StoreEvent.TOPICS)
     read = {}
     for name in names:
         path = f"{TOPICS}/{name}"
-        if not watching.is_set(path) and (node := watching.get(store, path, StoreEvent.TOPICS)):
+        if not watches.is_set(path) and (node := watches.get(store, path, StoreEvent.TOPICS)):
             read[name] = decode_assignment(node.data, node.version)
     overrides = {name: topic_store.load_overrides(name) for name in read}
     return TopicChanges(names=frozenset(names), read=read, overrides=overrides)
@@ -161,28 +161,28 @@ def read_assignments(store: Store, topics: Iterable[str]) -> dict[str, TopicAssi
     return found
 
 
-def read_deletions(store: Store, watching: Watching) -> list[str]:
+def read_deletions(store: Store, watches: StoreWatches) -> list[str]:
     """Return the names of the topics that are to be deleted, sorted."""
-    return watching.children(store, DELETIONS, StoreEvent.DELETIONS)
+    return watches.children(store, DELETIONS, StoreEvent.DELETIONS)
 
 
-def read_notices(store: Store, watching: Watching, path: str, event: StoreEvent) -> Notices:
+def read_notices(store: Store, watches: StoreWatches, path: str, event: StoreEvent) -> ChangeNotices:
     """Return the notices under `path` with their contents, sorted. event: that a later notice causes"""
     paths, values = [], []
-    for name in watching.children(store, path, event):
+    for name in watches.children(store, path, event):
         try:
             data = store.get(f"{path}/{name}").data
         except NoNode:
             continue
         paths.append(f"{path}/{name}")
         values.append(json.loads(data))
-    return Notices(paths=tuple(paths), values=tuple(values))
+    return ChangeNotices(paths=tuple(paths), values=tuple(values))
 
 
-def watch_requests(store: Store, watching: Watching) -> None:
+def watch_requests(store: Store, watches: StoreWatches) -> None:
     """Watch the nodes in which older tools make requests; nothing is read."""
     for path in (ASKED_REASSIGNMENTS, ASKED_ELECTIONS):
-        watching.exists(store, path, StoreEvent.REQUESTS)
+        watches.exists(store, path, StoreEvent.REQUESTS)
 
 
 def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str, dict[str, str]]:
@@ -190,9 +190,9 @@ def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str
     return {topic: topic_store.load_overrides(topic) for topic in topics}
 
 
-def read_acls(store: Store, watching: Watching) -> tuple[list[str], frozenset[AclBinding]]:
+def read_acls(store: Store, watches: StoreWatches) -> tuple[list[str], frozenset[AclBinding]]:
     """Return the paths of the notices, and the ACLs, which are read after them."""
-    notices = [f"{path}/{name}" for path in ACL_NOTICES for name in watching.children(store, path, StoreEvent.ACLS)]
+    notices = [f"{path}/{name}" for path in ACL_NOTICES for name in watches.children(store, path, StoreEvent.ACLS)]
     return notices, AclStore(store).load()
 
 
@@ -206,7 +206,7 @@ def read_client_metrics(store: Store) -> ClientMetricsConfigs:
     return ClientMetricsStore(store).load()
 
 
-def configured(notices: Notices, kind: str) -> list[str]:
+def configured(notices: ChangeNotices, kind: str) -> list[str]:
     """Return the names whose configuration has changed; kind: topics, brokers, users, clients, ips or client-metrics"""
     entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
     return sorted({name for found, _, name in entities if found == kind})

@@ -23,8 +23,8 @@ from msgspec import Struct
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ControllerMoved, KafkaError, LostStates, NotController, StoreError
-from sparklog.cluster.elections import Elected, elect, find_controller, resign
-from sparklog.cluster.history import Note, note_nothing
+from sparklog.cluster.elections import ControllerElection, elect, find_controller, resign
+from sparklog.cluster.history import HistoryRecorder, note_nothing
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import SessionState, Store
@@ -32,45 +32,45 @@ from sparklog.controller.active import ActiveController
 from sparklog.controller.context import ClusterFigures, count_figures
 from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.outbox import Request
-from sparklog.controller.watching import StoreEvent
+from sparklog.controller.store_watches import StoreEvent
 
 RETRY_BACKOFF_S = 0.5
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class _Asked(Struct, frozen=True, eq=False):
+class _ControllerRequest(Struct, frozen=True, eq=False):
     """A request to the active controller."""
 
     function: Callable[[ActiveController], Awaitable[Any]]
     done: asyncio.Future[Any]
 
 
-class _Answer(Struct, frozen=True, eq=False):
+class _BrokerResponse(Struct, frozen=True, eq=False):
     broker: BrokerInfo
     request: Request
     response: Any
 
 
-class _LeftBehind(Struct, frozen=True):
+class _QueueOverflow(Struct, frozen=True):
     broker_id: int
 
 
-class _Tick(Struct, frozen=True, eq=False):
+class _OperationTick(Struct, frozen=True, eq=False):
     operation: ControllerOperation
 
 
-class _Expired(Struct, frozen=True):
+class _SessionExpiry(Struct, frozen=True):
     """The store's session has expired, and `/controller` is gone with it."""
 
 
-_Event = StoreEvent | _Asked | _Answer | _LeftBehind | _Tick | _Expired
+_Event = StoreEvent | _ControllerRequest | _BrokerResponse | _QueueOverflow | _OperationTick | _SessionExpiry
 
 
 class Controller:
     """The controller of one broker, started and stopped with it and used on its event loop.
 
-    Implements Correspondent.
+    Implements ChannelListener.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Controller:
         peers: Peers,
         config: BrokerConfig,
         clock: Clock,
-        note: Note = note_nothing,
+        note: HistoryRecorder = note_nothing,
         is_own_store: Callable[[], bool] = lambda: True,
         on_lost_states: Callable[[LostStates], None] = lambda _: None,
     ) -> None:
@@ -139,7 +139,7 @@ class Controller:
             with suppress(asyncio.CancelledError):
                 await self._task
         for event in self._events:
-            if isinstance(event, _Asked):
+            if isinstance(event, _ControllerRequest):
                 _refuse(event.done, NotController("the broker stops"))
         self._events.clear()
         await self._give_up()
@@ -155,23 +155,23 @@ class Controller:
         if self._active is None or self._is_stopped:
             raise NotController(f"broker {self._config.broker_id} is not the controller")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._put(_Asked(function, done))
+        self._put(_ControllerRequest(function, done))
         return await done
 
     # Events
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
-        self._put(_Answer(broker, request, response))
+        self._put(_BrokerResponse(broker, request, response))
 
     def deposed(self) -> None:
         self._put(StoreEvent.CONTROLLER)
 
     def left_behind(self, broker: BrokerInfo) -> None:
-        self._put(_LeftBehind(broker.broker_id))
+        self._put(_QueueOverflow(broker.broker_id))
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
-            self._put_threadsafe(_Expired())
+            self._put_threadsafe(_SessionExpiry())
         elif state is SessionState.CONNECTED:
             self._put_threadsafe(StoreEvent.CONTROLLER)
 
@@ -232,17 +232,17 @@ class Controller:
         match event:
             case StoreEvent.CONTROLLER:
                 await self._look_who_is_controller()
-            case _Expired():
+            case _SessionExpiry():
                 self._step_down()
-            case _Asked(function, done):
+            case _ControllerRequest(function, done):
                 await self._do(function, done)
             case StoreEvent() if active:
                 await active.handle(event)
-            case _Answer(broker, request, response) if active:
+            case _BrokerResponse(broker, request, response) if active:
                 await active.answered(broker, request, response)
-            case _LeftBehind(broker_id) if active:
+            case _QueueOverflow(broker_id) if active:
                 active.left_behind(broker_id)
-            case _Tick(operation) if active and operation in tuple(active.operations):
+            case _OperationTick(operation) if active and operation in tuple(active.operations):
                 self._put_tick(operation)
                 await operation.tick()
 
@@ -274,7 +274,7 @@ class Controller:
         if not await asyncio.to_thread(self._is_own_store):
             return logger.error("broker %d is not elected: the cluster store has lost topics", broker_id)
         elected = await asyncio.to_thread(elect, self._store, broker_id, self._directory_id, time_ms=time_ms)
-        if isinstance(elected, Elected):
+        if isinstance(elected, ControllerElection):
             await self._begin(elected)
         return None
 
@@ -287,7 +287,7 @@ class Controller:
             self._is_watched = False
             raise
 
-    async def _begin(self, elected: Elected) -> None:
+    async def _begin(self, elected: ControllerElection) -> None:
         self._active = ActiveController(
             elected,
             store=self._store,
@@ -297,7 +297,7 @@ class Controller:
             note=self._note,
             is_own_store=self._is_own_store,
             tell=self._put,
-            correspondent=self,
+            listener=self,
         )
         for operation in self._active.operations:
             self._put_tick(operation)
@@ -305,7 +305,7 @@ class Controller:
 
     def _put_tick(self, operation: ControllerOperation) -> None:
         if operation.interval_s is not None:
-            self._put_later(operation.interval_s, _Tick(operation))
+            self._put_later(operation.interval_s, _OperationTick(operation))
 
     async def _give_up(self) -> None:
         """Step down, and resign in the store if it can be reached, so that another broker is elected."""

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sparklog.base.errors import BadVersion, KafkaError, NoNode, NotEmpty, StoreError
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import Kind
+from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import CONFIGS, DELETIONS, TOPICS
 from sparklog.controller.context import PartitionAndReplica
@@ -160,7 +160,7 @@ class TopicDeletion(ControllerOperation):
         self._marked.discard(topic)
         self._context.remove_topic(topic)
         logger.info("deleted topic %s", topic)
-        self._note(Kind.TOPIC_DELETED, topic)
+        self._note(HistoryKind.TOPIC_DELETED, topic)
 
     async def _forget_mark(self, topic: str) -> None:
         try:

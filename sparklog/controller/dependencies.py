@@ -9,16 +9,16 @@ from msgspec import Struct, field
 from sparklog.base.config import BrokerConfig
 from sparklog.base.dynamic_config import DynamicConfig
 from sparklog.cluster.broker_epochs import read_broker_epochs
-from sparklog.cluster.history import Note
+from sparklog.cluster.history import HistoryRecorder
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.topics import ALL_BROKERS, TopicStore
 from sparklog.controller.channels import Channels
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
-from sparklog.controller.partition_machine import PartitionMachine
-from sparklog.controller.replica_machine import ReplicaMachine
-from sparklog.controller.watching import Watching
+from sparklog.controller.partition_state_machine import PartitionStateMachine
+from sparklog.controller.replica_state_machine import ReplicaStateMachine
+from sparklog.controller.store_watches import StoreWatches
 from sparklog.runtime.slices import Slices
 
 TOGETHER = 500
@@ -33,12 +33,12 @@ class ControllerDependencies(Struct, frozen=True, kw_only=True):
     store: FencedStore
     topic_store: TopicStore
     """Only for reads: the controller writes through `store`."""
-    watching: Watching
+    watches: StoreWatches
     channels: Channels
     outbox: Outbox
-    partitions: PartitionMachine
-    replicas: ReplicaMachine
-    note: Note
+    partitions: PartitionStateMachine
+    replicas: ReplicaStateMachine
+    note: HistoryRecorder
     """Records the decisions."""
     is_own_store: Callable[[], bool] = lambda: True
     """Returns whether the store is still the one of the broker's start. It may block, and raise StoreError."""

@@ -43,14 +43,14 @@ class Election(Enum):
     CONTROLLED_SHUTDOWN = "controlled shutdown"
 
 
-class Choice(NamedTuple):
+class LeaderChoice(NamedTuple):
     leader: int
     isr: tuple[int, ...]
 
 
 def choose_offline(
     replicas: Sequence[int], isr: Sequence[int], online: Collection[int], *, unclean: bool
-) -> Choice | None:
+) -> LeaderChoice | None:
     """Return the leader and ISR of a partition without a leader; None if no replica may lead.
 
     replicas: in the order of preference. unclean: whether one that is not in sync may lead, and lose records
@@ -58,35 +58,35 @@ def choose_offline(
     in_sync = tuple(broker for broker in isr if broker in online)
     for broker in replicas:
         if broker in in_sync:
-            return Choice(broker, in_sync)
+            return LeaderChoice(broker, in_sync)
     if unclean:
         for broker in replicas:
             if broker in online:
-                return Choice(broker, (broker,))
+                return LeaderChoice(broker, (broker,))
     return None
 
 
-def choose_reassigned(target: Sequence[int], isr: Sequence[int], online: Collection[int]) -> Choice | None:
+def choose_reassigned(target: Sequence[int], isr: Sequence[int], online: Collection[int]) -> LeaderChoice | None:
     """Return the first of `target` that is online and in sync, with the ISR as it is; None if there is none."""
     for broker in target:
         if broker in isr and broker in online:
-            return Choice(broker, tuple(isr))
+            return LeaderChoice(broker, tuple(isr))
     return None
 
 
-def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Collection[int]) -> Choice | None:
+def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Collection[int]) -> LeaderChoice | None:
     """Return the first replica, with the ISR as it is; None if it is not online and in sync."""
     return choose_reassigned(replicas[:1], isr, online)
 
 
 def choose_for_shutdown(
     replicas: Sequence[int], isr: Sequence[int], online: Collection[int], shutting_down: Collection[int]
-) -> Choice | None:
+) -> LeaderChoice | None:
     """Return another leader, with an ISR without the brokers that shut down; None if there is none."""
     staying = tuple(broker for broker in isr if broker not in shutting_down)
     for broker in replicas:
         if broker in staying and broker in online:
-            return Choice(broker, staying)
+            return LeaderChoice(broker, staying)
     return None
 
 
@@ -145,7 +145,7 @@ def _compared(context: ControllerContext, name: TopicPartition, known: Leadershi
 
 def _choose(
     context: ControllerContext, name: TopicPartition, known: Leadership, election: Election, *, unclean: bool
-) -> Choice | None:
+) -> LeaderChoice | None:
     assignment = context.assignment(name)
     online = context.online_replicas(name)
     match election:

@@ -24,8 +24,8 @@ from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.deletion import TopicDeletion
 from sparklog.controller.dependencies import ControllerDependencies, publish_broker_epochs
 from sparklog.controller.election import Election
+from sparklog.controller.leader_elections import LeaderElections
 from sparklog.controller.operation import ControllerOperation
-from sparklog.controller.preferred import Elections
 from sparklog.controller.reassignment import Reassignments, Targets
 from sparklog.controller.states import PartitionState, ReplicaState
 
@@ -36,7 +36,7 @@ class Operations(Struct, frozen=True, kw_only=True):
     dependencies: ControllerDependencies
     reassignment: Reassignments
     deletion: TopicDeletion
-    elections: Elections
+    elections: LeaderElections
 
     def __iter__(self) -> Iterator[ControllerOperation]:
         """Iterate in the order of events. Deletion follows reassignment, as topics wait for the end of their moves."""
@@ -66,7 +66,7 @@ def begin_operations(dependencies: ControllerDependencies) -> Operations:
         dependencies=dependencies,
         reassignment=Reassignments(dependencies, is_marked=deletion.is_marked),
         deletion=deletion,
-        elections=Elections(dependencies),
+        elections=LeaderElections(dependencies),
     )
 
 

@@ -47,7 +47,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import Kind
+from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.store import Delete, Node, Set, Store
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
@@ -55,7 +55,7 @@ from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.dependencies import TOGETHER, ControllerDependencies
 from sparklog.controller.election import Election
 from sparklog.controller.operation import ControllerOperation
-from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
+from sparklog.controller.partition_state_machine import MAX_ROUNDS, read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.runtime.slices import of_many
 
@@ -64,22 +64,22 @@ Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 logger = logging.getLogger(__name__)
 
 
-class Phase(Enum):
+class ReassignmentPhase(Enum):
     """Phase of a partition's reassignment."""
 
     CATCHING_UP = "A"
     COMPLETE = "B"
 
 
-def phase_of(context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment) -> Phase:
+def phase_of(context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment) -> ReassignmentPhase:
     """Return COMPLETE if the whole target is in sync and one of its replicas is online to lead."""
     if not assignment.is_reassigning:
-        return Phase.COMPLETE
+        return ReassignmentPhase.COMPLETE
     known = context.leadership.get(name)
     if known is None or not set(assignment.target) <= set(known.isr):
-        return Phase.CATCHING_UP
+        return ReassignmentPhase.CATCHING_UP
     online = any(context.is_online(broker, name) for broker in assignment.target)
-    return Phase.COMPLETE if online else Phase.CATCHING_UP
+    return ReassignmentPhase.COMPLETE if online else ReassignmentPhase.CATCHING_UP
 
 
 def plan(
@@ -198,7 +198,9 @@ class Reassignments(ControllerOperation):
         """Complete the moves that waited for these ISRs."""
         moving = sorted(self._context.reassigning & set(names))
         ready = [
-            each for each in moving if phase_of(self._context, each, self._context.assignment(each)) is Phase.COMPLETE
+            each
+            for each in moving
+            if phase_of(self._context, each, self._context.assignment(each)) is ReassignmentPhase.COMPLETE
         ]
         with self._together(ready):
             for name in ready:
@@ -214,7 +216,7 @@ class Reassignments(ControllerOperation):
         if assignment != current:
             logger.info("%s: from %s to %s", name, assignment.origin, assignment.target)
             is_cancelled = current.is_reassigning and assignment.target == current.origin
-            kind = Kind.REASSIGNMENT_CANCELLED if is_cancelled else Kind.REASSIGNMENT_BEGUN
+            kind = HistoryKind.REASSIGNMENT_CANCELLED if is_cancelled else HistoryKind.REASSIGNMENT_BEGUN
             self._note(kind, name, origin=current.origin, target=assignment.target)
             self._context.set_assignment(name, assignment)
             if unwanted := [broker for broker in current.replicas if broker not in assignment.replicas]:
@@ -235,7 +237,7 @@ class Reassignments(ControllerOperation):
         if name not in self._context.leadership:
             await self._partitions.move([name], PartitionState.ONLINE)
         assignment = self._context.assignment(name)
-        if phase_of(self._context, name, assignment) is Phase.COMPLETE:
+        if phase_of(self._context, name, assignment) is ReassignmentPhase.COMPLETE:
             await self._complete(name, assignment)
             return
         await self._bump_leader_epoch(name)
@@ -263,7 +265,7 @@ class Reassignments(ControllerOperation):
         self._outbox.update_metadata([name.topic])
         self._outbox.flush()
         logger.info("%s: its replicas are %s now", name, done.replicas)
-        self._note(Kind.REASSIGNMENT_COMPLETED, name, replicas=done.replicas)
+        self._note(HistoryKind.REASSIGNMENT_COMPLETED, name, replicas=done.replicas)
 
     async def _move_leader(self, name: TopicPartition, done: ReplicaAssignment) -> bool:
         """Ensure that a target replica leads and knows only the target; return whether that succeeded."""

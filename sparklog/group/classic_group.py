@@ -31,7 +31,7 @@ from sparklog.group.states import (
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
-    Event,
+    GroupEvent,
     GroupState,
     next_state,
 )
@@ -310,8 +310,8 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
 
     # Changes
 
-    def move(self, event: Event, now_ms: int) -> None:
-        """Change the state after an event. Raises IllegalTransition with nothing changed."""
+    def move(self, event: GroupEvent, now_ms: int) -> None:
+        """Change the state after an event. Raises IllegalGroupTransition with nothing changed."""
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: ClassicMember) -> None:
@@ -374,7 +374,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         self.protocol = self.choose_protocol() if self.members else None
         self.subscribed_topics = self._find_subscribed_topics()
         self.pending_syncs.clear()
-        self.move(Event.MEMBERS_JOINED if self.members else Event.NOBODY_JOINED, now_ms)
+        self.move(GroupEvent.MEMBERS_JOINED if self.members else GroupEvent.NOBODY_JOINED, now_ms)
 
     def _find_subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL or (self.members and self.protocol is None):
@@ -419,7 +419,7 @@ class ClassicGroup(Struct, kw_only=True, eq=False):
         if value.generation != self.generation:
             self.members = {}  # they are from an older record: since then they may have joined with other data
         is_awaited = self.state is AWAITING_SYNC
-        self.state = next_state(self.state, Event.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
+        self.state = next_state(self.state, GroupEvent.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
         self.state_timestamp_ms = value.current_state_timestamp_ms
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol

@@ -44,7 +44,7 @@ from sparklog.base.errors import (
 )
 from sparklog.group.classic_group import ClassicGroup, ClassicMember
 from sparklog.group.group import MOST_METADATA, Group, Work
-from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
+from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, RebalancePhases, join_response, sync_response
 from sparklog.group.requests import (
     NO_MEMBER,
     Heartbeat,
@@ -58,14 +58,14 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, Event
+from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, GroupEvent
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupValue
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
 
 
-class GroupCreated(NamedTuple):
+class GroupCreation(NamedTuple):
     """The first record of a group was written, or has failed."""
 
     group_id: str
@@ -73,14 +73,14 @@ class GroupCreated(NamedTuple):
     """The empty group of the new protocol that it replaced."""
 
 
-class GroupAssigned(NamedTuple):
+class GroupAssignment(NamedTuple):
     """The assignment of a generation was written, or has failed."""
 
     group_id: str
     generation: int
 
 
-class StaticReplaced(NamedTuple):
+class StaticMemberReplacement(NamedTuple):
     """The new id of a static member was written, or has failed."""
 
     group_id: str
@@ -88,7 +88,7 @@ class StaticReplaced(NamedTuple):
     old_id: str
 
 
-Written = GroupCreated | GroupAssigned | StaticReplaced
+WriteEvent = GroupCreation | GroupAssignment | StaticMemberReplacement
 
 
 class ClassicGroups:
@@ -101,7 +101,7 @@ class ClassicGroups:
         self._groups = groups
         self._config = config
         self._new_id = new_id
-        self._phases = Phases(config)
+        self._phases = RebalancePhases(config)
 
     # Requests
 
@@ -122,7 +122,7 @@ class ClassicGroups:
                 f"{', '.join(name for name, _ in request.protocols) or 'without protocols'}"
             )
         if is_new_group:
-            work.once_written(GroupCreated(group.group_id, self._groups.get(group.group_id)))
+            work.once_written(GroupCreation(group.group_id, self._groups.get(group.group_id)))
             self._groups[group.group_id] = group
             work.write(_first_record(group))
         if request.member_id == NO_MEMBER:
@@ -148,14 +148,14 @@ class ClassicGroups:
         self._phases.received_sync(group, member.member_id, work)
         if group.state is STABLE:
             self._phases.heard_of(group, member, work)
-            return assigned(group, member)
+            return sync_response(group, member)
         if (abandoned := member.take_sync_ticket()) is not None:
             error = RebalanceInProgress(f"member {member.member_id!r} has asked again")
             work.reply(abandoned, SyncGroupResponse(error=error))
         member.wait_to_sync(ticket)
         if group.leader == member.member_id:
             work.write(group.snapshot(request.assignments))
-            work.once_written(GroupAssigned(group.group_id, group.generation))
+            work.once_written(GroupAssignment(group.group_id, group.generation))
         return None
 
     def heartbeat(self, request: Heartbeat, work: Work) -> HeartbeatResponse:
@@ -260,7 +260,7 @@ class ClassicGroups:
         is_unchanged = list(member.protocols) == list(request.protocols)
         is_leader = group.leader == member_id
         if is_unchanged and (group.state is AWAITING_SYNC or (group.state is STABLE and not is_leader)):
-            return joined(group, member)  # the answer was lost: the client joins again
+            return join_response(group, member)  # the answer was lost: the client joins again
         self._update(group, member, request, ticket, work)
         self._phases.rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
         return None
@@ -311,11 +311,11 @@ class ClassicGroups:
             self._phases.rebalance_or_complete(group, f"static member {instance_id} came back", now_ms, work)
             return None
         work.write(group.snapshot())
-        work.once_written(StaticReplaced(group.group_id, instance_id, old_id))
+        work.once_written(StaticMemberReplacement(group.group_id, instance_id, old_id))
         if request.supports_skipping_assignment:
-            return joined(group, member, skip_assignment=group.leader == new_id)
+            return join_response(group, member, skip_assignment=group.leader == new_id)
         # Name the leader's old id, so that the returning member does not act as leader and assign anew.
-        return joined(group, member, leader=old_leader or "", with_members=False)
+        return join_response(group, member, leader=old_leader or "", with_members=False)
 
     # Leaving
 
@@ -334,7 +334,7 @@ class ClassicGroups:
         group = self._find(key.group_id)
         if value is None:
             if group is not None:
-                group.move(Event.DELETED, group.state_timestamp_ms)
+                group.move(GroupEvent.DELETED, group.state_timestamp_ms)
                 del self._groups[key.group_id]
             return
         if group is None:
@@ -373,7 +373,7 @@ class ClassicGroups:
         else:
             self._phases.sync_timer_fired(group, now_ms, work)
 
-    def written(self, event: Written, error: KafkaError | None, now_ms: int, work: Work) -> None:
+    def written(self, event: WriteEvent, error: KafkaError | None, now_ms: int, work: Work) -> None:
         """Answer the members that wait for the assignment, or undo what could not be written.
 
         error: why it could not be written; None: it is committed
@@ -382,17 +382,17 @@ class ClassicGroups:
         if group is None:
             return
         match event:
-            case GroupAssigned(_, generation) if generation == group.generation and group.state is not EMPTY:
+            case GroupAssignment(_, generation) if generation == group.generation and group.state is not EMPTY:
                 if error is None:
                     self._phases.send_assignments(group, work)
                 elif group.state in (AWAITING_SYNC, STABLE):
                     self._phases.refuse_syncs(group, error, work)
                     self._phases.rebalance(group, f"the assignment could not be written: {error}", now_ms, work)
-            case StaticReplaced(_, instance_id, old_id) if error is not None:
+            case StaticMemberReplacement(_, instance_id, old_id) if error is not None:
                 if instance_id in group.static_members:
                     work.cancel_timer(ClassicTimer(SESSION, group.group_id, group.static_members[instance_id]))
                     self._phases.heard_of(group, group.replace_static(instance_id, old_id), work)
-            case GroupCreated(_, replaced) if error is not None:
+            case GroupCreation(_, replaced) if error is not None:
                 for member_id in [*group.members, *group.pending_joins]:
                     self._phases.remove(group, member_id, work)
                 work.cancel_timer(ClassicTimer(JOIN, group.group_id))

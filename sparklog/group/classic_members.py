@@ -47,7 +47,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.group.topic_pattern import Matches
+from sparklog.group.topic_pattern import TopicMatches
 
 
 class ClassicMembers:
@@ -58,7 +58,7 @@ class ClassicMembers:
         self._config = config
         self._new_id = new_id
 
-    def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int, matches: Matches) -> JoinGroupResponse:
+    def join(self, edit: GroupEdit, request: JoinGroup, now_ms: int, matches: TopicMatches) -> JoinGroupResponse:
         """Take the join as a heartbeat with a subscription, and answer at once; see above."""
         group, is_new = edit.group, request.member_id == NO_MEMBER
         self._check_join(group, request)

@@ -37,7 +37,7 @@ from sparklog.group.consumer_member import (
     IdPartition,
     from_target_value,
 )
-from sparklog.group.group import CONSUMER, TopicsView, Work
+from sparklog.group.group import CONSUMER, TopicsImage, Work
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
@@ -71,7 +71,7 @@ ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey 
 class ConsumerGroup:
     """One group. Its values are never changed, only replaced, so a copy shares them. Implements Group."""
 
-    def __init__(self, group_id: str, topics: TopicsView) -> None:
+    def __init__(self, group_id: str, topics: TopicsImage) -> None:
         self.group_id = group_id
         self.topics = topics
         self.epoch = FIRST_EPOCH

@@ -32,7 +32,7 @@ from sparklog.group.consumer_member import (
     ConsumerMember,
     flatten,
 )
-from sparklog.group.group import Group, TopicsView, Work
+from sparklog.group.group import Group, TopicsImage, Work
 from sparklog.group.migration import can_downgrade, check_upgrade, downgrade, upgrade
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
@@ -50,7 +50,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.group.topic_pattern import Matches
+from sparklog.group.topic_pattern import TopicMatches
 from sparklog.offsets_topic.records import ConsumerGroupKey, CoordinatorRecord
 
 ConsumerTimer = MemberTimer | AssignTimer
@@ -72,7 +72,7 @@ class ConsumerGroups:
     def __init__(
         self,
         groups: MutableMapping[str, Group],
-        topics: TopicsView,
+        topics: TopicsImage,
         config: BrokerConfig,
         new_id: Callable[[], UUID],
     ) -> None:
@@ -95,7 +95,7 @@ class ConsumerGroups:
         return sorted(each for each in texts if group.matched_with.get(each) != version)
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches, work: Work
+        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: TopicMatches, work: Work
     ) -> ConsumerGroupHeartbeatResponse:
         """Decide a heartbeat: of a member that joins, stays or leaves. A group is created with its first member."""
         self.heartbeats.check(request)
@@ -114,7 +114,7 @@ class ConsumerGroups:
         return self.heartbeats.heartbeat(edit, request, now_ms, matches)
 
     def join(
-        self, group: ConsumerGroup, request: JoinGroup, now_ms: int, matches: Matches, work: Work
+        self, group: ConsumerGroup, request: JoinGroup, now_ms: int, matches: TopicMatches, work: Work
     ) -> JoinGroupResponse:
         """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too.
 

@@ -9,7 +9,7 @@ A heartbeat goes through these steps. A step may find nothing to do; if none doe
     5. let the assignor make a target for the new epoch: Target records for members whose target differs, and a
        TargetEpoch. This happens at most every group.consumer.assignment.interval.ms, so that the start of a thousand
        members does not cause a thousand assignments. Until then the previous target holds (KIP-1263)
-    6. move the member one step towards its target (`reconciliation.py`): a Current record
+    6. move the member one step towards its target (`Reconciliation` in consumer_member.py): a Current record
 
 With epoch -1 a member leaves. With -2 a static member leaves temporarily: it keeps its partitions until its session
 ends. A member is removed if its session ends, or if it does not give up partitions within its own rebalance timeout.
@@ -60,9 +60,9 @@ from sparklog.group.consumer_member import (
     flatten,
     to_target_value,
 )
-from sparklog.group.group import MOST_METADATA, TopicsView
+from sparklog.group.group import MOST_METADATA, TopicsImage
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import UNMATCHED, Matches
+from sparklog.group.topic_pattern import UNMATCHED, TopicMatches
 from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -116,7 +116,7 @@ class AssignTimer(Struct, frozen=True):
 class ConsumerHeartbeats:
     """Decides heartbeats, for one group at a time. A refused request raises KafkaError; drop its draft then."""
 
-    def __init__(self, config: BrokerConfig, topics: TopicsView, new_member_id: Callable[[], str]) -> None:
+    def __init__(self, config: BrokerConfig, topics: TopicsImage, new_member_id: Callable[[], str]) -> None:
         self._config = config
         self._topics = topics
         self._new_member_id = new_member_id
@@ -150,7 +150,7 @@ class ConsumerHeartbeats:
             )
 
     def heartbeat(
-        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
+        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int, matches: TopicMatches = UNMATCHED
     ) -> ConsumerGroupHeartbeatResponse:
         """Carry out steps 1 to 6 for a member that does not leave, and return the answer.
 
@@ -260,7 +260,7 @@ class ConsumerHeartbeats:
     # Steps 2 to 4
 
     def update_member(
-        self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int, matches: Matches
+        self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int, matches: TopicMatches
     ) -> bool:
         """Write the member's description, and a new group epoch if needed; return whether its subscription changed.
 
@@ -302,7 +302,7 @@ class ConsumerHeartbeats:
             edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text))
 
     @staticmethod
-    def _resolve(edit: GroupEdit, matches: Matches, now_ms: int) -> bool:
+    def _resolve(edit: GroupEdit, matches: TopicMatches, now_ms: int) -> bool:
         """Write the matches of the group's regular expressions; return whether one matches other topics than before.
 
         An expression without matches keeps its topics: a later heartbeat has them.

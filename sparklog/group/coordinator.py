@@ -28,7 +28,7 @@ from sparklog.coordinator.partitions import CoordinatorPartitions, Serving
 from sparklog.coordinator.runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.coordinator.transaction_messages import TransactionMarker
 from sparklog.group.generations import Generation, generations
-from sparklog.group.group import Group, TopicsView
+from sparklog.group.group import Group, TopicsImage
 from sparklog.group.loader import load
 from sparklog.group.offsets import MOST_REMOVED
 from sparklog.group.requests import (
@@ -61,8 +61,8 @@ from sparklog.group.requests import (
     SyncGroupResponse,
     TxnOffsetCommit,
 )
-from sparklog.group.shard import Shard
-from sparklog.group.topic_pattern import UNMATCHED, Matches, match
+from sparklog.group.shard import GroupShard
+from sparklog.group.topic_pattern import UNMATCHED, TopicMatches, match
 from sparklog.log.log import Log
 from sparklog.log.producers.verifications import Verification
 from sparklog.offsets_topic.records import CoordinatorRecord, OffsetValue, encode
@@ -74,12 +74,12 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
-PART = 1_000
+SLICE_SIZE = 1_000
 """Number of groups that are listed, or of offsets that are copied together: a few milliseconds of work."""
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
-Runtime = CoordinatorRuntime[Shard]
-Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
+Runtime = CoordinatorRuntime[GroupShard]
+Decide = Callable[[GroupShard, Hashable, int], Decision[CoordinatorRecord, Response]]
 logger = logging.getLogger(__name__)
 
 
@@ -108,7 +108,7 @@ class GroupCoordinator:
         *,
         config: BrokerConfig,
         clock: Clock,
-        topics: TopicsView,
+        topics: TopicsImage,
         replicas: ReplicaManager,
         waiting: Purgatory[TopicPartition],
         create_offsets_topic: Callable[[], Awaitable[None]],
@@ -149,13 +149,13 @@ class GroupCoordinator:
             task.cancel()
         self.partitions.stop()
 
-    def _new_shard(self) -> Shard:
-        return Shard(self._config, self._topics, self._new_id)
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self._config, self._topics, self._new_id)
 
-    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[Shard, object]:
+    def _load(self, log: Log, end_offset: int, is_wanted: Callable[[], bool]) -> tuple[GroupShard, object]:
         return load(log, end_offset, self._new_shard, is_wanted)
 
-    def _serve(self, name: TopicPartition, led_since: int, shard: Shard) -> Runtime:
+    def _serve(self, name: TopicPartition, led_since: int, shard: GroupShard) -> Runtime:
         log = PartitionLog(
             name, led_since, self._replicas, self._waiting, timeout_ms=self._config.offsets_commit_timeout_ms,
             encode=encode,
@@ -247,7 +247,7 @@ class GroupCoordinator:
 
         return await self._answer(request.group_id, request, ask)
 
-    async def _match(self, texts: Sequence[str], may_describe: Callable[[str], bool] | None = None) -> Matches:
+    async def _match(self, texts: Sequence[str], may_describe: Callable[[str], bool] | None = None) -> TopicMatches:
         return await match(texts, self._topics, self._slices, may_describe) if texts else UNMATCHED
 
     # Offsets
@@ -264,7 +264,7 @@ class GroupCoordinator:
         verification: of the transaction, in the group's partition of the offsets topic
         """
 
-        def decide(shard: Shard, _: Hashable, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+        def decide(shard: GroupShard, _: Hashable, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
             return replace(shard.commit_in_transaction(request, now_ms), verification=verification)
 
         return await self._decide(request.group_id, request, decide)
@@ -303,7 +303,7 @@ class GroupCoordinator:
         if OFFSETS_TOPIC in ids:
             self.partitions.unload_all()
 
-        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+        def decide(shard: GroupShard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.delete_topics(ids, group_ids)
 
         async def forget(runtime: Runtime) -> None:
@@ -318,7 +318,7 @@ class GroupCoordinator:
         """Delete the offsets that have expired."""
         now_ms = self._clock.time_ms()
 
-        def decide(shard: Shard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
+        def decide(shard: GroupShard, group_ids: Sequence[str]) -> Decision[CoordinatorRecord, None]:
             return shard.expire(now_ms, group_ids)
 
         for runtime in self.partitions.runtimes:
@@ -331,7 +331,7 @@ class GroupCoordinator:
         task.add_done_callback(self._forgetting.discard)
 
     async def _remove(
-        self, runtime: Runtime, decide: Callable[[Shard, Sequence[str]], Decision[CoordinatorRecord, None]]
+        self, runtime: Runtime, decide: Callable[[GroupShard, Sequence[str]], Decision[CoordinatorRecord, None]]
     ) -> bool:
         """Carry out a decision about all groups for some groups at a time; return whether all could be written.
 
@@ -376,7 +376,7 @@ class GroupCoordinator:
         parts = (
             (runtime, group_ids)
             for runtime in self.partitions.runtimes
-            for group_ids in in_parts(tuple(runtime.shard.groups), weigh(runtime), PART)
+            for group_ids in in_parts(tuple(runtime.shard.groups), weigh(runtime), SLICE_SIZE)
         )
         await self._slices.each(parts, copy_some)
         return found
@@ -391,13 +391,13 @@ class GroupCoordinator:
         groups: list[ListedGroup] = []
         runtimes, failed = await self.partitions.committed()
         shards = [runtime.shard for runtime in runtimes]
-        parts = ((shard, some) for shard in shards for some in of_many(tuple(shard.groups.values()), PART))
+        parts = ((shard, some) for shard in shards for some in of_many(tuple(shard.groups.values()), SLICE_SIZE))
 
-        async def list_some(part: tuple[Shard, Sequence[Group]]) -> None:
+        async def list_some(part: tuple[GroupShard, Sequence[Group]]) -> None:
             shard, some = part
             groups.extend(shard.list(request, some).groups)
 
-        if sum(len(shard.groups) for shard in shards) > PART:
+        if sum(len(shard.groups) for shard in shards) > SLICE_SIZE:
             await self._slices.give_way()  # others that list all groups are served, too
         await self._slices.each(parts, list_some)
         error = CoordinatorLoadInProgress("not all groups have been read yet") if self.partitions.is_loading else None
@@ -408,7 +408,7 @@ class GroupCoordinator:
         groups: list[DescribedGroup] = []
         for group_id in request.group_ids:
             alone = DescribeGroups(group_ids=[group_id])
-            groups += (await self._describe(group_id, alone, Shard.describe)).groups
+            groups += (await self._describe(group_id, alone, GroupShard.describe)).groups
         return DescribeGroupsResponse(groups=groups)
 
     async def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
@@ -416,11 +416,11 @@ class GroupCoordinator:
         groups: list[DescribedConsumerGroup] = []
         for group_id in request.group_ids:
             alone = ConsumerGroupDescribe(group_ids=[group_id])
-            groups += (await self._describe(group_id, alone, Shard.consumer_describe)).groups
+            groups += (await self._describe(group_id, alone, GroupShard.consumer_describe)).groups
         return ConsumerGroupDescribeResponse(groups=groups)
 
     async def _describe(
-        self, group_id: str, alone: GroupRequest[Response], describe: Callable[[Shard, Any], Response]
+        self, group_id: str, alone: GroupRequest[Response], describe: Callable[[GroupShard, Any], Response]
     ) -> Response:
         async def ask(runtime: Runtime) -> Response:
             await runtime.committed()

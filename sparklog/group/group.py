@@ -73,7 +73,7 @@ class Group(Protocol):
         ...
 
 
-class TopicView(Protocol):
+class TopicImage(Protocol):
     """The part of a topic that groups use; implemented by cluster.model.Topic."""
 
     @property
@@ -92,20 +92,20 @@ class TopicView(Protocol):
         ...
 
 
-class TopicsView(Protocol):
+class TopicsImage(Protocol):
     """The topics of the cluster; implemented by cluster.metadata_cache.MetadataCache."""
 
     version: int
     """Differs after every change."""
 
-    def __iter__(self) -> Iterator[TopicView]: ...
+    def __iter__(self) -> Iterator[TopicImage]: ...
 
     def __contains__(self, name: str) -> bool: ...
 
-    def find(self, name: str) -> TopicView | None:
+    def find(self, name: str) -> TopicImage | None:
         """Return the topic; None if there is none."""
         ...
 
-    def get_by_id(self, topic_id: UUID) -> TopicView:
+    def get_by_id(self, topic_id: UUID) -> TopicImage:
         """Return the topic with this id. Raises UnknownTopicId."""
         ...

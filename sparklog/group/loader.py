@@ -36,7 +36,7 @@ class _CompactedMeanwhile(Exception):
     """Records that followed the snapshot when it was chosen are missing now."""
 
 
-class Memory(Protocol):
+class ReplayTarget(Protocol):
     """The object that a partition is loaded into."""
 
     def replay(
@@ -46,14 +46,14 @@ class Memory(Protocol):
         ...
 
     def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:
-        """Apply a transaction's marker; as `Shard.end_transaction` (shard.py)."""
+        """Apply a transaction's marker; as `GroupShard.end_transaction`."""
         ...
 
 
-AnyMemory = TypeVar("AnyMemory", bound=Memory)
+AnyTarget = TypeVar("AnyTarget", bound=ReplayTarget)
 
 
-class Loaded(NamedTuple):
+class LoadSummary(NamedTuple):
     """The numbers of records that a load has read."""
 
     records: int
@@ -68,8 +68,8 @@ class Loaded(NamedTuple):
 
 
 def load(
-    log: Log, end_offset: int, make: Callable[[], AnyMemory], is_wanted: Callable[[], bool]
-) -> tuple[AnyMemory, Loaded]:
+    log: Log, end_offset: int, make: Callable[[], AnyTarget], is_wanted: Callable[[], bool]
+) -> tuple[AnyTarget, LoadSummary]:
     """Return a new object from `make` with all records below `end_offset` replayed into it. Blocks.
 
     Ends early if `is_wanted()` returns false. Raises KafkaStorageError, or CorruptRecord for a damaged batch.
@@ -81,10 +81,12 @@ def load(
         except _CompactedMeanwhile:
             logger.warning("the snapshot up to %d is not used: the log was compacted meanwhile", found.id.end_offset)
     memory = make()
-    return memory, Loaded(_load_log(log, log.log_start_offset, end_offset, memory, is_wanted))
+    return memory, LoadSummary(_load_log(log, log.log_start_offset, end_offset, memory, is_wanted))
 
 
-def _load_from(found: Snapshot, log: Log, end_offset: int, memory: Memory, is_wanted: Callable[[], bool]) -> Loaded:
+def _load_from(
+    found: Snapshot, log: Log, end_offset: int, memory: ReplayTarget, is_wanted: Callable[[], bool]
+) -> LoadSummary:
     """Replay a snapshot and the records after it. Raises _CompactedMeanwhile if some of these are gone by now."""
     from_snapshot = 0
     with contextlib.closing(found.file):
@@ -96,7 +98,7 @@ def _load_from(found: Snapshot, log: Log, end_offset: int, memory: Memory, is_wa
     records = _load_log(log, found.id.end_offset, end_offset, memory, is_wanted, seen)
     if is_wanted() and not seen.reaches(end_offset):
         raise _CompactedMeanwhile
-    return Loaded(records, from_snapshot, found.id)
+    return LoadSummary(records, from_snapshot, found.id)
 
 
 def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
@@ -134,7 +136,7 @@ def is_complete(log: Log, offset: int, end_offset: int) -> bool:
     return seen.is_unbroken
 
 
-def _replay_snapshot(data: bytes, log_start: int, memory: Memory) -> int:
+def _replay_snapshot(data: bytes, log_start: int, memory: ReplayTarget) -> int:
     """Replay records of a snapshot and return their number; records below the log start offset are skipped."""
     position = records = 0
     while position < len(data):
@@ -151,7 +153,7 @@ def _load_log(
     log: Log,
     offset: int,
     end_offset: int,
-    memory: Memory,
+    memory: ReplayTarget,
     is_wanted: Callable[[], bool],
     seen: OffsetGapCheck | None = None,
 ) -> int:
@@ -166,12 +168,12 @@ def _load_log(
             for record in iterate_records(data, position):
                 if record.offset >= offset:
                     records += 1
-                    _take(memory, record, header)
+                    _replay_record(memory, record, header)
             position += header.size
     return records
 
 
-def _take(memory: Memory, record: Record, header: BatchHeader) -> None:
+def _replay_record(memory: ReplayTarget, record: Record, header: BatchHeader) -> None:
     if header.is_control:
         if (marker := read_marker(record)) is not None:
             memory.end_transaction(header.producer_id, is_commit=marker.is_commit)

@@ -61,7 +61,7 @@ KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-stick
 Protocols = Sequence[tuple[str, bytes]]
 
 
-class Downgraded(NamedTuple):
+class GroupDowngrade(NamedTuple):
     """Event: a group has become a classic one. `protocols` has the protocols of each member's join, by member id."""
 
     group_id: str
@@ -194,7 +194,7 @@ def downgrade(
     for member_id in group.members:
         for timer in timers_of(group.group_id, member_id):
             work.cancel_timer(timer)
-    work.once_written(Downgraded(group.group_id, protocols))
+    work.once_written(GroupDowngrade(group.group_id, protocols))
 
 
 def protocols_of(member: ConsumerMember) -> Protocols:

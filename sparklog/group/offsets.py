@@ -52,7 +52,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import ZERO_ID
-from sparklog.group.group import Group, TopicsView, Work
+from sparklog.group.group import Group, TopicsImage, Work
 from sparklog.group.pending_offsets import PendingOffsets, size_of
 from sparklog.group.requests import (
     CommittedOffset,
@@ -72,10 +72,10 @@ MOST_REMOVED = 200
 MOST_PENDING_BYTES = 16 << 20
 """About the memory that the pending offsets of a shard may take: some 28,000 offsets. A marker that ends a transaction
 with all of them takes 0.1 s."""
-Committed = Mapping[TopicPartition, OffsetValue]
+OffsetsByPartition = Mapping[TopicPartition, OffsetValue]
 
 
-class _Change(NamedTuple):
+class _UncommittedChange(NamedTuple):
     """An appended and replayed record that is not yet known to be committed."""
 
     log_offset: int
@@ -84,16 +84,16 @@ class _Change(NamedTuple):
     before: OffsetValue | None
 
 
-class Offsets(Struct, eq=False):
+class CommittedOffsets(Struct, eq=False):
     """The committed offsets of the groups of one shard."""
 
     config: BrokerConfig
-    topics: TopicsView
+    topics: TopicsImage
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
-    _uncommitted: deque[_Change] = field(default_factory=deque)
+    _uncommitted: deque[_UncommittedChange] = field(default_factory=deque)
 
-    def of(self, group_id: str) -> Committed:
+    def of(self, group_id: str) -> OffsetsByPartition:
         """Return a group's committed offsets by partition, also those that are not committed in the log yet."""
         return self._groups.get(group_id, {})
 
@@ -181,7 +181,7 @@ class Offsets(Struct, eq=False):
         while self._uncommitted and is_committed(self._uncommitted[0].log_offset):
             self._uncommitted.popleft()
 
-    def committed_of(self, group_id: str) -> Committed:
+    def committed_of(self, group_id: str) -> OffsetsByPartition:
         """Return a copy of the group's offsets without the changes that are not committed yet."""
         found = dict(self.of(group_id))
         for change in reversed(self._uncommitted):
@@ -309,7 +309,9 @@ class Offsets(Struct, eq=False):
 
     def _note_change(self, group_id: str, partition: TopicPartition, log_offset: int | None) -> None:
         if log_offset is not None:
-            self._uncommitted.append(_Change(log_offset, group_id, partition, self.of(group_id).get(partition)))
+            self._uncommitted.append(
+                _UncommittedChange(log_offset, group_id, partition, self.of(group_id).get(partition))
+            )
 
     def _set(self, group_id: str, partition: TopicPartition, value: OffsetValue | None) -> None:
         if value is not None:

@@ -23,7 +23,7 @@ Waiting = Mapping[int, OffsetValue]
 """Offsets of one partition by producer id, in the order of the log."""
 
 
-class Ended(NamedTuple):
+class TransactionalOffset(NamedTuple):
     """An offset of a transaction that has ended."""
 
     group_id: str
@@ -63,13 +63,13 @@ class PendingOffsets:
         for producer_id in tuple(self.of(group_id).get(partition, ())):
             self._remove(producer_id, group_id, partition)
 
-    def end(self, producer_id: int, *, is_commit: bool) -> list[Ended]:
+    def end(self, producer_id: int, *, is_commit: bool) -> list[TransactionalOffset]:
         """Remove and return the offsets of a producer, and what they supersede if they are committed."""
         ended = []
         for group_id, partition in self._by_producer.pop(producer_id, ()):
             if is_commit and len(self._by_group[group_id][partition]) > 1:
                 self._drop_before(producer_id, group_id, partition)
-            ended.append(Ended(group_id, partition, self._take(producer_id, group_id, partition)))
+            ended.append(TransactionalOffset(group_id, partition, self._take(producer_id, group_id, partition)))
         return ended
 
     def _drop_before(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:

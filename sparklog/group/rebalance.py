@@ -13,7 +13,7 @@ from sparklog.base.errors import FencedInstanceId, KafkaError, RebalanceInProgre
 from sparklog.group.classic_group import ClassicGroup, ClassicMember
 from sparklog.group.group import Work
 from sparklog.group.requests import JoinedMember, JoinGroupResponse, SyncGroupResponse
-from sparklog.group.states import AWAITING_SYNC, EMPTY, PREPARING_REBALANCE, STABLE, Event
+from sparklog.group.states import AWAITING_SYNC, EMPTY, PREPARING_REBALANCE, STABLE, GroupEvent
 
 SESSION, JOIN, SYNC = "session", "join", "sync"
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class ClassicTimer(NamedTuple):
     member_id: str = ""
 
 
-class Phases:
+class RebalancePhases:
     """Moves groups through the phases of a rebalance."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -42,7 +42,7 @@ class Phases:
             self.refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
         work.cancel_timer(ClassicTimer(SYNC, group.group_id))
         is_first = group.state is EMPTY
-        group.move(Event.REBALANCE_STARTED, now_ms)
+        group.move(GroupEvent.REBALANCE_STARTED, now_ms)
         if is_first:
             delay_ms = self._config.group_initial_rebalance_delay_ms
             group.begin_initial_delay(delay_ms)
@@ -100,7 +100,7 @@ class Phases:
             return
         for member in group.members.values():
             if (ticket := member.take_join_ticket()) is not None:
-                work.reply(ticket, joined(group, member))
+                work.reply(ticket, join_response(group, member))
             member.has_joined()
             self.heard_of(group, member, work)
             group.pending_syncs.add(member.member_id)
@@ -134,7 +134,7 @@ class Phases:
         """Answer all waiting SyncGroups with the members' assignments."""
         for member in group.members.values():
             if (ticket := member.take_sync_ticket()) is not None:
-                work.reply(ticket, assigned(group, member))
+                work.reply(ticket, sync_response(group, member))
                 self.heard_of(group, member, work)
 
     # Sessions and removal of members
@@ -171,7 +171,7 @@ class Phases:
             work.reply(ticket, SyncGroupResponse(error=error))
 
 
-def joined(
+def join_response(
     group: ClassicGroup,
     member: ClassicMember,
     *,
@@ -199,6 +199,6 @@ def joined(
     )
 
 
-def assigned(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+def sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
     """Return the answer to a member's sync, with its present assignment."""
     return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)

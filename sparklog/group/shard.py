@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
-from sparklog.group.classic_groups import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
+from sparklog.group.classic_groups import ClassicGroups, GroupAssignment, GroupCreation, StaticMemberReplacement
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
-from sparklog.group.group import Group, TopicsView, Work
-from sparklog.group.migration import Downgraded
-from sparklog.group.offsets import Offsets
+from sparklog.group.group import Group, TopicsImage, Work
+from sparklog.group.migration import GroupDowngrade
+from sparklog.group.offsets import CommittedOffsets
 from sparklog.group.rebalance import ClassicTimer
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
@@ -55,20 +55,20 @@ from sparklog.group.requests import (
     TxnOffsetCommit,
 )
 from sparklog.group.states import EMPTY, STABLE
-from sparklog.group.topic_pattern import UNMATCHED, Matches
+from sparklog.group.topic_pattern import UNMATCHED, TopicMatches
 from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 
 
-class Shard:
+class GroupShard:
     """The groups and the offsets of one partition. Methods return what they decide, or what was asked for.
 
     Implements coordinator.runtime.Shard.
     """
 
-    def __init__(self, config: BrokerConfig, topics: TopicsView, new_id: Callable[[], UUID]) -> None:
+    def __init__(self, config: BrokerConfig, topics: TopicsImage, new_id: Callable[[], UUID]) -> None:
         self.groups: dict[str, Group] = {}
-        self.offsets = Offsets(config, topics)
+        self.offsets = CommittedOffsets(config, topics)
         self.classic = ClassicGroups(self.groups, config, new_id)
         self.consumers = ConsumerGroups(self.groups, topics, config, new_id)
 
@@ -79,7 +79,7 @@ class Shard:
         return self.consumers.to_match(group_id, text)
 
     def join(
-        self, request: JoinGroup, ticket: Hashable, now_ms: int, matches: Matches = UNMATCHED
+        self, request: JoinGroup, ticket: Hashable, now_ms: int, matches: TopicMatches = UNMATCHED
     ) -> Decision[CoordinatorRecord, JoinGroupResponse]:
         """Decide JoinGroup, which may wait under `ticket`. matches: of the group's regular expressions"""
         work = Work()
@@ -112,7 +112,7 @@ class Shard:
         return work.decide(self.classic.leave(request, now_ms, work))
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: Matches = UNMATCHED
+        self, request: ConsumerGroupHeartbeat, now_ms: int, matches: TopicMatches = UNMATCHED
     ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
         """Decide ConsumerGroupHeartbeat. matches: of the group's regular expressions, and the request's"""
         work = Work()
@@ -200,7 +200,7 @@ class Shard:
     def _describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            return _described(group)
+            return _describe_classic(group)
         text = "is not a classic group" if group else "not found"
         return DescribedGroup(group_id=group_id, error=GroupIdNotFound(f"Group {group_id} {text}."))
 
@@ -299,9 +299,9 @@ class Shard:
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:
         """Decide what follows once a group's records are committed (`error`: None) or failed."""
         work = Work()
-        if isinstance(event, GroupCreated | GroupAssigned | StaticReplaced):
+        if isinstance(event, GroupCreation | GroupAssignment | StaticMemberReplacement):
             self.classic.written(event, error, now_ms, work)
-        elif isinstance(event, Downgraded):
+        elif isinstance(event, GroupDowngrade):
             self.classic.take_over(event.group_id, event.protocols, now_ms, work)
         return work.decide()
 
@@ -314,7 +314,7 @@ class Shard:
         return group
 
 
-def _described(group: ClassicGroup) -> DescribedGroup:
+def _describe_classic(group: ClassicGroup) -> DescribedGroup:
     """Describe a classic group. Metadata and assignments are included only if the group is Stable."""
     is_stable = group.state is STABLE
     return DescribedGroup(

@@ -29,7 +29,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class GroupEvent(Enum):
     REBALANCE_STARTED = "a member joins, leaves, fails or changes"
     MEMBERS_JOINED = "the members that came have joined"
     NOBODY_JOINED = "no member is left"
@@ -39,31 +39,31 @@ class Event(Enum):
 
 EMPTY, PREPARING_REBALANCE, AWAITING_SYNC, STABLE, DEAD = GroupState
 
-TRANSITIONS: dict[tuple[GroupState, Event], GroupState] = {
-    (EMPTY, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
-    (EMPTY, Event.DELETED): DEAD,
-    (PREPARING_REBALANCE, Event.MEMBERS_JOINED): AWAITING_SYNC,
-    (PREPARING_REBALANCE, Event.NOBODY_JOINED): EMPTY,
-    (PREPARING_REBALANCE, Event.DELETED): DEAD,
-    (AWAITING_SYNC, Event.ASSIGNED): STABLE,
-    (AWAITING_SYNC, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
-    (AWAITING_SYNC, Event.DELETED): DEAD,
-    (STABLE, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
-    (STABLE, Event.DELETED): DEAD,
-    (DEAD, Event.DELETED): DEAD,
+TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
+    (EMPTY, GroupEvent.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (EMPTY, GroupEvent.DELETED): DEAD,
+    (PREPARING_REBALANCE, GroupEvent.MEMBERS_JOINED): AWAITING_SYNC,
+    (PREPARING_REBALANCE, GroupEvent.NOBODY_JOINED): EMPTY,
+    (PREPARING_REBALANCE, GroupEvent.DELETED): DEAD,
+    (AWAITING_SYNC, GroupEvent.ASSIGNED): STABLE,
+    (AWAITING_SYNC, GroupEvent.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (AWAITING_SYNC, GroupEvent.DELETED): DEAD,
+    (STABLE, GroupEvent.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (STABLE, GroupEvent.DELETED): DEAD,
+    (DEAD, GroupEvent.DELETED): DEAD,
 }
 
 
-class IllegalTransition(SparklogError):
+class IllegalGroupTransition(SparklogError):
     """An event that cannot happen in the group's state: a bug in the coordinator."""
 
 
-def next_state(state: GroupState, event: Event) -> GroupState:
-    """Return the state after an event. Raises IllegalTransition if the table has no such transition."""
+def next_state(state: GroupState, event: GroupEvent) -> GroupState:
+    """Return the state after an event. Raises IllegalGroupTransition if the table has no such transition."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalTransition(f"{event.name} in the state {state.value}") from None
+        raise IllegalGroupTransition(f"{event.name} in the state {state.value}") from None
 
 
 def print_table() -> str:

@@ -11,11 +11,11 @@ from msgspec import Struct, field
 
 from sparklog.base.errors import InvalidRegularExpression
 from sparklog.base.pattern import compile_pattern
-from sparklog.group.group import TopicsView
+from sparklog.group.group import TopicsImage
 from sparklog.runtime.slices import Slices
 
 
-class Matches(Struct, frozen=True, kw_only=True):
+class TopicMatches(Struct, frozen=True, kw_only=True):
     """The topics that match regular expressions, as of one version of the topics."""
 
     version: int
@@ -23,13 +23,13 @@ class Matches(Struct, frozen=True, kw_only=True):
     """Topic names by expression, sorted."""
 
 
-UNMATCHED = Matches(version=-1)
+UNMATCHED = TopicMatches(version=-1)
 """No expression has been matched."""
 
 
 async def match(
-    texts: Collection[str], topics: TopicsView, slices: Slices, may_describe: Callable[[str], bool] | None = None
-) -> Matches:
+    texts: Collection[str], topics: TopicsImage, slices: Slices, may_describe: Callable[[str], bool] | None = None
+) -> TopicMatches:
     """Return the topics that match each expression, and give way to others meanwhile; an invalid one is left out.
 
     may_describe: whether a topic may be known to the client that asks; None: every one
@@ -49,4 +49,4 @@ async def match(
             continue
         found[text] = []
         await slices.each(((text, name) for name in names), match_one)
-    return Matches(version=version, topics=found)
+    return TopicMatches(version=version, topics=found)

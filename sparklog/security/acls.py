@@ -69,7 +69,7 @@ class Action(NamedTuple):
     name: str
 
 
-class Reason(Enum):
+class DecisionReason(Enum):
     """Why a request is allowed or denied."""
 
     SUPER_USER = "the principal is a super user"
@@ -79,11 +79,11 @@ class Reason(Enum):
     NO_ACL = "the resource has no ACL, and allow.everyone.if.no.acl.found is false"
 
 
-class Decision(NamedTuple):
+class AuthorizationDecision(NamedTuple):
     """The answer to a request, and what it is based on."""
 
     is_allowed: bool
-    reason: Reason
+    reason: DecisionReason
     acl: AclBinding | None = None
     """The ACL that decides, if one does."""
 
@@ -116,12 +116,12 @@ class Acls:
             if pattern_type is PatternType.PREFIXED:
                 lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
-        self._decisions: dict[Subject, dict[tuple[int, int, str], Decision]] = {}
+        self._decisions: dict[Subject, dict[tuple[int, int, str], AuthorizationDecision]] = {}
         """By numbers: members of an enumeration have slow hashes."""
         self._decision_count = 0
         self._somewhere: dict[tuple[Subject, AclOperation, AclResourceType], bool] = {}
 
-    def decide(self, subject: Subject, action: Action) -> Decision:
+    def decide(self, subject: Subject, action: Action) -> AuthorizationDecision:
         """Return whether the subject may do this, and why."""
         operation, resource_type, name = action
         key = int(operation), int(resource_type), name
@@ -186,9 +186,9 @@ class Acls:
         """Return whether no resource of the type is without an ACL, whatever its name."""
         return (resource_type, PatternType.LITERAL, ANY_NAME) in self._found
 
-    def _decide(self, subject: Subject, action: Action) -> Decision:
+    def _decide(self, subject: Subject, action: Action) -> AuthorizationDecision:
         if subject.principal in self.rules.super_users:
-            return Decision(True, Reason.SUPER_USER)
+            return AuthorizationDecision(True, DecisionReason.SUPER_USER)
         allowing, denying = _ALLOWING[action.operation], _DENYING[action.operation]
         allowed: AclBinding | None = None
         has_any = False
@@ -198,16 +198,16 @@ class Acls:
                 continue
             if acl.permission is AclPermission.DENY:
                 if acl.operation in denying:
-                    return Decision(False, Reason.ACL, acl)
+                    return AuthorizationDecision(False, DecisionReason.ACL, acl)
             elif allowed is None and acl.operation in allowing:
                 allowed = acl
         if allowed is not None:
-            return Decision(True, Reason.ACL, allowed)
+            return AuthorizationDecision(True, DecisionReason.ACL, allowed)
         if has_any:
-            return Decision(False, Reason.NO_ACL_ALLOWS)
+            return AuthorizationDecision(False, DecisionReason.NO_ACL_ALLOWS)
         if self.rules.allow_everyone_if_no_acl_found:
-            return Decision(True, Reason.NO_ACL_ALLOW_EVERYONE)
-        return Decision(False, Reason.NO_ACL)
+            return AuthorizationDecision(True, DecisionReason.NO_ACL_ALLOW_EVERYONE)
+        return AuthorizationDecision(False, DecisionReason.NO_ACL)
 
 
 def _pattern(acl: AclBinding) -> tuple[AclResourceType, PatternType, str]:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
 from sparklog.base.errors import ConfigError
-from sparklog.security.acls import Action, Decision, Subject
+from sparklog.security.acls import Action, AuthorizationDecision, Subject
 
 DENIED_AGAIN_MS = 1_000
 ALLOWED_AGAIN_MS = 60_000
@@ -40,7 +40,7 @@ class AuditLog:
         self._lines = 0
         """Lines that were written or left out in this second."""
 
-    def note(self, subject: Subject, action: Action, decision: Decision) -> None:
+    def note(self, subject: Subject, action: Action, decision: AuthorizationDecision) -> None:
         """Write the decision, unless it was written a short time ago."""
         now_ms = self._time_ms()
         last = self._written.get((subject, action))
@@ -76,7 +76,7 @@ def open_audit_log(path: str, time_ms: Callable[[], int]) -> AuditLog:
     return AuditLog(logger.info, time_ms)
 
 
-def _line(time_ms: int, subject: Subject, action: Action, decision: Decision) -> str:
+def _line(time_ms: int, subject: Subject, action: Action, decision: AuthorizationDecision) -> str:
     return json.dumps(
         {
             "time": _text(time_ms),

@@ -54,7 +54,7 @@ def unlimited(partitions: int) -> None:
     """Count partitions where no quota applies."""
 
 
-class Bucket:
+class TokenBucket:
     """A quota of one owner. All times are in seconds, of a clock that never goes back."""
 
     __slots__ = ("_at", "_low", "_saved", "is_low", "most", "rate")
@@ -88,14 +88,14 @@ class Bucket:
         return min(self.most, self._saved + (now - self._at) * self.rate)
 
 
-class Client(NamedTuple):
+class ClientBuckets(NamedTuple):
     """The buckets of a client, by what they count. None: no quota applies."""
 
-    produced: Bucket | None
-    fetched: Bucket | None
-    worked: Bucket | None
+    produced: TokenBucket | None
+    fetched: TokenBucket | None
+    worked: TokenBucket | None
     """In seconds of the event loop."""
-    mutated: Bucket | None
+    mutated: TokenBucket | None
     longest_s: float
     """The longest wait that work causes, as in Kafka: a debt beyond it is paid after later requests."""
 
@@ -132,7 +132,7 @@ def whole_ms(wait_s: float) -> int:
     return min(ceil(wait_s * 1000), MAX_WAIT_MS)
 
 
-class Windows(NamedTuple):
+class QuotaWindows(NamedTuple):
     """How many seconds' worth of a quota a silent client may use up at once."""
 
     burst_s: float = 1.0
@@ -144,9 +144,9 @@ class Windows(NamedTuple):
 class ClientQuotas:
     """The cluster's quotas as the controller has sent them, and this broker's buckets. Used on one event loop."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: QuotaWindows) -> None:
         self.generation = 0
-        """Grows with each change of quotas: whoever holds a `Client` must ask for it again."""
+        """Grows with each change of quotas: whoever holds a `ClientBuckets` must ask for it again."""
         self.has_client_quotas = False
         """Whether there is any quota but those of addresses."""
         self.waits = 0
@@ -154,7 +154,7 @@ class ClientQuotas:
         self.waited_s = 0.0
         self._windows = windows
         self._quotas: dict[Entity, ClientQuota] = {}
-        self._buckets: dict[tuple[str, Entity], Bucket] = {}
+        self._buckets: dict[tuple[str, Entity], TokenBucket] = {}
         self._swept_at = 0.0
         self._find = lru_cache(KNOWN_CLIENTS)(self._find_owners)
 
@@ -177,12 +177,12 @@ class ClientQuotas:
         self.waits += 1
         self.waited_s += seconds
 
-    def client(self, user: str, client_id: str, now: float) -> Client:
+    def client(self, user: str, client_id: str, now: float) -> ClientBuckets:
         """Return the buckets of a client. user: without the type, such as alice"""
         produced, fetched, worked, mutated = self._find(user, client_id)
         if len(self._buckets) > SWEEP_AT:
             self._sweep(now)
-        return Client(
+        return ClientBuckets(
             self._bucket(PRODUCER_BYTE_RATE, produced),
             self._bucket(CONSUMER_BYTE_RATE, fetched),
             self._bucket(REQUEST_PERCENTAGE, worked),
@@ -208,7 +208,7 @@ class ClientQuotas:
         quota = self._quotas.get(owner)
         return quota.values if quota else {}
 
-    def _bucket(self, key: str, found: tuple[Entity, float] | None) -> Bucket | None:
+    def _bucket(self, key: str, found: tuple[Entity, float] | None) -> TokenBucket | None:
         if found is None:
             return None
         owner, value = found
@@ -216,7 +216,7 @@ class ClientQuotas:
         bucket = self._buckets.get((key, owner))
         if bucket is None or bucket.rate != rate:
             seconds = self._windows.mutations_s if key == CONTROLLER_MUTATION_RATE else self._windows.burst_s
-            bucket = self._buckets[key, owner] = Bucket(rate, max(rate * seconds, 1.0 if key in _COUNTED else 0.0))
+            bucket = self._buckets[key, owner] = TokenBucket(rate, max(rate * seconds, 1.0 if key in _COUNTED else 0.0))
         return bucket
 
     def _sweep(self, now: float) -> None:

@@ -29,9 +29,9 @@ from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, of_many
 from sparklog.runtime.state_machine import Decision
-from sparklog.transaction.events import SendMarkers
+from sparklog.transaction.events import SendMarkers, SendSinkMarkers
 from sparklog.transaction.loader import load
-from sparklog.transaction.marker_sender import Fenced, MarkerSender
+from sparklog.transaction.marker_sender import MarkerFenced, MarkerSender
 from sparklog.transaction.requests import (
     AddPartitions,
     AddPartitionsResponse,
@@ -48,7 +48,6 @@ from sparklog.transaction.requests import (
 )
 from sparklog.transaction.shard import TransactionShard
 from sparklog.transaction.sink_coordinator import SinkCoordinator
-from sparklog.transaction.sink_events import SendSinkMarkers
 from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionRecord, encode
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -57,7 +56,7 @@ TIMEOUT_MS = 5_000
 MAX_ID_BYTES = (1 << 15) - 1
 FENCED_RETRY_S = 1.0
 """How often a fenced coordinator looks whether it has been elected again."""
-PART = 1_000
+SLICE_SIZE = 1_000
 """Number of transactional ids that are looked at together: a few milliseconds of work."""
 Runtime = CoordinatorRuntime[TransactionShard]
 Response = TypeVar("Response")
@@ -157,7 +156,7 @@ class TransactionCoordinator:
         async def begin_some(ids: Sequence[str]) -> None:
             runtime.decide(lambda now_ms: runtime.shard.loaded(now_ms, ids))
 
-        await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), begin_some)
+        await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), SLICE_SIZE), begin_some)
 
     # Markers
 
@@ -186,7 +185,7 @@ class TransactionCoordinator:
                 continue
             try:
                 are_written = await self._write_markers(runtime, epoch, effect)
-            except Fenced as reason:
+            except MarkerFenced as reason:
                 fenced_epoch = epoch
                 logger.warning("%r is left to its newer coordinator: %s", effect.transactional_id, reason)
         if are_written:
@@ -195,7 +194,7 @@ class TransactionCoordinator:
     async def _write_markers(
         self, runtime: Runtime, coordinator_epoch: int, effect: SendMarkers | SendSinkMarkers
     ) -> bool:
-        """Return whether all markers are written; not if the coordinator is closed. Raises Fenced."""
+        """Return whether all markers are written; not if the coordinator is closed. Raises MarkerFenced."""
         if isinstance(effect, SendSinkMarkers):
             return await self.sinks.write_markers(runtime, coordinator_epoch, effect)
         marker = TransactionMarker(
@@ -291,7 +290,7 @@ class TransactionCoordinator:
             listed.extend(shard.list(request, now_ms, ids).transactions)
 
         shards = [runtime.shard for runtime in runtimes]
-        parts = ((shard, ids) for shard in shards for ids in of_many(tuple(shard.transactional_ids), PART))
+        parts = ((shard, ids) for shard in shards for ids in of_many(tuple(shard.transactional_ids), SLICE_SIZE))
         await self._slices.each(parts, list_some)
         loading = CoordinatorLoadInProgress("not all transactional ids have been read yet")
         return replace(nothing, error=loading if self.partitions.is_loading else failed, transactions=listed)
@@ -301,7 +300,9 @@ class TransactionCoordinator:
     async def abort_timed_out(self) -> None:
         """Abort the transactions and the batches of sinks that are open for longer than their timeout."""
         for runtime in self.partitions.runtimes:
-            await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._aborting(runtime))
+            await self._slices.each(
+                of_many(tuple(runtime.shard.transactional_ids), SLICE_SIZE), self._aborting(runtime)
+            )
 
     def _aborting(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
         async def abort_some(ids: Sequence[str]) -> None:
@@ -322,7 +323,9 @@ class TransactionCoordinator:
     async def expire(self) -> None:
         """Delete the transactional ids and sinks that have been unused for too long."""
         for runtime in self.partitions.runtimes:
-            await self._slices.each(of_many(tuple(runtime.shard.transactional_ids), PART), self._expiring(runtime))
+            await self._slices.each(
+                of_many(tuple(runtime.shard.transactional_ids), SLICE_SIZE), self._expiring(runtime)
+            )
 
     def _expiring(self, runtime: Runtime) -> Callable[[Sequence[str]], Awaitable[None]]:
         async def expire_some(ids: Sequence[str]) -> None:

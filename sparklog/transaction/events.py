@@ -1,4 +1,8 @@
-"""What a transaction coordinator asks of its shell, and what it is told later."""
+"""Effects, events and timers of the transaction and sink machines.
+
+An effect is work for the coordinator: it writes markers. An event tells a machine that a record was committed or has
+failed. A timer is the key under which a machine wants to be called again.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from msgspec import Struct
 
 from sparklog.base.ids import TopicPartition
 from sparklog.transaction.changes import state_of
+from sparklog.transaction.sink_changes import SinkMarkers
 from sparklog.transaction.states import PREPARE_COMMIT
 from sparklog.transaction_topic.records import TransactionValue
 
@@ -23,7 +28,7 @@ class SendMarkers(Struct, frozen=True, kw_only=True):
     transaction_version: int
 
 
-class Changed(Struct, frozen=True, kw_only=True):
+class TransactionChange(Struct, frozen=True, kw_only=True):
     """Event: the record of a change is committed, or has failed."""
 
     transactional_ids: Sequence[str]
@@ -47,3 +52,29 @@ def markers_of(name: str, value: TransactionValue) -> SendMarkers:
         partitions=tuple(value.partitions or ()),
         transaction_version=value.client_transaction_version,
     )
+
+
+class SendSinkMarkers(Struct, frozen=True, kw_only=True):
+    """Effect: write all markers, and report them to `markers_written`."""
+
+    sink_id: str
+    markers: Sequence[SinkMarkers]
+
+    @property
+    def transactional_id(self) -> str:
+        """The sink's id, under the name that effects of producers have for theirs."""
+        return self.sink_id
+
+
+class SinkChange(Struct, frozen=True, kw_only=True):
+    """Event: the record of a change is committed, or has failed."""
+
+    sink_ids: Sequence[str]
+    is_extension: bool = False
+    """A task attempt or a partition joined the batch."""
+
+
+class SinkTimer(Struct, frozen=True, kw_only=True):
+    """Timer: look whether a prepared batch has to be written again."""
+
+    sink_id: str

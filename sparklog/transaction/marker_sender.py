@@ -55,7 +55,7 @@ class Leaders(Protocol):
         ...
 
 
-class Fenced(Exception):
+class MarkerFenced(Exception):
     """The producer or the coordinator has been replaced: the transaction is not this coordinator's any more."""
 
 
@@ -68,7 +68,7 @@ class MarkerSender:
     async def send(self, marker: TransactionMarker, is_wanted: Callable[[], bool]) -> bool:
         """Return True once all partitions have the marker, False if `is_wanted()` has become false.
 
-        Raises Fenced.
+        Raises MarkerFenced.
         """
         left = set(marker.partitions)
         backoff_ms, waited_ms = RETRY_MS, 0
@@ -95,7 +95,7 @@ class MarkerSender:
     async def _ask(
         self, broker_id: int, names: Sequence[TopicPartition], marker: TransactionMarker
     ) -> set[TopicPartition]:
-        """Return the partitions that have the marker. Raises Fenced."""
+        """Return the partitions that have the marker. Raises MarkerFenced."""
         request = WriteTxnMarkers(markers=[replace(marker, partitions=names)])
         try:
             answer = await self._leaders.write(broker_id, request, timeout_ms=TIMEOUT_MS)
@@ -111,7 +111,7 @@ class MarkerSender:
         if error is None:
             return True
         if isinstance(error, InvalidProducerEpoch | TransactionCoordinatorFenced):
-            raise Fenced(f"{name}: {error}")
+            raise MarkerFenced(f"{name}: {error}")
         if not isinstance(error, RetriableError | UnknownTopicOrPartition):
             logger.error(
                 "%s has not taken the marker of producer %d, and will be asked again: %s",

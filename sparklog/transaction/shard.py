@@ -1,4 +1,4 @@
-"""One partition of `__transaction_state`: its transactional ids (machine.py), and those among them that are sinks.
+"""One partition of `__transaction_state`: the transactional ids of producers, and the sinks among them.
 
 A transactional id belongs to a producer or is a sink, from its first record on. Clients see sinks among the
 transactional ids; only requests of sinks (sink_requests.py) change them.
@@ -13,9 +13,8 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
-from sparklog.transaction.events import SendMarkers
+from sparklog.transaction.events import SendMarkers, SendSinkMarkers, SinkChange, SinkTimer
 from sparklog.transaction.listing import describe, list_transactions
-from sparklog.transaction.machine import Transactions
 from sparklog.transaction.requests import (
     AddPartitions,
     AddPartitionsResponse,
@@ -28,9 +27,9 @@ from sparklog.transaction.requests import (
     ListTransactions,
     ListTransactionsResponse,
 )
-from sparklog.transaction.sink_events import SendSinkMarkers, SinkChanged, SinkTimer
+from sparklog.transaction.sink_machine import SinkMachine
 from sparklog.transaction.sink_requests import JoinBatch, JoinBatchResponse
-from sparklog.transaction.sinks import Sinks
+from sparklog.transaction.transaction_machine import TransactionMachine
 from sparklog.transaction_topic.records import TransactionRecord, TransactionValue
 
 
@@ -38,8 +37,8 @@ class TransactionShard:
     """Passes each request and each record to the machine that it belongs to. Implements Shard."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.transactions = Transactions(config)
-        self.sinks = Sinks(config)
+        self.transactions = TransactionMachine(config)
+        self.sinks = SinkMachine(config)
 
     @property
     def transactional_ids(self) -> Collection[str]:
@@ -55,12 +54,12 @@ class TransactionShard:
     def init_producer_id(
         self, request: InitProducerId, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, InitProducerIdResponse]:
-        """As `Transactions.init_producer_id`. Raises InvalidRequest for a sink."""
+        """As `TransactionMachine.init_producer_id`. Raises InvalidRequest for a sink."""
         self._check_no_sink(request.transactional_id)
         return self.transactions.init_producer_id(request, fresh_producer_id, now_ms)
 
     def add_partitions(self, request: AddPartitions, now_ms: int) -> Decision[TransactionRecord, AddPartitionsResponse]:
-        """As `Transactions.add_partitions`, or `Sinks.add_partitions` if the id is a sink."""
+        """As `TransactionMachine.add_partitions`, or `SinkMachine.add_partitions` if the id is a sink."""
         if self.sinks.find(request.transactional_id) is not None:
             return self.sinks.add_partitions(request, now_ms)
         return self.transactions.add_partitions(request, now_ms)
@@ -68,14 +67,14 @@ class TransactionShard:
     def end_txn(
         self, request: EndTxn, fresh_producer_id: int, now_ms: int
     ) -> Decision[TransactionRecord, EndTxnResponse]:
-        """As `Transactions.end_txn`. Raises InvalidRequest for a sink."""
+        """As `TransactionMachine.end_txn`. Raises InvalidRequest for a sink."""
         self._check_no_sink(request.transactional_id)
         return self.transactions.end_txn(request, fresh_producer_id, now_ms)
 
     def join_batch(
         self, request: JoinBatch, fresh_producer_ids: Sequence[int], now_ms: int
     ) -> Decision[TransactionRecord, JoinBatchResponse]:
-        """As `Sinks.join_batch`. Raises InvalidRequest for the transactional id of a producer."""
+        """As `SinkMachine.join_batch`. Raises InvalidRequest for the transactional id of a producer."""
         if self.transactions.find(request.sink_id) is not None:
             raise InvalidRequest(f"{request.sink_id!r} is the transactional id of a producer")
         return self.sinks.join_batch(request, fresh_producer_ids, now_ms)
@@ -125,7 +124,7 @@ class TransactionShard:
         return machine.timer_fired(key, now_ms)
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[TransactionRecord, None]:
-        machine = self.sinks if isinstance(event, SinkChanged) else self.transactions
+        machine = self.sinks if isinstance(event, SinkChange) else self.transactions
         return machine.written(event, error, now_ms)
 
     def _check_no_sink(self, name: str) -> None:

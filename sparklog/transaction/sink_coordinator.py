@@ -16,12 +16,12 @@ from sparklog.coordinator.partitions import CoordinatorPartitions
 from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.coordinator.transaction_messages import TransactionMarker
 from sparklog.runtime.slices import Slices, of_many
+from sparklog.transaction.events import SendSinkMarkers
 from sparklog.transaction.listing import describe_sink, list_sink
 from sparklog.transaction.marker_sender import MarkerSender
 from sparklog.transaction.requests import TV2
 from sparklog.transaction.shard import TransactionShard
 from sparklog.transaction.sink_changes import SinkMarkers
-from sparklog.transaction.sink_events import SendSinkMarkers
 from sparklog.transaction.sink_requests import (
     AbortBatch,
     AbortBatchResponse,
@@ -41,13 +41,13 @@ from sparklog.transaction.sink_requests import (
 from sparklog.transaction_topic.records import NO_PRODUCER_ID
 
 MARKERS_AT_ONCE = 16
-PART = 1_000
+SLICE_SIZE = 1_000
 """Number of sinks that are looked at together: a few milliseconds of work."""
 Runtime = CoordinatorRuntime[TransactionShard]
 logger = logging.getLogger(__name__)
 
 
-class Answer(Protocol):
+class ShardCall(Protocol):
     """How a request finds the runtime of its id (TransactionCoordinator.answer)."""
 
     async def __call__(
@@ -61,7 +61,7 @@ class SinkCoordinator:
     def __init__(
         self,
         *,
-        answer: Answer,
+        answer: ShardCall,
         partitions: CoordinatorPartitions[TransactionShard],
         markers: MarkerSender,
         new_producer_id: Callable[[], Awaitable[int]],
@@ -139,7 +139,7 @@ class SinkCoordinator:
             listed.extend(list_sink(sink_id, value) for sink_id, value in found if value is not None)
 
         shards = [runtime.shard for runtime in runtimes]
-        parts = ((shard, ids) for shard in shards for ids in of_many(tuple(shard.sinks.sink_ids), PART))
+        parts = ((shard, ids) for shard in shards for ids in of_many(tuple(shard.sinks.sink_ids), SLICE_SIZE))
         await self._slices.each(parts, list_some)
         loading = CoordinatorLoadInProgress("not all sinks have been read yet")
         return ListSinksResponse(error=loading if self._partitions.is_loading else failed, sinks=listed)
@@ -149,7 +149,7 @@ class SinkCoordinator:
     async def write_markers(self, runtime: Runtime, coordinator_epoch: int, effect: SendSinkMarkers) -> bool:
         """Return whether all markers of a batch are written; not if the coordinator is closed.
 
-        Raises Fenced, after all others are written or have failed as well.
+        Raises MarkerFenced, after all others are written or have failed as well.
         """
         limit = asyncio.Semaphore(MARKERS_AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""Requests about sinks to a transaction coordinator, and its responses, as plain values (sinks.py).
+"""Requests about sinks to a transaction coordinator, and its responses, as plain values (sink_machine.py).
 
 They are no APIs of Kafka. `refused` returns the response to a request that is refused as a whole. Times are in
 milliseconds.

@@ -1,4 +1,4 @@
-"""What requests of sinks must be, and which batch, run and producer they belong to (sinks.py)."""
+"""What requests of sinks must be, and which batch, run and producer they belong to (sink_machine.py)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MOST_BYTES = 900_000
 MOST_RUN_ID = 128
 """Characters of a run's id."""
 
-OfRun = JoinBatch | CommitBatch | AbortBatch
+RunRequest = JoinBatch | CommitBatch | AbortBatch
 
 
-def check_run(value: TransactionValue, request: OfRun) -> None:
+def check_run(value: TransactionValue, request: RunRequest) -> None:
     """Raise ProducerFenced for a run that was replaced; only a join makes a run the present one."""
     sink = sink_of(value)
     is_present = request.run_id == sink.run_id
@@ -59,7 +59,7 @@ def check_size(value: TransactionValue) -> None:
         )
 
 
-def check_request(request: OfRun) -> None:
+def check_request(request: RunRequest) -> None:
     """Raise InvalidRequest unless the sink's id, the run and the batch can be."""
     if not request.sink_id:
         raise InvalidRequest("the id of the sink is empty")
@@ -69,7 +69,7 @@ def check_request(request: OfRun) -> None:
         raise InvalidRequest(f"batch {request.batch_id}")
 
 
-def is_open(value: TransactionValue, request: OfRun) -> bool:
+def is_open(value: TransactionValue, request: RunRequest) -> bool:
     """Return whether the request is about the batch that is open, of the run that has begun it."""
     sink = sink_of(value)
     return state_of(value) is ONGOING and (request.run_id, request.batch_id) == (sink.run_id, sink.batch_id)

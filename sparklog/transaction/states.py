@@ -76,14 +76,14 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionState], str] = {
 """When a state becomes another."""
 
 
-class IllegalTransition(SparklogError):
+class IllegalTransactionTransition(SparklogError):
     """A transition that is not in the table: a bug in the coordinator."""
 
 
 def check_transition(state: TransactionState, target: TransactionState) -> TransactionState:
-    """Return `target`. Raises IllegalTransition if the table has no transition to it."""
+    """Return `target`. Raises IllegalTransactionTransition if the table has no transition to it."""
     if (state, target) not in TRANSITIONS:
-        raise IllegalTransition(f"{target.text} after {state.text}")
+        raise IllegalTransactionTransition(f"{target.text} after {state.text}")
     return target
 
 

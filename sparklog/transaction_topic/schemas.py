@@ -33,7 +33,7 @@ _SINK = (
     FieldSchema("producerCount", "int32"),
     FieldSchema("producers", "bytes"),
 )
-"""The transactional id is a sink (sinks.py)."""
+"""The transactional id is a sink (transaction/sink_machine.py)."""
 _OWN = (
     FieldSchema("lastProducerEpoch", "int16", since=1, tag=10_000, default=-1),
     FieldSchema("sink", _SINK, since=1, tag=10_001),

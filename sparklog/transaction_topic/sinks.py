@@ -1,4 +1,4 @@
-"""What sparklog keeps of a sink beside Kafka's fields of a transactional id (transaction/sinks.py).
+"""What sparklog keeps of a sink beside Kafka's fields of a transactional id (transaction/sink_machine.py).
 
 A sink's batch has many producers. They are kept as packed bytes, since every change of the batch writes all of them
 again: for each producer its id, its epoch and its role; then a bitmap of the partitions of each chosen one. Bit `n`,

@@ -85,12 +85,12 @@ class World:
 
     async def produce(
         self, topic: str, data: bytearray, partition: int = 0, **fields: Any
-    ) -> produce.PartitionProduced:
+    ) -> produce.PartitionProduceResult:
         part = produce.PartitionProduce(topic=topic, partition=partition, data=data)
         response = await self.broker.serve(produce.API, produce.ProduceRequest(partitions=[part], **fields))
         return response.partitions[0]
 
-    async def fetch(self, topic: str, offset: int, partition: int = 0, **fields: Any) -> fetch.PartitionFetched:
+    async def fetch(self, topic: str, offset: int, partition: int = 0, **fields: Any) -> fetch.PartitionFetchResult:
         part = fetch.PartitionFetch(topic=topic, partition=partition, fetch_offset=offset, max_bytes=1 << 20)
         request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part], **fields)
         return (await self.broker.serve(fetch.API, request)).partitions[0]

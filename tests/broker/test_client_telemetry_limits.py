@@ -14,7 +14,7 @@ from sparklog.broker.client_telemetry import (
     MAX_SERIES,
     MAX_SERIES_OF_CLIENT,
     ClientTelemetry,
-    Subscription,
+    TelemetrySubscription,
 )
 from sparklog.broker.otlp_metrics import Point
 
@@ -38,7 +38,9 @@ def points(count: int, value: float = 1) -> list[Point]:
     return [Point(f"m{number}", "", value, False, False) for number in range(count)]
 
 
-def push(telemetry: ClientTelemetry, count: int, now_ms: int, told: Subscription | None = None) -> Subscription:
+def push(
+    telemetry: ClientTelemetry, count: int, now_ms: int, told: TelemetrySubscription | None = None
+) -> TelemetrySubscription:
     told = told or telemetry.subscribe(None, client(), now_ms)
     telemetry.begin_push(told.instance_id, client(), told.subscription_id, now_ms, check=lambda: None, is_last=False)
     telemetry.keep(told.instance_id, client(), points(count), now_ms)

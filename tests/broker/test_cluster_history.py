@@ -17,7 +17,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.broker import cluster_history
 from sparklog.broker.apis import create_partitions, delete_topics, partition_reassignments
 from sparklog.broker.cluster_history import ClusterHistory
-from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, Kind
+from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, HistoryKind
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 from sparklog.group.requests import JoinGroup, SyncGroup
@@ -120,7 +120,7 @@ async def test_topics_configs_and_moves_are_in_the_history() -> None:
     await cluster.create("t", [[1]], retention_ms="1000")
     await broker.serve(
         create_partitions.API,
-        create_partitions.CreatePartitionsRequest(topics=[create_partitions.PartitionCount(name="t", total=2)]),
+        create_partitions.CreatePartitionsRequest(topics=[create_partitions.NewPartitions(name="t", total=2)]),
     )
     await broker.serve(
         partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
@@ -136,19 +136,19 @@ async def test_topics_configs_and_moves_are_in_the_history() -> None:
     found = await until(cluster, lambda each: each["kind"] == "topic deleted")
     await cluster.stop_all()
 
-    def those(kind: Kind) -> list[dict[str, Any]]:
+    def those(kind: HistoryKind) -> list[dict[str, Any]]:
         return [each for each in found if each["kind"] == kind.value and each.get("topic", "t") == "t"]
 
-    assert [(each["partitions"], each["configs"]) for each in those(Kind.TOPIC_CREATED)] == [
+    assert [(each["partitions"], each["configs"]) for each in those(HistoryKind.TOPIC_CREATED)] == [
         (1, {"retention.ms": "1000"})
     ]
-    assert [each["partitions"] for each in those(Kind.PARTITIONS_ADDED)] == [2]
-    assert [(each["origin"], each["target"]) for each in those(Kind.REASSIGNMENT_BEGUN)] == [([1], [2])]
-    assert [each["replicas"] for each in those(Kind.REASSIGNMENT_COMPLETED)] == [[2]]
-    changed = those(Kind.CONFIG_CHANGED)
+    assert [each["partitions"] for each in those(HistoryKind.PARTITIONS_ADDED)] == [2]
+    assert [(each["origin"], each["target"]) for each in those(HistoryKind.REASSIGNMENT_BEGUN)] == [([1], [2])]
+    assert [each["replicas"] for each in those(HistoryKind.REASSIGNMENT_COMPLETED)] == [[2]]
+    changed = those(HistoryKind.CONFIG_CHANGED)
     assert changed[0]["configs"] == {"retention.ms": "2000"}
     assert (changed[-1]["broker"], changed[-1]["keys"]) == (1, ["leader.replication.throttled.rate"])
-    assert len(those(Kind.TOPIC_DELETED)) == 1
+    assert len(those(HistoryKind.TOPIC_DELETED)) == 1
 
 
 async def test_generations_of_groups_are_in_the_history() -> None:
@@ -185,9 +185,9 @@ async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytes
             return answer
 
     monkeypatch.setattr(history, "_peers", Forgetful())
-    history.note(Kind.JOB_RUN, job="first")
+    history.note(HistoryKind.JOB_RUN, job="first")
     await until(cluster, lambda each: each.get("job") == "first")
-    history.note(Kind.JOB_RUN, job="second")
+    history.note(HistoryKind.JOB_RUN, job="second")
     found = await until(cluster, lambda each: each.get("job") == "second")
     await cluster.stop_all()
     assert [each["job"] for each in found if each["by"] == sender and "job" in each] == ["first", "second"]
@@ -198,7 +198,7 @@ async def test_what_is_noted_last_is_written_by_a_clean_stop() -> None:
     cluster = await start(1, 2, 3)
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
     sender = next(each for each in cluster.brokers if each != leader_of_history(cluster))
-    cluster.brokers[sender].services.history.note(Kind.JOB_RUN, job="last")
+    cluster.brokers[sender].services.history.note(HistoryKind.JOB_RUN, job="last")
     await cluster.stop(sender)
     assert [each["job"] for each in await noted(cluster) if "job" in each] == ["last"]
     await cluster.stop_all()
@@ -279,7 +279,7 @@ async def test_what_cannot_be_kept_in_memory_is_counted_and_said(monkeypatch: py
     keeper = Keeper()
     history = history_at(keeper)
     for number in range(5):
-        history.note(Kind.JOB_RUN, job=str(number))
+        history.note(HistoryKind.JOB_RUN, job=str(number))
     assert (history.waiting, history.dropped) == (3, 2)
     history.start()
     await until_nothing_waits(history)
@@ -292,11 +292,11 @@ async def test_a_record_that_is_never_taken_does_not_keep_others_back() -> None:
     keeper = Keeper()
     keeper.error = InvalidRecord("no")
     history = history_at(keeper)
-    history.note(Kind.JOB_RUN, job="bad")
+    history.note(HistoryKind.JOB_RUN, job="bad")
     history.start()
     await until_nothing_waits(history)
     keeper.error = None
-    history.note(Kind.JOB_RUN, job="good")
+    history.note(HistoryKind.JOB_RUN, job="good")
     await until_nothing_waits(history)
     await history.stop()
     assert [(each["kind"], each.get("job")) for each in keeper.taken] == [
@@ -312,7 +312,7 @@ async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: py
     keeper.is_hanging = True
     history = history_at(keeper)
     history.start()
-    history.note(Kind.JOB_RUN, job="never")
+    history.note(HistoryKind.JOB_RUN, job="never")
     async with asyncio.timeout(PATIENCE_S):
         await history.stop()
     assert history.waiting == 1

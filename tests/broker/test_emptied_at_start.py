@@ -8,7 +8,7 @@ import os
 import pytest
 
 from sparklog.base.errors import StoreError
-from sparklog.broker import joined_store
+from sparklog.broker import store_startup
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import subtree
 
@@ -18,7 +18,7 @@ SURE_S = 0.0123
 
 @pytest.fixture(autouse=True)
 def sure_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_store, "SURE_S", SURE_S)
+    monkeypatch.setattr(store_startup, "SURE_S", SURE_S)
 
 
 def delete(store: MemoryStore, path: str) -> None:
@@ -41,7 +41,7 @@ async def test_its_folders_stay_and_the_next_start_restores_them(world, batch, m
         await sleep(seconds)
 
     with monkeypatch.context() as patch:
-        patch.setattr(joined_store.asyncio, "sleep", meanwhile)
+        patch.setattr(store_startup.asyncio, "sleep", meanwhile)
         with pytest.raises(StoreError, match="has just lost everything, t included: start again"):
             await world.start()
     await world.broker.stop()
@@ -68,7 +68,7 @@ async def test_only_a_start_with_missing_topics_waits(world, monkeypatch: pytest
         await sleep(seconds)
 
     with monkeypatch.context() as patch:
-        patch.setattr(joined_store.asyncio, "sleep", count)
+        patch.setattr(store_startup.asyncio, "sleep", count)
         await world.start()
     assert (SURE_S in waited) == is_deleted
     assert any(name.endswith("-stray") for name in os.listdir(world.folder)) == is_deleted

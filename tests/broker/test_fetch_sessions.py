@@ -15,7 +15,7 @@ from sparklog.base.errors import (
     OffsetOutOfRange,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.fetch_sessions import EVICTION_MS, RECHECK_MS, FetchSessions, PartitionFetch, PartitionFetched
+from sparklog.broker.fetch_sessions import EVICTION_MS, RECHECK_MS, FetchSessions, PartitionFetch, PartitionFetchResult
 from sparklog.log.slice import LogSlice
 
 FULL, LAST = 0, -1
@@ -26,8 +26,10 @@ def asked(partition: int, offset: int = 0, **fields) -> PartitionFetch:
     return PartitionFetch(topic="t", partition=partition, fetch_offset=offset, max_bytes=1000, **fields)
 
 
-def found(partition: int, high_watermark: int = 0, log_start: int = 0, size: int = 0, error=None) -> PartitionFetched:
-    return PartitionFetched(
+def found(
+    partition: int, high_watermark: int = 0, log_start: int = 0, size: int = 0, error=None
+) -> PartitionFetchResult:
+    return PartitionFetchResult(
         topic="t", partition=partition, fetch_offset=0, next_offset=0, high_watermark=high_watermark,
         log_start_offset=log_start, slice=LogSlice(None, 0, size, 0, None) if size else None, error=error,
     )  # fmt: skip

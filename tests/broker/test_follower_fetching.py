@@ -33,7 +33,7 @@ async def racks(batch: Batch) -> AsyncIterator[BrokersOnOneLoop]:
     await made.stop_all()
 
 
-async def ask(racks: BrokersOnOneLoop, broker_id: int, offset: int = 0, **how: object) -> fetch.PartitionFetched:
+async def ask(racks: BrokersOnOneLoop, broker_id: int, offset: int = 0, **how: object) -> fetch.PartitionFetchResult:
     part = fetch.PartitionFetch(topic="t", partition=0, fetch_offset=offset, max_bytes=1 << 20)
     request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part])
     return (await racks.brokers[broker_id].serve(fetch.API, replace(request, **how))).partitions[0]

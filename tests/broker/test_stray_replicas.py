@@ -15,14 +15,14 @@ from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
 from sparklog.broker.client_telemetry import ClientTelemetry
-from sparklog.broker.strays import Strays
+from sparklog.broker.strays import StrayReplicas
 from sparklog.cluster.messages import TopicState, UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
 from sparklog.replica.messages import StopPartition
 from sparklog.security.acls import AclRules
 from sparklog.security.authorizer import Authorizer
-from sparklog.security.quotas import ClientQuotas, Windows
+from sparklog.security.quotas import ClientQuotas, QuotaWindows
 
 T0 = TopicPartition("t", 0)
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -65,13 +65,13 @@ class Broker1:
             keep_brokers=self._keep,
         )  # fmt: skip
         topics: Any = SimpleNamespace(find_unsure=self._find_unsure)
-        self.strays = Strays(1, found, metadata, changes, topics)
+        self.strays = StrayReplicas(1, found, metadata, changes, topics)
         services: Any = SimpleNamespace(
             registration=SimpleNamespace(epoch=7),
             metadata=metadata,
             state_changes=changes,
             authorizer=Authorizer(AclRules(), is_enabled=False),
-            client_quotas=ClientQuotas(Windows()),
+            client_quotas=ClientQuotas(QuotaWindows()),
             client_telemetry=ClientTelemetry(uuid4),
             dynamic=DynamicConfig(BrokerConfig()),
             groups=SimpleNamespace(forget_topics=lambda _: None),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparklog.base.addresses import Address
 from sparklog.base.errors import BadVersion, ConfigError, ConnectionLoss, NodeExists, StoreError
 from sparklog.cluster import brokers, elections
-from sparklog.cluster.elections import NO_CONTROLLER, Elected
+from sparklog.cluster.elections import NO_CONTROLLER, ControllerElection
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import Create, Operation, ensure_path
@@ -41,7 +41,7 @@ def register(store: MemoryStore, info: BrokerInfo = ONE, directory_id: str = "di
     return brokers.register(store, info, directory_id, time_ms=7, protocols={"OUTSIDE": "SASL_SSL"})
 
 
-def elect(store: MemoryStore, broker_id: int = 1, directory_id: str = "disk") -> Elected | int:
+def elect(store: MemoryStore, broker_id: int = 1, directory_id: str = "disk") -> ControllerElection | int:
     return elections.elect(store, broker_id, directory_id, time_ms=7)
 
 
@@ -153,7 +153,7 @@ def test_a_node_from_before_there_were_sessions_is_replaced(store: MemoryStore) 
 def test_one_broker_is_elected(tree: MemoryTree, store: MemoryStore) -> None:
     told = Told()
     assert elections.find_controller(store, told) == NO_CONTROLLER
-    assert elect(store) == Elected(epoch=1, epoch_version=1)
+    assert elect(store) == ControllerElection(epoch=1, epoch_version=1)
     assert told.next() == elections.CONTROLLER
     assert elect(MemoryStore(tree), 2, "another") == 1
     assert elections.find_controller(store) == 1
@@ -166,9 +166,9 @@ def test_one_broker_is_elected(tree: MemoryTree, store: MemoryStore) -> None:
 def test_a_deposed_controller_changes_nothing(tree: MemoryTree, store: MemoryStore) -> None:
     second = MemoryStore(tree)
     first = elect(store)
-    assert isinstance(first, Elected)
+    assert isinstance(first, ControllerElection)
     tree.expire(store.session_id)
-    assert elect(second, 2, "another") == Elected(epoch=2, epoch_version=2)
+    assert elect(second, 2, "another") == ControllerElection(epoch=2, epoch_version=2)
     with pytest.raises(BadVersion):
         store.multi((first.fence, Create("/decided")))
     elections.resign(store, first)
@@ -177,10 +177,10 @@ def test_a_deposed_controller_changes_nothing(tree: MemoryTree, store: MemorySto
 
 def test_a_controller_that_resigns_leaves_room_for_another(tree: MemoryTree, store: MemoryStore) -> None:
     elected = elect(store)
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, ControllerElection)
     elections.resign(store, elected)
     assert elections.find_controller(store) == NO_CONTROLLER
-    assert elect(MemoryStore(tree), 2, "another") == Elected(epoch=2, epoch_version=2)
+    assert elect(MemoryStore(tree), 2, "another") == ControllerElection(epoch=2, epoch_version=2)
 
 
 def test_an_election_whose_answer_was_lost_is_found_again(store: MemoryStore) -> None:
@@ -188,12 +188,12 @@ def test_an_election_whose_answer_was_lost_is_found_again(store: MemoryStore) ->
     store.lose_next_answer()
     with pytest.raises(ConnectionLoss):
         elect(store)
-    assert elect(store) == Elected(epoch=7, epoch_version=1)
+    assert elect(store) == ControllerElection(epoch=7, epoch_version=1)
 
 
 def test_a_controller_that_was_killed_is_elected_anew_at_once(tree: MemoryTree, store: MemoryStore) -> None:
     elect(store)
-    assert elect(MemoryStore(tree)) == Elected(epoch=2, epoch_version=2)
+    assert elect(MemoryStore(tree)) == ControllerElection(epoch=2, epoch_version=2)
     tree.expire(store.session_id)
     assert elections.find_controller(MemoryStore(tree)) == 1
 

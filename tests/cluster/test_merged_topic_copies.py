@@ -12,7 +12,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
-from sparklog.cluster.restored_topics import Restored, restore_topic
+from sparklog.cluster.restored_topics import RestoreOutcome, restore_topic
 from sparklog.cluster.topics import TopicStore, state_path
 from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig
 
@@ -29,7 +29,7 @@ class Restoring:
         self.topics = TopicStore(self.store, TopicConfig())
         self.topics.make_paths()
 
-    def restore(self, broker_id: int, copy: KeptConfig, *, epoch: int = 100, store_id: str = STORE) -> Restored:
+    def restore(self, broker_id: int, copy: KeptConfig, *, epoch: int = 100, store_id: str = STORE) -> RestoreOutcome:
         epochs = dict.fromkeys(copy.partitions, epoch)
         return restore_topic(self.store, self.topics, "t", copy, store_id=store_id, broker_id=broker_id, epochs=epochs)
 
@@ -61,10 +61,10 @@ def copy_of(
 
 
 def test_the_first_copy_makes_the_topic_and_only_a_sole_replica_leads(restoring: Restoring) -> None:
-    assert restoring.restore(1, copy_of((1, 2), (1,), (2,))) is Restored.CREATED
+    assert restoring.restore(1, copy_of((1, 2), (1,), (2,))) is RestoreOutcome.CREATED
     assert restoring.replicas == [(1, 2), (1,), (2,)]
     assert [(restoring.state(n).leader, restoring.state(n).isr) for n in range(3)] == [(-1, ()), (1, (1,)), (-1, ())]
-    assert restoring.restore(2, copy_of((1, 2), (1,), (2,))) is Restored.NOTHING
+    assert restoring.restore(2, copy_of((1, 2), (1,), (2,))) is RestoreOutcome.NOTHING
     assert restoring.topics.is_unsure("t")
 
 
@@ -75,9 +75,9 @@ def test_the_newest_assignment_stays(restoring: Restoring, epoch: int, expected:
     outcome = restoring.restore(2, copy_of((2, 3), epoch=epoch))
     assert restoring.replicas == [expected]
     assert (outcome, restoring.state().version) == (
-        (Restored.MERGED, version + 1) if epoch > 5 else (Restored.NOTHING, version)
+        (RestoreOutcome.MERGED, version + 1) if epoch > 5 else (RestoreOutcome.NOTHING, version)
     )  # an election that was decided before fails
-    assert restoring.restore(3, copy_of((1, 3), epoch=5)) is Restored.NOTHING
+    assert restoring.restore(3, copy_of((1, 3), epoch=5)) is RestoreOutcome.NOTHING
 
 
 def test_of_equally_old_assignments_the_larger_one_stays(restoring: Restoring) -> None:
@@ -93,23 +93,23 @@ def test_an_elected_partition_is_not_changed_any_more(restoring: Restoring) -> N
     restoring.restore(1, copy_of((1, 2)))
     restoring.elect(1)
     before = restoring.state()
-    assert restoring.restore(2, copy_of((2, 3), epoch=9), epoch=500) is Restored.NOTHING
+    assert restoring.restore(2, copy_of((2, 3), epoch=9), epoch=500) is RestoreOutcome.NOTHING
     assert (restoring.replicas, restoring.state()) == ([(1, 2)], before)
 
 
 def test_partitions_that_the_first_copy_lacks_are_added(restoring: Restoring) -> None:
     restoring.restore(1, copy_of((), (1, 2)))
     assert restoring.replicas == [(), (1, 2)]
-    assert restoring.restore(2, copy_of((1, 2), (1, 2), (), (3,))) is Restored.MERGED
+    assert restoring.restore(2, copy_of((1, 2), (1, 2), (), (3,))) is RestoreOutcome.MERGED
     assert restoring.replicas == [(1, 2), (1, 2), (), (3,)]
     assert [restoring.state(number).leader for number in range(4)] == [-1] * 4
 
 
 def test_leader_epochs_go_on_above_those_of_every_broker(restoring: Restoring) -> None:
     restoring.restore(1, copy_of((1, 2)), epoch=100)
-    assert restoring.restore(2, copy_of((1, 2)), epoch=300) is Restored.MERGED
+    assert restoring.restore(2, copy_of((1, 2)), epoch=300) is RestoreOutcome.MERGED
     assert restoring.state().leader_epoch == 300
-    assert restoring.restore(3, copy_of((1, 2)), epoch=200) is Restored.NOTHING
+    assert restoring.restore(3, copy_of((1, 2)), epoch=200) is RestoreOutcome.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_the_newest_configuration_stays_unless_it_was_changed_since(
 
 def test_another_topic_of_the_name_stays_as_it_is(restoring: Restoring) -> None:
     restoring.topics.add("t", UUID(int=8), [(1,)], {})
-    assert restoring.restore(1, copy_of((1, 2))) is Restored.OTHER_TOPIC
+    assert restoring.restore(1, copy_of((1, 2))) is RestoreOutcome.OTHER_TOPIC
     assert restoring.replicas == [(1,)]
 
 
 def test_a_topic_that_was_not_restored_from_a_copy_stays_as_it_is(restoring: Restoring) -> None:
     restoring.topics.add("t", ID, [(1,)], {})
-    assert restoring.restore(1, copy_of((1, 2))) is Restored.NOTHING
+    assert restoring.restore(1, copy_of((1, 2))) is RestoreOutcome.NOTHING
     restoring.topics.set_unsure("t")
-    assert restoring.restore(1, copy_of((1, 2))) is Restored.NOTHING
+    assert restoring.restore(1, copy_of((1, 2))) is RestoreOutcome.NOTHING
     assert restoring.replicas == [(1,)]
 
 

@@ -11,7 +11,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.context import ControllerContext
-from sparklog.controller.preferred import imbalanced
+from sparklog.controller.leader_elections import imbalanced
 from support.controller.scripted_cluster import ScriptedCluster, simulated
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

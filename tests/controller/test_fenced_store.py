@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from sparklog.base.errors import ControllerMoved
-from sparklog.cluster.elections import CONTROLLER_EPOCH, Elected, elect
+from sparklog.cluster.elections import CONTROLLER_EPOCH, ControllerElection, elect
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.store import Operation
 from sparklog.controller.fenced_store import MAX_DELETIONS, FencedStore
@@ -26,9 +26,9 @@ class CountingStore(MemoryStore):
         super().multi(asked)
 
 
-def elected(store: CountingStore) -> Elected:
+def elected(store: CountingStore) -> ControllerElection:
     found = elect(store, 1, "d1", time_ms=0)
-    assert isinstance(found, Elected)
+    assert isinstance(found, ControllerElection)
     return found
 
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from sparklog.base.topic_config import TopicConfig
-from sparklog.controller import partition_machine
+from sparklog.controller import partition_state_machine
 from support.controller.fake_brokers import World
 from support.controller.virtual_time import simulated
 
-PARTITIONS = 5 * partition_machine.AT_ONCE
+PARTITIONS = 5 * partition_state_machine.AT_ONCE
 
 
 @simulated
@@ -22,7 +22,7 @@ async def test_other_tasks_run_while_leaders_of_many_partitions_are_elected() ->
     await world.settle()
     elected: list[int] = []
     configs: list[str] = []
-    elect, config_of = partition_machine.elect, partition_machine.config_of
+    elect, config_of = partition_state_machine.elect, partition_state_machine.config_of
 
     def counted_election(*of: object, **how: object) -> object:
         if not elected:
@@ -42,13 +42,13 @@ async def test_other_tasks_run_while_leaders_of_many_partitions_are_elected() ->
             asyncio.get_running_loop().call_soon(turn)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_machine, "elect", counted_election)
-        patch.setattr(partition_machine, "config_of", counted_config)
+        patch.setattr(partition_state_machine, "elect", counted_election)
+        patch.setattr(partition_state_machine, "config_of", counted_config)
         world.brokers[3].kill()
         world.brokers[3].expire()
         await world.settle()
 
     assert len(elected) == PARTITIONS
-    assert len({*turns}) >= PARTITIONS // partition_machine.AT_ONCE - 1
+    assert len({*turns}) >= PARTITIONS // partition_state_machine.AT_ONCE - 1
     assert configs == ["t"]
     assert world.differences() == []

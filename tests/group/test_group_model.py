@@ -35,7 +35,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.group.states import EMPTY, PREPARING_REBALANCE, STABLE
 from support.groups.coordinator import GroupWorld
 from support.runs.seeds import examples
@@ -297,7 +297,7 @@ class GroupModel(RuleBasedStateMachine):
         assert len(joined) <= 4 or group.state is PREPARING_REBALANCE
 
 
-def _group(shard: Shard) -> ClassicGroup | None:
+def _group(shard: GroupShard) -> ClassicGroup | None:
     group = shard.groups.get(GROUP)
     return group if isinstance(group, ClassicGroup) else None
 

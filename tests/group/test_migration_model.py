@@ -31,7 +31,7 @@ from sparklog.group.requests import (
     LeavingMember,
     SyncGroup,
 )
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import SetTimer
 from support.groups.consumer_group import FakeTopics
@@ -53,7 +53,7 @@ class Coordinator:
         self.shard = self.loaded()
 
     def loaded(self):
-        shard = Shard(CONFIG, self.topics, lambda: UUID(int=next(self.ids)))
+        shard = GroupShard(CONFIG, self.topics, lambda: UUID(int=next(self.ids)))
         for record in self.log:
             shard.replay(decode(*record))
         return shard

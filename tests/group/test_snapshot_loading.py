@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from sparklog.base.config import BrokerConfig
 from sparklog.base.consumer_protocol import Subscription, write_subscription
 from sparklog.base.topic_config import TopicConfig
-from sparklog.group.loader import Loaded, load
+from sparklog.group.loader import LoadSummary, load
 from sparklog.group.requests import ConsumerGroupDescribe, DescribeGroups, ListGroups
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic import records as kinds
 from sparklog.offsets_topic.records import CoordinatorRecord, OffsetKey, OffsetValue, encode
@@ -163,11 +163,11 @@ def snapshot(log: Log, records: list[Record], end_offset: int) -> None:
     log.offset_snapshots.install(writer)
 
 
-def loaded(log: Log, end_offset: int) -> tuple[Shard, Loaded]:
-    return load(log, end_offset, lambda: Shard(BrokerConfig(), TOPICS, lambda: UUID(int=1)), lambda: True)
+def loaded(log: Log, end_offset: int) -> tuple[GroupShard, LoadSummary]:
+    return load(log, end_offset, lambda: GroupShard(BrokerConfig(), TOPICS, lambda: UUID(int=1)), lambda: True)
 
 
-def known(shard: Shard) -> dict[str, object]:
+def known(shard: GroupShard) -> dict[str, object]:
     """All that anybody can learn of the groups, but for those of which nothing is left: they are about to go.
 
     In which order members are told is nobody's promise: that of the log, which a snapshot shortens.
@@ -254,7 +254,7 @@ def test_a_snapshot_that_is_damaged_is_not_used(caplog: pytest.LogCaptureFixture
     file.truncate(0)
     file.append(whole[:70] + b"?" + whole[71:])
 
-    assert loaded(log, 20)[1] == Loaded(20)
+    assert loaded(log, 20)[1] == LoadSummary(20)
     assert "is not used: its CRC is wrong" in caplog.text
 
 
@@ -279,7 +279,7 @@ def test_a_tombstone_that_compaction_removes_after_the_snapshot_was_chosen_stays
     shard, read = loaded(log_without_a_tombstone(), 4)
 
     assert [*shard.groups] == ["b"]
-    assert read == Loaded(2)
+    assert read == LoadSummary(2)
     assert "is not used: the log was compacted meanwhile" in caplog.text
 
 

@@ -16,7 +16,7 @@ from sparklog.base import pattern as engine
 from sparklog.base.errors import InvalidRegularExpression
 from sparklog.base.pattern import Pattern
 from sparklog.group.requests import ConsumerGroupHeartbeat
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.group.topic_pattern import match
 from sparklog.runtime import slices
 from sparklog.runtime.slices import Slices
@@ -130,7 +130,7 @@ def test_an_expression_is_matched_once_with_the_same_topics():
 class ShardWorld:
     def __init__(self, topics):
         self.topics = topics
-        self.shard = Shard(AT_ONCE, topics, lambda: UUID(int=1))
+        self.shard = GroupShard(AT_ONCE, topics, lambda: UUID(int=1))
 
     def join(self, name, text):
         request = ConsumerGroupHeartbeat(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.group.requests import DeleteGroups, OffsetDelete
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.records.arrow import encode_all
 from sparklog.records.batch import iterate_headers
@@ -136,7 +136,7 @@ class Run:
         self.world.release()
 
 
-def compare(shard: Shard, rules: KafkaRules) -> None:
+def compare(shard: GroupShard, rules: KafkaRules) -> None:
     for group in "ab":
         assert fetch(shard, group) == rules.shown(group)
         assert fetch(shard, group, stable=True) == rules.shown_as_stable(group, set())

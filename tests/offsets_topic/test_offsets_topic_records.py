@@ -19,7 +19,7 @@ from sparklog.base.schemas import write_key, write_value
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.loader import load
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic import records as kinds
 from sparklog.offsets_topic.records import (
@@ -120,13 +120,13 @@ def test_batches_have_the_header_that_kafka_s_coordinator_writes(golden: Path) -
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (-1, -1, 0)
 
 
-def new_shard() -> Shard:
-    return Shard(BrokerConfig(), SimTopics(), UUID)
+def new_shard() -> GroupShard:
+    return GroupShard(BrokerConfig(), SimTopics(), UUID)
 
 
 @pytest.fixture
-def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], Shard]:
-    def read() -> Shard:
+def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], GroupShard]:
+    def read() -> GroupShard:
         folder = tmp_path / "__consumer_offsets-0"
         folder.mkdir()
         (folder / Path(LOG).name).write_bytes((golden / LOG).read_bytes())
@@ -138,7 +138,7 @@ def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], Shard]:
     return read
 
 
-def test_the_groups_of_a_log_that_kafka_wrote_are_those_that_kafka_had(read_kafka_s: Callable[[], Shard]) -> None:
+def test_the_groups_of_a_log_that_kafka_wrote_are_those_that_kafka_had(read_kafka_s: Callable[[], GroupShard]) -> None:
     shard = read_kafka_s()
 
     classic = shard.groups["g-classic"]
@@ -153,7 +153,7 @@ def test_the_groups_of_a_log_that_kafka_wrote_are_those_that_kafka_had(read_kafk
 
 
 def test_the_offsets_of_a_log_that_kafka_wrote_are_read_with_those_of_ended_transactions(
-    read_kafka_s: Callable[[], Shard],
+    read_kafka_s: Callable[[], GroupShard],
 ) -> None:
     shard = read_kafka_s()
 

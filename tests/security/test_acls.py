@@ -17,7 +17,7 @@ from sparklog.base.acls import (
     PatternType,
 )
 from sparklog.base.errors import InvalidRequest
-from sparklog.security.acls import AclRules, Acls, Action, Reason, Subject
+from sparklog.security.acls import AclRules, Acls, Action, DecisionReason, Subject
 
 ALICE = Subject("User:alice", "10.1.2.3")
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
@@ -45,13 +45,13 @@ def may(acls: Acls, operation: AclOperation, name: str, subject: Subject = ALICE
 
 def test_nothing_is_allowed_without_an_acl() -> None:
     decision = Acls().decide(ALICE, Action(READ, TOPIC, "orders"))
-    assert (decision.is_allowed, decision.reason) == (False, Reason.NO_ACL)
+    assert (decision.is_allowed, decision.reason) == (False, DecisionReason.NO_ACL)
 
 
 def test_a_super_user_may_do_what_an_acl_denies() -> None:
     acls = Acls([acl(DENY, ALL, "*")], AclRules(super_users=frozenset({"User:alice"})))
     decision = acls.decide(ALICE, Action(WRITE, TOPIC, "orders"))
-    assert (decision.is_allowed, decision.reason) == (True, Reason.SUPER_USER)
+    assert (decision.is_allowed, decision.reason) == (True, DecisionReason.SUPER_USER)
 
 
 def test_a_denial_wins_over_permission_whichever_pattern_is_closer() -> None:
@@ -118,8 +118,8 @@ def test_acls_for_everybody_concern_every_principal() -> None:
 
 def test_everybody_is_allowed_what_no_acl_covers_if_the_configuration_says_so() -> None:
     acls = Acls([acl(ALLOW, READ, "orders")], AclRules(allow_everyone_if_no_acl_found=True))
-    assert acls.decide(ALICE, Action(WRITE, TOPIC, "orders")).reason is Reason.NO_ACL_ALLOWS
-    assert acls.decide(ALICE, Action(WRITE, TOPIC, "others")).reason is Reason.NO_ACL_ALLOW_EVERYONE
+    assert acls.decide(ALICE, Action(WRITE, TOPIC, "orders")).reason is DecisionReason.NO_ACL_ALLOWS
+    assert acls.decide(ALICE, Action(WRITE, TOPIC, "others")).reason is DecisionReason.NO_ACL_ALLOW_EVERYONE
 
 
 NAMES = ["a", "ab", "abc", "b", "*"]

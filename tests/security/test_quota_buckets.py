@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, UnsupportedVersion
 from sparklog.base.quotas import ClientQuota, QuotaChange, QuotaFilter, QuotaMatch, entity, select
-from sparklog.security.quotas import SWEEP_AT, Bucket, ClientQuotas, Windows
+from sparklog.security.quotas import SWEEP_AT, ClientQuotas, QuotaWindows, TokenBucket
 
 PRECEDENCE: list[dict[str, str | None]] = [
     {"user": "alice", "client-id": "etl"},
@@ -31,7 +31,7 @@ def quota(parts: Mapping[str, str | None], **values: float) -> ClientQuota:
 
 
 def quotas(*configured: ClientQuota) -> ClientQuotas:
-    found = ClientQuotas(Windows(burst_s=1, mutations_s=11))
+    found = ClientQuotas(QuotaWindows(burst_s=1, mutations_s=11))
     found.set_quotas(configured)
     return found
 
@@ -147,7 +147,7 @@ def test_connections_over_the_rate_of_an_address_wait_and_do_not_count() -> None
 def test_a_client_that_waits_as_told_takes_no_more_than_its_rate_and_one_burst(
     rate: float, requests: list[tuple[float, float]]
 ) -> None:
-    bucket, now, taken, largest = Bucket(rate, rate), HOUR_S, 0.0, 0.0
+    bucket, now, taken, largest = TokenBucket(rate, rate), HOUR_S, 0.0, 0.0
     for amount, pause in requests:
         now += max(pause, bucket.wait_s(now))
         bucket.take(amount, now)

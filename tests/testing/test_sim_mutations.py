@@ -12,21 +12,21 @@ import pytest
 from msgspec import structs
 
 from sparklog.base.ids import TopicPartition
-from sparklog.broker import joined_store, restoration
+from sparklog.broker import restoration, store_startup
 from sparklog.broker.apis import list_offsets, replica_fetch
 from sparklog.broker.store_guard import StoreGuard
-from sparklog.broker.strays import Strays
+from sparklog.broker.strays import StrayReplicas
 from sparklog.broker.verification import FirstBatch, TransactionVerifier
 from sparklog.client.cluster import Cluster
 from sparklog.client.producer import accumulator
 from sparklog.cluster import partition_states, restored_topics
 from sparklog.cluster.model import PartitionInfo
-from sparklog.cluster.restored_topics import Restored
+from sparklog.cluster.restored_topics import RestoreOutcome
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.cluster.topics import TopicAssignment, TopicStore
-from sparklog.controller import liveness
-from sparklog.controller.liveness import Liveness
-from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.controller import broker_changes
+from sparklog.controller.broker_changes import BrokerChangeHandlers
+from sparklog.controller.partition_state_machine import PartitionStateMachine
 from sparklog.coordinator.partition_log import PartitionLog
 from sparklog.coordinator.transaction_messages import TransactionMarker, TransactionProtocol
 from sparklog.group.classic_group import ClassicGroup
@@ -34,10 +34,10 @@ from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import JOIN_EPOCH, ConsumerMember
 from sparklog.group.group import Work
-from sparklog.group.offsets import Offsets
-from sparklog.group.pending_offsets import Ended, PendingOffsets
+from sparklog.group.offsets import CommittedOffsets
+from sparklog.group.pending_offsets import PendingOffsets, TransactionalOffset
 from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit, TxnOffsetCommit
-from sparklog.group.topic_pattern import Matches
+from sparklog.group.topic_pattern import TopicMatches
 from sparklog.log import recovery
 from sparklog.log.directory.topic_configs import KeptConfig
 from sparklog.log.log import TimestampOffset
@@ -59,14 +59,14 @@ from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
 from sparklog.testing.sim.run import run
 from sparklog.testing.sim.seed import Scenario, scenario_of
-from sparklog.transaction import machine, sinks
+from sparklog.transaction import sink_machine, transaction_machine
 from sparklog.transaction.changes import prepared
-from sparklog.transaction.ending import Ending
-from sparklog.transaction.machine import Transactions
+from sparklog.transaction.end_txn import EndTxnOutcome
 from sparklog.transaction.marker_sender import MarkerSender
 from sparklog.transaction.requests import TV1, EndTxn, InitProducerId
 from sparklog.transaction.sink_changes import SinkMarkers
 from sparklog.transaction.states import EMPTY, PREPARE_COMMIT
+from sparklog.transaction.transaction_machine import TransactionMachine
 from sparklog.transaction_topic.records import TransactionRecord, TransactionValue
 from support.runs.seeds import SEED, seeds
 
@@ -303,13 +303,13 @@ def a_shrunk_isr_counts_before_it_is_written(monkeypatch: pytest.MonkeyPatch) ->
 def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new controller does not ask which lives of brokers the last one knew: as in Apache Kafka."""
 
-    async def look(self: Liveness) -> None:
+    async def look(self: BrokerChangeHandlers) -> None:
         parts = self._dependencies
-        for broker in (await parts.store.read(liveness.read_brokers, parts.watching)).values():
+        for broker in (await parts.store.read(broker_changes.read_brokers, parts.watches)).values():
             self._open(broker)
-        await liveness.publish_broker_epochs(parts, parts.context.brokers)
+        await broker_changes.publish_broker_epochs(parts, parts.context.brokers)
 
-    monkeypatch.setattr(Liveness, "look", look)
+    monkeypatch.setattr(BrokerChangeHandlers, "look", look)
 
 
 def commits_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def commits_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def whoever_is_online_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every topic is taken for one that allows unclean elections."""
-    monkeypatch.setattr(PartitionMachine, "_is_unclean", lambda *_: True)
+    monkeypatch.setattr(PartitionStateMachine, "_is_unclean", lambda *_: True)
 
 
 def positions_are_of_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def what_lies_below_the_first_dirty_offset_is_superseded(monkeypatch: pytest.Mon
 
 def what_is_appended_is_shown_as_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """OffsetFetch answers with commits that may still be lost."""
-    monkeypatch.setattr(Offsets, "committed_of", lambda self, group_id: dict(self.of(group_id)))
+    monkeypatch.setattr(CommittedOffsets, "committed_of", lambda self, group_id: dict(self.of(group_id)))
 
 
 def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,8 +350,8 @@ def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_store, "has_lost_changes", lambda *_, **__: False)
-    monkeypatch.setattr(joined_store, "is_replaced", lambda *_: False)
+    monkeypatch.setattr(store_startup, "has_lost_changes", lambda *_, **__: False)
+    monkeypatch.setattr(store_startup, "is_replaced", lambda *_: False)
 
 
 def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,25 +377,25 @@ def a_gap_that_begins_below_the_recovery_point_is_compactions(monkeypatch: pytes
 
 def commits_belong_to_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator keeps the offsets of a deleted topic, and shows them for the one that has its name now."""
-    monkeypatch.setattr(Offsets, "_is_of_another", lambda *_: False)
-    monkeypatch.setattr(Offsets, "delete_topics", lambda *_: None)
-    monkeypatch.setattr(Offsets, "delete_of_others", lambda *_: None)
+    monkeypatch.setattr(CommittedOffsets, "_is_of_another", lambda *_: False)
+    monkeypatch.setattr(CommittedOffsets, "delete_topics", lambda *_: None)
+    monkeypatch.setattr(CommittedOffsets, "delete_of_others", lambda *_: None)
 
 
 def offsets_go_with_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator deletes the offsets of a deleted topic by its name, also those of its successor."""
 
-    def delete_topics(self: Offsets, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
+    def delete_topics(self: CommittedOffsets, ids: Mapping[str, UUID], group_ids: Iterable[str], work: Work) -> None:
         self._delete_where(lambda partition, _: partition.topic in ids, group_ids, work)
 
-    monkeypatch.setattr(Offsets, "delete_topics", delete_topics)
+    monkeypatch.setattr(CommittedOffsets, "delete_topics", delete_topics)
 
 
 def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
     restore_topic = restoration.restore_topic
 
-    def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> Restored:
+    def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> RestoreOutcome:
         return restore_topic(store, topics, name, structs.replace(copy, overrides={}), **keys)
 
     monkeypatch.setattr(restoration, "restore_topic", restore)
@@ -433,7 +433,7 @@ def compaction_keeps_no_batch_without_records(monkeypatch: pytest.MonkeyPatch) -
 def what_is_on_a_disk_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker alone does not ask whether it has had a topic from the store, and so the topic was deleted."""
     monkeypatch.setattr(
-        joined_store, "adopt", lambda *given, **named: restoration.adopt(*given, **{**named, "has_lost_changes": True})
+        store_startup, "adopt", lambda *given, **named: restoration.adopt(*given, **{**named, "has_lost_changes": True})
     )
 
 
@@ -489,7 +489,7 @@ def a_pattern_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that are created later do not count."""
     resolve = ConsumerHeartbeats._resolve
 
-    def resolve_new(edit: GroupEdit, matches: Matches, now_ms: int) -> bool:
+    def resolve_new(edit: GroupEdit, matches: TopicMatches, now_ms: int) -> bool:
         topics = {text: names for text, names in matches.topics.items() if text not in edit.group.regexes}
         for text in edit.group.regex_counts().keys() & matches.topics.keys() - topics.keys():
             edit.base.matched_with[text] = edit.group.matched_with[text] = matches.version
@@ -529,7 +529,7 @@ def partitions_without_a_state_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def logs_without_an_id_are_no_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder stays whose broker lost power before the topic's id was on the disk."""
-    monkeypatch.setattr(Strays, "_find_topic", lambda strays, log: strays._metadata.find_by_id(log.topic_id))
+    monkeypatch.setattr(StrayReplicas, "_find_topic", lambda strays, log: strays._metadata.find_by_id(log.topic_id))
 
 
 def batches_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -582,15 +582,20 @@ def only_the_youngest_transaction_is_waited_for(monkeypatch: pytest.MonkeyPatch)
 
 def prepared_transactions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator sends no markers of what its predecessor had prepared."""
-    monkeypatch.setattr(Transactions, "loaded", lambda *_: Decision())
+    monkeypatch.setattr(TransactionMachine, "loaded", lambda *_: Decision())
 
 
 def one_partition_with_its_marker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction is complete with the first report of a marker."""
-    written = Transactions.markers_written
+    written = TransactionMachine.markers_written
 
     def markers_written(
-        self: Transactions, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], now_ms: int
+        self: TransactionMachine,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
     ) -> Decision[TransactionRecord, None]:
         value = self.find(name)
         return written(self, name, producer_id, epoch, value.partitions or () if value else partitions, now_ms)
@@ -600,7 +605,7 @@ def one_partition_with_its_marker_is_enough(monkeypatch: pytest.MonkeyPatch) -> 
         await self._ask(*first, marker)
         return True
 
-    monkeypatch.setattr(Transactions, "markers_written", markers_written)
+    monkeypatch.setattr(TransactionMachine, "markers_written", markers_written)
     monkeypatch.setattr(MarkerSender, "send", send)
 
 
@@ -610,22 +615,22 @@ def timeouts_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def abort(value: TransactionValue, *, last_epoch: int, fresh_producer_id: int, now_ms: int) -> TransactionValue:
         return prepared(value, is_commit=False, version=TV1, fresh_producer_id=fresh_producer_id, now_ms=now_ms)
 
-    monkeypatch.setattr(machine, "fenced", abort)
+    monkeypatch.setattr(transaction_machine, "fenced", abort)
 
 
 def zombies_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was replaced ends the transaction of its successor."""
-    end = machine.end
+    end = transaction_machine.end
 
-    def end_of_any_epoch(value: TransactionValue, request: EndTxn) -> Ending:
+    def end_of_any_epoch(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
         return end(value, structs.replace(request, producer_epoch=value.producer_epoch))
 
-    monkeypatch.setattr(machine, "end", end_of_any_epoch)
+    monkeypatch.setattr(transaction_machine, "end", end_of_any_epoch)
 
 
 def the_epoch_stays_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """InitProducerId raises no epoch if there is no open transaction."""
-    initialise = machine.initialise
+    initialise = transaction_machine.initialise
 
     def initialise_again(
         value: TransactionValue | None, request: InitProducerId, fresh_producer_id: int, now_ms: int
@@ -635,27 +640,27 @@ def the_epoch_stays_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> Non
             return following
         return dataclasses.replace(following, producer_epoch=value.producer_epoch)
 
-    monkeypatch.setattr(machine, "initialise", initialise_again)
+    monkeypatch.setattr(transaction_machine, "initialise", initialise_again)
 
 
 def offsets_of_aborted_transactions_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group's offsets are committed by any marker."""
     end = PendingOffsets.end
 
-    def commit(self: PendingOffsets, producer_id: int, *, is_commit: bool) -> list[Ended]:
+    def commit(self: PendingOffsets, producer_id: int, *, is_commit: bool) -> list[TransactionalOffset]:
         return end(self, producer_id, is_commit=True)
 
-    def apply(self: Offsets, producer_id: int, *, is_commit: bool, log_offset: int | None) -> Any:
+    def apply(self: CommittedOffsets, producer_id: int, *, is_commit: bool, log_offset: int | None) -> Any:
         return end_transaction(self, producer_id, is_commit=True, log_offset=log_offset)
 
-    end_transaction = Offsets.end_transaction
+    end_transaction = CommittedOffsets.end_transaction
     monkeypatch.setattr(PendingOffsets, "end", commit)
-    monkeypatch.setattr(Offsets, "end_transaction", apply)
+    monkeypatch.setattr(CommittedOffsets, "end_transaction", apply)
 
 
 def pending_offsets_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """OffsetFetch answers with the offset that a transaction is about to replace."""
-    monkeypatch.setattr(Offsets, "_unstable_of", lambda *_: {})
+    monkeypatch.setattr(CommittedOffsets, "_unstable_of", lambda *_: {})
 
 
 def zombies_may_commit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -671,18 +676,18 @@ def zombies_may_commit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def batches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink does not know which batch it has committed last."""
-    monkeypatch.setattr(sinks, "last_committed", lambda _: -1)
+    monkeypatch.setattr(sink_machine, "last_committed", lambda _: -1)
 
 
 def losers_are_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """All writers of a batch that is committed count."""
-    markers_of_batch = sinks.markers_of_batch
+    markers_of_batch = sink_machine.markers_of_batch
 
     def commit_all(value: TransactionValue) -> tuple[SinkMarkers, ...]:
         is_commit = value.status == PREPARE_COMMIT
         return tuple(structs.replace(each, is_commit=is_commit) for each in markers_of_batch(value))
 
-    monkeypatch.setattr(sinks, "markers_of_batch", commit_all)
+    monkeypatch.setattr(sink_machine, "markers_of_batch", commit_all)
 
 
 @pytest.mark.parametrize(

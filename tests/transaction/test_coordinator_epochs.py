@@ -16,7 +16,7 @@ from sparklog.testing.sim.kafka import SimKafka, raise_for
 from sparklog.testing.sim.loop import SimLoop
 from sparklog.testing.sim.run import as_the_seed_says
 from sparklog.transaction.coordinator import TRANSACTIONS_TOPIC
-from sparklog.transaction.marker_sender import Fenced, MarkerSender
+from sparklog.transaction.marker_sender import MarkerFenced, MarkerSender
 
 SETTINGS = {"transaction.state.log.num.partitions": "1", "transaction.state.log.min.isr": "1"}
 CREATE_TOPICS, LIST_TRANSACTIONS = 19, 66
@@ -46,7 +46,7 @@ def test_a_coordinator_that_is_elected_again_sends_the_markers_that_an_epoch_in_
     async def fence_first(self: MarkerSender, marker: TransactionMarker, is_wanted: Callable[[], bool]) -> bool:
         sent.append(marker.coordinator_epoch)
         if len(sent) == 1:
-            raise Fenced("a leader in between has ended a transaction")
+            raise MarkerFenced("a leader in between has ended a transaction")
         return await send(self, marker, is_wanted)
 
     monkeypatch.setattr(MarkerSender, "send", fence_first)

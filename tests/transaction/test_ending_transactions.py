@@ -11,7 +11,7 @@ from sparklog.base.errors import (
     KafkaError,
     ProducerFenced,
 )
-from sparklog.transaction.ending import Ending, end
+from sparklog.transaction.end_txn import EndTxnOutcome, decide_end
 from sparklog.transaction.requests import TV1, TV2, EndTxn
 from sparklog.transaction.states import (
     COMPLETE_ABORT,
@@ -25,8 +25,8 @@ from sparklog.transaction.states import (
 from sparklog.transaction_topic.records import TransactionValue
 
 AGAIN, INVALID, FENCED = ConcurrentTransactions, InvalidTxnState, ProducerFenced
-PREPARE, NOTHING, DONE = Ending.PREPARE, Ending.ABORT_NOTHING, Ending.DONE
-Outcome = Ending | type[KafkaError]
+PREPARE, NOTHING, DONE = EndTxnOutcome.PREPARE, EndTxnOutcome.ABORT_NOTHING, EndTxnOutcome.DONE
+Outcome = EndTxnOutcome | type[KafkaError]
 V1: dict[TransactionState, tuple[Outcome, Outcome]] = {
     EMPTY: (INVALID, INVALID),
     ONGOING: (PREPARE, PREPARE),
@@ -61,7 +61,7 @@ def outcome(value: TransactionValue, *, commit: bool, version: int, epoch: int, 
         transaction_version=version,
     )
     try:
-        return end(value, request)
+        return decide_end(value, request)
     except KafkaError as error:
         return type(error)
 

@@ -21,7 +21,7 @@ from sparklog.base.errors import (
     RequestTimedOut,
     TransactionalIdNotFound,
 )
-from sparklog.transaction import sink_rules, sinks
+from sparklog.transaction import sink_machine, sink_rules
 from sparklog.transaction.listing import describe_sink, list_sink
 from sparklog.transaction.requests import DescribeTransactions, InitProducerId, ListTransactions
 from sparklog.transaction.sink_requests import JoinBatch
@@ -395,7 +395,7 @@ def test_a_batch_that_is_too_large_is_refused_before_it_is_open_too_far(
 
 
 def test_sinks_are_limited(it: SimSinks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "MOST_SINKS", 1)
+    monkeypatch.setattr(sink_machine, "MOST_SINKS", 1)
     it.join(0)
     with pytest.raises(PolicyViolation):
         it.join(0, name="other")

@@ -22,7 +22,7 @@ from sparklog.base.errors import (
     TransactionalIdNotFound,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.transaction import machine
+from sparklog.transaction import transaction_machine
 from sparklog.transaction.events import SendMarkers
 from sparklog.transaction.requests import TV1, TV2, DescribeTransactions, EndTxn, ListTransactions
 from sparklog.transaction.states import (
@@ -479,7 +479,7 @@ def test_unused_ids_are_deleted_but_none_with_a_transaction(it: SimCoordinator) 
 
 
 def test_many_unused_ids_are_deleted_in_several_calls(it: SimCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MOST_EXPIRED", 2)
+    monkeypatch.setattr(transaction_machine, "MOST_EXPIRED", 2)
     for number in range(5):
         it.init(f"id-{number}")
     it.now_ms += it.config.transactional_id_expiration_ms
@@ -635,7 +635,7 @@ def test_a_report_of_another_epoch_changes_nothing(it: SimCoordinator) -> None:
 
 
 def test_a_transaction_has_a_limited_number_of_partitions(it: SimCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MOST_PARTITIONS", 3)
+    monkeypatch.setattr(transaction_machine, "MOST_PARTITIONS", 3)
     me = producer(it.init())
     it.add("t-0 t-1", me)
     with pytest.raises(PolicyViolation):
@@ -659,7 +659,7 @@ def test_the_names_of_a_transaction_s_partitions_fit_into_a_record(it: SimCoordi
 def test_open_transactions_have_a_limited_number_of_partitions(
     it: SimCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "MOST_PARTITIONS_IN_ALL", 3)
+    monkeypatch.setattr(transaction_machine, "MOST_PARTITIONS_IN_ALL", 3)
     first, second = producer(it.init("first")), producer(it.init("second"))
     it.add("t-0 t-1", first, name="first")
     with pytest.raises(ConcurrentTransactions):
@@ -672,7 +672,7 @@ def test_open_transactions_have_a_limited_number_of_partitions(
 
 
 def test_a_partition_has_a_limited_number_of_ids(it: SimCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MOST_IDS", 1)
+    monkeypatch.setattr(transaction_machine, "MOST_IDS", 1)
     it.init("first")
     with pytest.raises(PolicyViolation):
         it.init("second")

@@ -18,7 +18,7 @@ from sparklog.transaction.states import (
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     TRANSITIONS,
-    IllegalTransition,
+    IllegalTransactionTransition,
     TransactionState,
     check_transition,
     print_table,
@@ -42,7 +42,7 @@ KAFKA_S_PREVIOUS = {
 
 @pytest.mark.parametrize(("state", "target"), ILLEGAL, ids=lambda each: each.name)
 def test_a_transition_that_is_not_in_the_table_raises(state: TransactionState, target: TransactionState) -> None:
-    with pytest.raises(IllegalTransition, match=f"{target.text} after {state.text}"):
+    with pytest.raises(IllegalTransactionTransition, match=f"{target.text} after {state.text}"):
         check_transition(state, target)
 
 
@@ -64,12 +64,12 @@ def test_changes_refuse_states_that_they_cannot_follow(state: TransactionState) 
         if state in KAFKA_S_PREVIOUS[target]:
             assert change().last_update_ms == 5
         else:
-            with pytest.raises(IllegalTransition):
+            with pytest.raises(IllegalTransactionTransition):
                 change()
     if state in {PREPARE_COMMIT, PREPARE_ABORT}:
         assert completed(value, 5).status == state + 2
     else:
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(IllegalTransactionTransition):
             completed(value, 5)
 
 

@@ -36,12 +36,12 @@ class CreateAclsRequest(Struct, frozen=True, kw_only=True):
     acls: Sequence[AclBinding]
 
 
-class AclCreated(Struct, frozen=True, kw_only=True):
+class AclCreationResult(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
 
 
 class CreateAclsResponse(Struct, frozen=True, kw_only=True):
-    acls: Sequence[AclCreated]
+    acls: Sequence[AclCreationResult]
     """One for each ACL of the request, in order."""
 
 
@@ -49,14 +49,14 @@ class DeleteAclsRequest(Struct, frozen=True, kw_only=True):
     filters: Sequence[AclBindingFilter]
 
 
-class AclsDeleted(Struct, frozen=True, kw_only=True):
+class AclDeletionResult(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
     acls: Sequence[AclBinding]
     """The ACLs that this request has deleted."""
 
 
 class DeleteAclsResponse(Struct, frozen=True, kw_only=True):
-    filters: Sequence[AclsDeleted]
+    filters: Sequence[AclDeletionResult]
     """One for each filter of the request, in order."""
 
 
@@ -79,7 +79,7 @@ async def create(request: CreateAclsRequest, *, acl_store: AclStore, authorizer:
     errors = [_error_of(acl) for acl in request.acls]
     valid = [acl for acl, error in zip(request.acls, errors, strict=True) if error is None]
     await asyncio.to_thread(acl_store.add, valid)
-    return CreateAclsResponse(acls=[AclCreated(error=error) for error in errors])
+    return CreateAclsResponse(acls=[AclCreationResult(error=error) for error in errors])
 
 
 async def delete(request: DeleteAclsRequest, *, acl_store: AclStore, authorizer: Authorizer) -> DeleteAclsResponse:
@@ -93,7 +93,7 @@ async def delete(request: DeleteAclsRequest, *, acl_store: AclStore, authorizer:
     valid = [each for each, error in zip(request.filters, errors, strict=True) if error is None]
     deleted = iter(await asyncio.to_thread(acl_store.delete, valid))
     return DeleteAclsResponse(
-        filters=[AclsDeleted(error=error, acls=() if error else sorted(next(deleted))) for error in errors]
+        filters=[AclDeletionResult(error=error, acls=() if error else sorted(next(deleted))) for error in errors]
     )
 
 

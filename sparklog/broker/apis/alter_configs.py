@@ -88,7 +88,7 @@ class AlterConfigsRequest(Struct, frozen=True, kw_only=True):
     validate_only: bool = False
 
 
-class OfResource(Protocol):
+class ResourceChange(Protocol):
     """A requested change of one resource."""
 
     @property
@@ -97,7 +97,7 @@ class OfResource(Protocol):
         ...
 
 
-Requested = TypeVar("Requested", bound=OfResource)
+Requested = TypeVar("Requested", bound=ResourceChange)
 Revise = Callable[[Topic], Mapping[str, str]]
 """Returns a topic's new overrides, given the present topic."""
 ReviseKeys = Callable[[Mapping[str, str]], Mapping[str, str]]

@@ -11,10 +11,10 @@ from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import produce
 from sparklog.broker.rights import on_cluster
-from sparklog.cluster.history import HISTORY, AppendHistory, HistoryAppended
+from sparklog.cluster.history import HISTORY, AppendHistory, AppendHistoryResponse
 
 
-async def handle(request: AppendHistory, *, handlers: Handlers) -> HistoryAppended:
+async def handle(request: AppendHistory, *, handlers: Handlers) -> AppendHistoryResponse:
     """Append to the history; return the offset of the first record. Raises the error of its partition."""
     part = produce.PartitionProduce(topic=HISTORY.topic, partition=HISTORY.partition, data=bytearray(request.records))
     appended = await handlers[produce.API](
@@ -29,7 +29,7 @@ async def handle(request: AppendHistory, *, handlers: Handlers) -> HistoryAppend
     [result] = appended.partitions
     if result.error:
         raise result.error
-    return HistoryAppended(base_offset=result.base_offset)
+    return AppendHistoryResponse(base_offset=result.base_offset)
 
 
 API = Api(name="AppendHistory", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

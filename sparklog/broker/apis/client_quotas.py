@@ -37,12 +37,12 @@ class AlterClientQuotasRequest(Struct, frozen=True, kw_only=True):
     validate_only: bool = False
 
 
-class QuotaChanged(Struct, frozen=True, kw_only=True):
+class QuotaChangeResult(Struct, frozen=True, kw_only=True):
     error: KafkaError | None
 
 
 class AlterClientQuotasResponse(Struct, frozen=True, kw_only=True):
-    changes: Sequence[QuotaChanged]
+    changes: Sequence[QuotaChangeResult]
     """One for each change of the request, in order."""
 
 
@@ -61,7 +61,7 @@ async def alter(request: AlterClientQuotasRequest, *, quota_store: QuotaStore) -
     if not request.validate_only:
         for change in valid:
             await asyncio.to_thread(quota_store.change, change)
-    return AlterClientQuotasResponse(changes=[QuotaChanged(error=error) for error in errors])
+    return AlterClientQuotasResponse(changes=[QuotaChangeResult(error=error) for error in errors])
 
 
 def _error_of(change: QuotaChange, times: int) -> KafkaError | None:

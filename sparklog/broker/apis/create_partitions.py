@@ -28,7 +28,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.security.quotas import Mutate, unlimited
 
 
-class PartitionCount(Struct, frozen=True, kw_only=True):
+class NewPartitions(Struct, frozen=True, kw_only=True):
     name: str
     total: int
     assignments: Sequence[Replicas] | None = None
@@ -36,14 +36,14 @@ class PartitionCount(Struct, frozen=True, kw_only=True):
 
 
 class CreatePartitionsRequest(Struct, frozen=True, kw_only=True):
-    topics: Sequence[PartitionCount]
+    topics: Sequence[NewPartitions]
     validate_only: bool = False
     timeout_ms: int = TIMEOUT_MS
     mutate: Mutate = unlimited
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-class TopicGrown(Struct, frozen=True, kw_only=True):
+class PartitionCreationResult(Struct, frozen=True, kw_only=True):
     """The result of one topic. `partitions` is the new total, 0 if there is an error."""
 
     name: str
@@ -52,7 +52,7 @@ class TopicGrown(Struct, frozen=True, kw_only=True):
 
 
 class CreatePartitionsResponse(Struct, frozen=True, kw_only=True):
-    topics: Sequence[TopicGrown]
+    topics: Sequence[PartitionCreationResult]
 
 
 async def handle(
@@ -64,15 +64,15 @@ async def handle(
         topics=[
             await _grow(metadata, topics, topic, request)
             if times[topic.name] == 1
-            else TopicGrown(name=topic.name, error=InvalidRequest("Duplicate topic name."))
+            else PartitionCreationResult(name=topic.name, error=InvalidRequest("Duplicate topic name."))
             for topic in request.topics
         ]
     )
 
 
 async def _grow(
-    metadata: MetadataCache, topics: Topics, topic: PartitionCount, request: CreatePartitionsRequest
-) -> TopicGrown:
+    metadata: MetadataCache, topics: Topics, topic: NewPartitions, request: CreatePartitionsRequest
+) -> PartitionCreationResult:
     try:
         _check_assignments(metadata, topic)
         total = await topics.grow(
@@ -84,11 +84,11 @@ async def _grow(
             mutate=request.mutate,
         )
     except KafkaError as error:
-        return TopicGrown(name=topic.name, error=error)
-    return TopicGrown(name=topic.name, partitions=total)
+        return PartitionCreationResult(name=topic.name, error=error)
+    return PartitionCreationResult(name=topic.name, partitions=total)
 
 
-def _check_assignments(metadata: MetadataCache, topic: PartitionCount) -> None:
+def _check_assignments(metadata: MetadataCache, topic: NewPartitions) -> None:
     if topic.assignments is None:
         return
     added = topic.total - len(metadata.get(topic.name).partitions)
@@ -100,8 +100,8 @@ def _check_assignments(metadata: MetadataCache, topic: PartitionCount) -> None:
     check_replicas(topic.assignments, metadata.brokers)
 
 
-def _refused(part: PartitionCount, error: KafkaError) -> TopicGrown:
-    return TopicGrown(name=part.name, error=error)
+def _refused(part: NewPartitions, error: KafkaError) -> PartitionCreationResult:
+    return PartitionCreationResult(name=part.name, error=error)
 
 
 API = Api(

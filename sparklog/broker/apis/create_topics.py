@@ -54,7 +54,7 @@ class CreateTopicsRequest(Struct, frozen=True, kw_only=True):
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-class TopicResult(Struct, frozen=True, kw_only=True):
+class TopicCreationResult(Struct, frozen=True, kw_only=True):
     """The result of one topic; if there is an error, all other fields are empty."""
 
     name: str
@@ -68,7 +68,7 @@ class TopicResult(Struct, frozen=True, kw_only=True):
 
 
 class CreateTopicsResponse(Struct, frozen=True, kw_only=True):
-    topics: Sequence[TopicResult]
+    topics: Sequence[TopicCreationResult]
 
 
 async def handle(
@@ -77,12 +77,14 @@ async def handle(
     """Return a result for each topic, in their order. Topics are created one after the other."""
     if sum(_count(topic, dynamic.started_with) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST:
         error = PolicyViolation("Excessively large number of partitions per request.")
-        return CreateTopicsResponse(topics=[TopicResult(name=topic.name, error=error) for topic in request.topics])
+        return CreateTopicsResponse(
+            topics=[TopicCreationResult(name=topic.name, error=error) for topic in request.topics]
+        )
     times = Counter(topic.name for topic in request.topics)
 
-    async def create(topic: NewTopic) -> TopicResult:
+    async def create(topic: NewTopic) -> TopicCreationResult:
         if times[topic.name] > 1:
-            return TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
+            return TopicCreationResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
         return await _create(dynamic, metadata, topics, topic, request)
 
     return CreateTopicsResponse(topics=await slices.each(request.topics, create))
@@ -95,7 +97,7 @@ def _count(topic: NewTopic, config: BrokerConfig) -> int:
 
 async def _create(
     dynamic: DynamicConfig, metadata: MetadataCache, topics: Topics, topic: NewTopic, request: CreateTopicsRequest
-) -> TopicResult:
+) -> TopicCreationResult:
     try:
         _check_assignments(topic, metadata.brokers)
         created = await topics.create(
@@ -109,8 +111,8 @@ async def _create(
             mutate=request.mutate,
         )
     except KafkaError as error:
-        return TopicResult(name=topic.name, error=error)
-    return TopicResult(
+        return TopicCreationResult(name=topic.name, error=error)
+    return TopicCreationResult(
         name=topic.name,
         partitions=len(created.partitions),
         replication_factor=len(created.partitions[0].replicas),
@@ -136,15 +138,15 @@ def _overrides(topic: NewTopic) -> dict[str, str]:
     return overrides
 
 
-def _name(topic: NewTopic | TopicResult, access: Access) -> str:
+def _name(topic: NewTopic | TopicCreationResult, access: Access) -> str:
     return topic.name
 
 
-def _refused(topic: NewTopic, error: KafkaError) -> TopicResult:
-    return TopicResult(name=topic.name, error=error)
+def _refused(topic: NewTopic, error: KafkaError) -> TopicCreationResult:
+    return TopicCreationResult(name=topic.name, error=error)
 
 
-def _without_configs(result: TopicResult, error: KafkaError) -> TopicResult:
+def _without_configs(result: TopicCreationResult, error: KafkaError) -> TopicCreationResult:
     return replace(result, configs=(), configs_error=None if result.error else error)
 
 

@@ -45,7 +45,7 @@ class DeleteRecordsRequest(Struct, frozen=True, kw_only=True):
     timeout_ms: int = DEFAULT_TIMEOUT_MS
 
 
-class RecordsDeleted(Struct, frozen=True, kw_only=True):
+class RecordDeletionResult(Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     error: KafkaError | None = None
@@ -53,7 +53,7 @@ class RecordsDeleted(Struct, frozen=True, kw_only=True):
 
 
 class DeleteRecordsResponse(Struct, frozen=True, kw_only=True):
-    partitions: Sequence[RecordsDeleted]
+    partitions: Sequence[RecordDeletionResult]
 
 
 async def handle(
@@ -65,7 +65,7 @@ async def handle(
 ) -> DeleteRecordsResponse:
     """Return the low watermark or an error for each partition, in their order."""
     results = [_delete(replicas, part) for part in request.partitions]
-    begun = [each for each in results if isinstance(each, _Deleting)]
+    begun = [each for each in results if isinstance(each, _PendingDeletion)]
     if begun:
         names = [each.replica.partition.name for each in begun]
         for name in names:
@@ -73,11 +73,11 @@ async def handle(
         await asyncio.to_thread(logs.tasks.checkpoint_log_starts)
         await waiting.wait(names, lambda: all(each.is_settled() for each in begun) or None, request.timeout_ms)
     return DeleteRecordsResponse(
-        partitions=[each.answer() if isinstance(each, _Deleting) else each for each in results]
+        partitions=[each.answer() if isinstance(each, _PendingDeletion) else each for each in results]
     )
 
 
-class _Deleting(Struct, frozen=True):
+class _PendingDeletion(Struct, frozen=True):
     """The leader's log start has moved; the followers' must follow."""
 
     replicas: ReplicaManager
@@ -90,7 +90,7 @@ class _Deleting(Struct, frozen=True):
             return True
         return self.replicas.low_watermark(self.replica) >= self.target
 
-    def answer(self) -> RecordsDeleted:
+    def answer(self) -> RecordDeletionResult:
         name = self.replica.partition.name
         try:
             self.replicas.get_leader(name)
@@ -98,23 +98,23 @@ class _Deleting(Struct, frozen=True):
                 raise RequestTimedOut(f"{name}: a replica's log does not begin at {self.target} yet")
         except KafkaError as error:
             return _refused(self.part, error)
-        return RecordsDeleted(
+        return RecordDeletionResult(
             topic=name.topic,
             partition=name.partition,
             log_start_offset=self.replicas.low_watermark(self.replica),
         )
 
 
-def _delete(replicas: ReplicaManager, part: RecordsToDelete) -> RecordsDeleted | _Deleting:
+def _delete(replicas: ReplicaManager, part: RecordsToDelete) -> RecordDeletionResult | _PendingDeletion:
     try:
         replica = replicas.get_leader(TopicPartition(part.topic, part.partition))
-        return _Deleting(replicas, part, replica, _advance(replica, part.before_offset))
+        return _PendingDeletion(replicas, part, replica, _advance(replica, part.before_offset))
     except KafkaError as error:
         return _refused(part, error)
 
 
-def _refused(part: RecordsToDelete, error: KafkaError) -> RecordsDeleted:
-    return RecordsDeleted(topic=part.topic, partition=part.partition, error=error)
+def _refused(part: RecordsToDelete, error: KafkaError) -> RecordDeletionResult:
+    return RecordDeletionResult(topic=part.topic, partition=part.partition, error=error)
 
 
 def _advance(replica: Replica, before_offset: int) -> int:

@@ -41,7 +41,7 @@ class DeleteTopicsRequest(Struct, frozen=True, kw_only=True):
     """Counts the partitions against the client's controller_mutation_rate."""
 
 
-class TopicDeleted(Struct, frozen=True, kw_only=True):
+class TopicDeletionResult(Struct, frozen=True, kw_only=True):
     """The result of one topic; `name` and `topic_id` are set as far as they are known."""
 
     name: str | None = None
@@ -50,7 +50,7 @@ class TopicDeleted(Struct, frozen=True, kw_only=True):
 
 
 class DeleteTopicsResponse(Struct, frozen=True, kw_only=True):
-    topics: Sequence[TopicDeleted]
+    topics: Sequence[TopicDeletionResult]
 
 
 async def handle(request: DeleteTopicsRequest, *, metadata: MetadataCache, topics: Topics) -> DeleteTopicsResponse:
@@ -75,7 +75,7 @@ def _name(metadata: MetadataCache, topic: TopicToDelete) -> str | None:
 
 async def _delete(
     metadata: MetadataCache, topics: Topics, topic: TopicToDelete, request: DeleteTopicsRequest, *, is_alone: bool
-) -> TopicDeleted:
+) -> TopicDeletionResult:
     try:
         if topic.name is not None and topic.topic_id is not None:
             raise InvalidRequest("You may not specify both topic name and topic id.")
@@ -89,18 +89,18 @@ async def _delete(
             raise InvalidRequest("Neither topic name nor id were specified.")
         await topics.delete(found.name, request.timeout_ms, mutate=request.mutate)
     except KafkaError as error:
-        return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
-    return TopicDeleted(name=found.name, topic_id=found.topic_id)
+        return TopicDeletionResult(name=topic.name, topic_id=topic.topic_id, error=error)
+    return TopicDeletionResult(name=found.name, topic_id=found.topic_id)
 
 
 def _topic_name(topic: TopicToDelete, access: Access) -> str | None:
     return topic.name or (access.topics.find_name(topic.topic_id) if topic.topic_id else None)
 
 
-def _refused(topic: TopicToDelete, error: KafkaError) -> TopicDeleted:
+def _refused(topic: TopicToDelete, error: KafkaError) -> TopicDeletionResult:
     if topic.name is None:  # the name is not shown, in the message either
         error = type(error)("the client may not delete this topic")
-    return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
+    return TopicDeletionResult(name=topic.name, topic_id=topic.topic_id, error=error)
 
 
 API = Api(

@@ -20,7 +20,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.broker.api import Api
-from sparklog.broker.rights import TOPIC, Either, OnAnswers, Shown, topic_of
+from sparklog.broker.rights import TOPIC, Either, OnAnswers, OnShown, topic_of
 from sparklog.log.description import LogDescription
 from sparklog.log.log import Log
 from sparklog.replica.manager import ReplicaManager
@@ -101,7 +101,7 @@ API = Api(
     rights=(
         Either(
             lambda request: not request.partitions,
-            Shown(AclOperation.READ, TOPIC, "logs", topic_of),
+            OnShown(AclOperation.READ, TOPIC, "logs", topic_of),
             OnAnswers(AclOperation.READ, TOPIC, "logs", topic_of, lambda name, error: error),
         ),
     ),

@@ -17,7 +17,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.apis.metadata import TopicDescriber, TopicMetadata
-from sparklog.broker.rights import TOPIC, Either, OnAnswers, Shown
+from sparklog.broker.rights import TOPIC, Either, OnAnswers, OnShown
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.replica.manager import ReplicaManager
@@ -87,7 +87,7 @@ API = Api(
     rights=(
         Either(
             lambda request: not request.names,
-            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnShown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
             OnAnswers(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name, _refused),
         ),
     ),

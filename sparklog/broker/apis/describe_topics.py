@@ -23,7 +23,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, StoreError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Operation
-from sparklog.broker.rights import TOPIC, Either, OnEach, Shown, itself, to_create
+from sparklog.broker.rights import TOPIC, Either, OnEach, OnShown, itself, to_create
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -189,7 +189,7 @@ API = Api(
     rights=(
         Either(
             lambda request: not request.names or request.omits_missing,
-            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnShown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
             OnEach(
                 AclOperation.DESCRIBE,
                 TOPIC,

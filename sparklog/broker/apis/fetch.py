@@ -49,14 +49,14 @@ from sparklog.broker.api import Api
 from sparklog.broker.fetch_sessions import (
     FINAL_EPOCH,
     NO_SESSION,
-    Cached,
+    CachedPartition,
     DivergingEpoch,
     FetchContext,
     FetchSessions,
     Key,
     Pair,
     PartitionFetch,
-    PartitionFetched,
+    PartitionFetchResult,
 )
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.read_replicas import (
@@ -80,7 +80,7 @@ PART = 100
 """In larger requests: partitions between two looks at the clock. Few smaller ones fill an event loop's iteration."""
 HELD_BYTES = 256 << 10
 """Bytes of the log that a response may hold in memory; its further slices are read when they are sent."""
-__all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
+__all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetchResult"]
 
 
 class FetchRequest(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
 
 
 class FetchResponse(Struct, frozen=True, kw_only=True):
-    partitions: Sequence[PartitionFetched]
+    partitions: Sequence[PartitionFetchResult]
     session_id: int = NO_SESSION
 
     @property
@@ -155,7 +155,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
     async def _read_once_enough(
         self, request: FetchRequest, context: FetchContext, limit: int
-    ) -> list[PartitionFetched]:
+    ) -> list[PartitionFetchResult]:
         """Return the results once there are enough; at the latest after `max_wait_ms`."""
         if request.max_wait_ms == 0:
             return await self._read_all(request, context, limit)
@@ -164,7 +164,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         found = await self._read_all(request, context, limit)
         if sum([part.slice.size for part in found if part.slice]) >= min(request.min_bytes, limit):
             return found  # most requests: they need no account of what a wait has found so far
-        so_far = _SoFar(request, context.size, limit)
+        so_far = _FetchProgress(request, context.size, limit)
         so_far.add(found)
         if so_far.is_enough:
             return found
@@ -174,9 +174,9 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
     async def _read_many_once_enough(
         self, request: FetchRequest, context: FetchContext, limit: int
-    ) -> list[PartitionFetched]:
+    ) -> list[PartitionFetchResult]:
         # Other requests run during the read: start the wait before it, so that no append to what is read is missed.
-        first, so_far = _SoFar(request, context.size, limit), _SoFar(request, context.size, limit)
+        first, so_far = _FetchProgress(request, context.size, limit), _FetchProgress(request, context.size, limit)
         change = start(self._wait(request, context, limit, so_far))
         try:
             found = await self._read_all(request, context, limit)
@@ -191,7 +191,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             change.cancel()
         return await self._read_all(request, context, limit)
 
-    async def _wait(self, request: FetchRequest, context: FetchContext, limit: int, so_far: _SoFar) -> bool:
+    async def _wait(self, request: FetchRequest, context: FetchContext, limit: int, so_far: _FetchProgress) -> bool:
         """Wait until there is enough; return False if the time is over.
 
         Only the partition that changed is read: an append costs the waiting requests no more than that, however many
@@ -223,16 +223,18 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
         return await self.waiting.watch(asked, read, request.max_wait_ms) is not None
 
-    async def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
+    async def _read_all(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetchResult]:
         """Return the results now, without a session's partitions that have no news. Yield if there are many."""
         if context.active_size > TOGETHER:
             return await self._read_in_parts(request, context, limit)
-        results: list[PartitionFetched] = []
+        results: list[PartitionFetchResult] = []
         self._read(request, context, context.active_pairs(), results, limit, limit)
         return results
 
-    async def _read_in_parts(self, request: FetchRequest, context: FetchContext, limit: int) -> list[PartitionFetched]:
-        results: list[PartitionFetched] = []
+    async def _read_in_parts(
+        self, request: FetchRequest, context: FetchContext, limit: int
+    ) -> list[PartitionFetchResult]:
+        results: list[PartitionFetchResult] = []
         left = limit
 
         async def read(pairs: Sequence[Pair]) -> None:
@@ -247,7 +249,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
         request: FetchRequest,
         context: FetchContext,
         pairs: Iterable[Pair],
-        results: list[PartitionFetched],
+        results: list[PartitionFetchResult],
         left: int,
         limit: int,
     ) -> int:
@@ -264,7 +266,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             results.append(result)
         return left
 
-    def _is_quiet(self, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
+    def _is_quiet(self, request: FetchRequest, part: PartitionFetch, cached: CachedPartition) -> bool:
         """Return whether the reader is at the high watermark and has been sent the partition's offsets."""
         if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
             return False
@@ -286,7 +288,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
 
     def _read_partition(
         self, request: FetchRequest, part: PartitionFetch, left: int, *, min_one_batch: bool
-    ) -> PartitionFetched:
+    ) -> PartitionFetchResult:
         try:
             if part.max_bytes < 0:
                 raise InvalidRequest(
@@ -313,7 +315,7 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
                     found = self.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
         except KafkaError as error:
             return self._failed(part, error)
-        return PartitionFetched(
+        return PartitionFetchResult(
             topic=replica.partition.name.topic,
             topic_id=part.topic_id,
             partition=part.partition,
@@ -340,12 +342,12 @@ class Fetch(Struct, frozen=True, kw_only=True, eq=False):
             raise InconsistentTopicId(f"topic {name!r} has another id by now")
         return readable_replica(self.replicas, TopicPartition(name, part.partition), request.client_rack)
 
-    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
+    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetchResult:
         leader_epoch = -1
         if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch | NotLeaderOrFollower) and part.topic:
             replica = self.replicas.find(TopicPartition(part.topic, part.partition))
             leader_epoch = replica.partition.leader_epoch if replica else -1
-        failed = PartitionFetched(
+        failed = PartitionFetchResult(
             topic=part.topic,
             topic_id=part.topic_id,
             partition=part.partition,
@@ -370,7 +372,7 @@ def _check(request: FetchRequest) -> None:
         raise InvalidRequest("the request names a partition twice")
 
 
-class _SoFar:
+class _FetchProgress:
     """What a waiting request could be answered with: the bytes of each partition, and whether they are enough."""
 
     def __init__(self, request: FetchRequest, partitions: int, limit: int) -> None:
@@ -388,7 +390,7 @@ class _SoFar:
     def is_enough(self) -> bool:
         return self._has_news or self.size >= self.min_bytes or len(self._missing) == self._partitions
 
-    def add(self, found: Iterable[PartitionFetched]) -> None:
+    def add(self, found: Iterable[PartitionFetchResult]) -> None:
         for part in found:
             if self._waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
                 self._missing.add(part.key)
@@ -398,7 +400,7 @@ class _SoFar:
                 self.sizes[part.key] = part.slice.size
                 self.size += part.slice.size
 
-    def change(self, found: PartitionFetched) -> None:
+    def change(self, found: PartitionFetchResult) -> None:
         """Record what a partition has by now."""
         key = found.key
         self.changed.add(key)
@@ -436,8 +438,8 @@ def _needs_a_look(request: FetchRequest, access: Access) -> bool:
     return not _READ.covers(request.partitions, access)
 
 
-def _refused(part: PartitionFetched, error: KafkaError) -> PartitionFetched:
-    return PartitionFetched(
+def _refused(part: PartitionFetchResult, error: KafkaError) -> PartitionFetchResult:
+    return PartitionFetchResult(
         topic=part.topic,
         topic_id=part.topic_id,
         partition=part.partition,

@@ -23,8 +23,8 @@ from sparklog.broker.rights import (
     OnEach,
     OnEachKey,
     OneOf,
+    OnShown,
     Serve,
-    Shown,
     itself,
     on_cluster,
     on_group,
@@ -117,7 +117,7 @@ OFFSET_FETCH = Api(
         on_group(AclOperation.DESCRIBE, lambda error: OffsetFetchResponse(error=error)),
         Either(
             lambda request: request.partitions is None,
-            Shown(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset),
+            OnShown(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset),
             OnAnswers(AclOperation.DESCRIBE, TOPIC, "offsets", _topic_of_offset, _no_offset),
         ),
     ),
@@ -173,7 +173,7 @@ LIST_GROUPS = Api(
     rights=(
         OneOf(
             (on_cluster(AclOperation.DESCRIBE),),
-            Shown(AclOperation.DESCRIBE, GROUP, "groups", lambda found, access: found.group_id),
+            OnShown(AclOperation.DESCRIBE, GROUP, "groups", lambda found, access: found.group_id),
         ),
     ),
     key=16,

@@ -16,7 +16,7 @@ from msgspec import Struct
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import InvalidRequest
 from sparklog.broker.api import Api
-from sparklog.broker.rights import TOPIC, Either, OneOf, Somewhere, on_cluster, on_transactional_id
+from sparklog.broker.rights import TOPIC, Either, OnAny, OneOf, on_cluster, on_transactional_id
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.requests import InitProducerId
@@ -76,7 +76,7 @@ API = Api(
             on_transactional_id(AclOperation.WRITE),
             OneOf(
                 (on_cluster(AclOperation.IDEMPOTENT_WRITE),),
-                Somewhere(AclOperation.WRITE, TOPIC, on_cluster(AclOperation.IDEMPOTENT_WRITE)),
+                OnAny(AclOperation.WRITE, TOPIC, on_cluster(AclOperation.IDEMPOTENT_WRITE)),
             ),
         ),
     ),

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from sparklog.base.acls import AclOperation
 from sparklog.broker.api import Api
-from sparklog.broker.rights import TOPIC, Shown
+from sparklog.broker.rights import TOPIC, OnShown
 from sparklog.cluster.metadata_cache import MetadataCache
 
 
@@ -43,5 +43,5 @@ async def handle(request: ListTopicsRequest, *, metadata: MetadataCache) -> List
 API = Api(
     name="ListTopics",
     handle=handle,
-    rights=(Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),),
+    rights=(OnShown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),),
 )

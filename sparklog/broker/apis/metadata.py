@@ -26,7 +26,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api, Operation
-from sparklog.broker.rights import TOPIC, Access, Either, OnEach, Shown, to_create
+from sparklog.broker.rights import TOPIC, Access, Either, OnEach, OnShown, to_create
 from sparklog.broker.topics import Topics
 from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -225,7 +225,7 @@ API = Api(
     rights=(
         Either(
             lambda request: request.topics is None or request.omits_missing,
-            Shown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
+            OnShown(AclOperation.DESCRIBE, TOPIC, "topics", lambda topic, access: topic.name),
             OnEach(AclOperation.DESCRIBE, TOPIC, "topics", _name, _refused, "topics"),
         ),
         to_create("topics", lambda query: query.name, _refused, "topics"),

@@ -13,7 +13,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.metrics import JobRun, Metrics
 from sparklog.broker.rights import on_cluster
-from sparklog.cluster.history import Kind
+from sparklog.cluster.history import HistoryKind
 
 
 class NoteJobRunRequest(Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ async def handle(request: NoteJobRunRequest, *, history: ClusterHistory, metrics
     """Count and record the run; the answer is empty."""
     metrics.job_ran(request.schedule or "", request.job, JobRun(request.started_ms, request.status, request.findings))
     history.note(
-        Kind.JOB_RUN,
+        HistoryKind.JOB_RUN,
         job=request.job,
         run_id=request.run_id,
         started_ms=request.started_ms,

@@ -46,10 +46,10 @@ from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, 
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api, Operation
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.recompression import Job, Recompressor
+from sparklog.broker.recompression import RecompressionJob, Recompressor
 from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, Access, OnEach, on_transactional_id, topic_of
 from sparklog.broker.topics import Topics
-from sparklog.broker.verification import FirstBatch, TransactionVerifier, Verified
+from sparklog.broker.verification import FirstBatch, TransactionVerifier, VerificationResult
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import CurrentLeader
 from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
@@ -62,7 +62,7 @@ from sparklog.runtime.state_machine import ProducerIdAndEpoch
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
-NOT_VERIFIED: Mapping[TopicPartition, Verified] = MappingProxyType({})
+NOT_VERIFIED: Mapping[TopicPartition, VerificationResult] = MappingProxyType({})
 TOGETHER, BYTES_TOGETHER = 1_000, 8 << 20
 """Partitions and bytes that are appended without yielding: 10 ms."""
 PART, PART_BYTES = 100, 1 << 20
@@ -90,11 +90,11 @@ class ProduceRequest(Struct, frozen=True, kw_only=True):
     transactional_id: str | None = None
     """The producer's, if batches of the request are in its transaction."""
     protocol: TransactionProtocol = PROTOCOL_1
-    verified: Mapping[TopicPartition, Verified] | None = None
+    verified: Mapping[TopicPartition, VerificationResult] | None = None
     """What `PREPARE` has found out about transactions; None: the handler prepares the request itself."""
 
 
-class PartitionProduced(Struct, frozen=True, kw_only=True):
+class PartitionProduceResult(Struct, frozen=True, kw_only=True):
     """The result of one partition; the offsets are -1 if there is an error."""
 
     topic: str
@@ -122,10 +122,10 @@ def is_appended_in_parts(request: ProduceRequest) -> bool:
 
 
 class ProduceResponse(Struct, frozen=True, kw_only=True):
-    partitions: Sequence[PartitionProduced] = field(default_factory=list)
+    partitions: Sequence[PartitionProduceResult] = field(default_factory=list)
 
 
-class _Pending(NamedTuple):
+class _PendingAppend(NamedTuple):
     """Appended batches that wait for a flush or for replicas."""
 
     place: int
@@ -159,8 +159,8 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
             raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
         if request.creates_topics:
             await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
-        results: list[PartitionProduced] = []
-        pending: list[_Pending] = []
+        results: list[PartitionProduceResult] = []
+        pending: list[_PendingAppend] = []
         if request.verified is None and (request.transactional_id is not None or self.replicas.compressions):
             request = await prepare(
                 request, recompressor=self.recompressor, replicas=self.replicas, verifier=self.verifier
@@ -183,9 +183,9 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
         self,
         request: ProduceRequest,
         parts: Sequence[PartitionProduce],
-        results: list[PartitionProduced],
-        pending: list[_Pending],
-        verified: Mapping[TopicPartition, Verified],
+        results: list[PartitionProduceResult],
+        pending: list[_PendingAppend],
+        verified: Mapping[TopicPartition, VerificationResult],
     ) -> None:
         """Append to each partition; add the result to `results`, and to `pending` if it must wait."""
         acks, replicas = request.acks, self.replicas
@@ -212,9 +212,11 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
                 self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
             partition = replica.partition
             if appended.must_flush or (acks == ACKS_ALL and not partition.is_committed(last_offset)):
-                pending.append(_Pending(len(results), replica, partition.led_since, last_offset, appended.must_flush))
+                pending.append(
+                    _PendingAppend(len(results), replica, partition.led_since, last_offset, appended.must_flush)
+                )
             results.append(
-                PartitionProduced(
+                PartitionProduceResult(
                     topic=topic,
                     partition=number,
                     base_offset=appended.first_offset,
@@ -224,10 +226,12 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
                 )
             )
 
-    async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:
+    async def _settle(
+        self, request: ProduceRequest, results: list[PartitionProduceResult], pending: list[_PendingAppend]
+    ) -> None:
         """Wait for disks and replicas; put an error into each of `results` that is not acknowledged in time."""
 
-        async def flush(each: _Pending) -> None:
+        async def flush(each: _PendingAppend) -> None:
             try:
                 await self.replicas.flush(each.replica)
             except KafkaError as error:
@@ -237,12 +241,12 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
         # are flushed.
         if due := [each for each in pending if each.must_flush]:
             await asyncio.gather(*map(flush, due))
-        waiting: dict[TopicPartition, list[_Pending]] = {}
+        waiting: dict[TopicPartition, list[_PendingAppend]] = {}
         for each in reversed(pending):
             if results[each.place].error is None:
                 waiting.setdefault(each.replica.partition.name, []).append(each)
 
-        def is_settled(each: _Pending) -> bool:
+        def is_settled(each: _PendingAppend) -> bool:
             try:
                 return each.is_settled(request.acks)
             except KafkaError as error:
@@ -267,13 +271,15 @@ class Produce(Struct, frozen=True, kw_only=True, eq=False):
             for each in chain.from_iterable(waiting.values()):
                 results[each.place] = self._failed(*each.replica.partition.name, _not_in_time(each, request.timeout_ms))
 
-    def _failed(self, topic: str, partition: int, error: KafkaError) -> PartitionProduced:
-        failed = PartitionProduced(topic=topic, partition=partition, error=error.with_traceback(None))  # as in fetch.py
+    def _failed(self, topic: str, partition: int, error: KafkaError) -> PartitionProduceResult:
+        failed = PartitionProduceResult(
+            topic=topic, partition=partition, error=error.with_traceback(None)
+        )  # as in fetch.py
         if not failed.is_told_leader:
             return failed
         return replace(failed, current_leader=self.metadata.current_leader(TopicPartition(topic, partition)))
 
-    def _why_gone(self, pending: _Pending) -> KafkaError | None:
+    def _why_gone(self, pending: _PendingAppend) -> KafkaError | None:
         """Return why the replica is gone, such as a failed disk; None if this broker has only lost the leadership."""
         try:
             self.replicas.get(pending.replica.partition.name)
@@ -299,7 +305,7 @@ async def prepare(
 
 async def _recompress(request: ProduceRequest, recompressor: Recompressor, replicas: ReplicaManager) -> ProduceRequest:
     """Return the request with batches that have their topics' codecs. Only partitions led here are looked at."""
-    jobs: dict[int, Job] = {}
+    jobs: dict[int, RecompressionJob] = {}
     for place, part in enumerate(request.partitions):
         name = TopicPartition(part.topic, part.partition)
         compression = replicas.compressions.get(name)
@@ -307,7 +313,7 @@ async def _recompress(request: ProduceRequest, recompressor: Recompressor, repli
             continue
         replica = replicas.find(name)
         if replica and replica.partition.is_leader:
-            jobs[place] = Job(part.data, compression, replica.config.max_message_bytes)
+            jobs[place] = RecompressionJob(part.data, compression, replica.config.max_message_bytes)
     if not jobs:
         return replace(request, verified=NOT_VERIFIED)
     done = await recompressor.run(jobs)
@@ -376,12 +382,12 @@ def check_topic(access: Access, topic: str) -> None:
             access.check(AclOperation.CREATE, TOPIC, topic)
 
 
-def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
+def _not_in_time(pending: _PendingAppend, timeout_ms: int) -> RequestTimedOut:
     return RequestTimedOut(f"{pending.replica.partition.name}: the in-sync replicas took longer than {timeout_ms} ms")
 
 
-def _refused(part: PartitionProduce, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(topic=part.topic, partition=part.partition, error=error)
+def _refused(part: PartitionProduce, error: KafkaError) -> PartitionProduceResult:
+    return PartitionProduceResult(topic=part.topic, partition=part.partition, error=error)
 
 
 API = Api(

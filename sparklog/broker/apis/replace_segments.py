@@ -43,7 +43,7 @@ from sparklog.base.acls import AclOperation
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.leases import Lease
-from sparklog.broker.replacements import Replacements, Staged
+from sparklog.broker.replacements import Replacements, StagedChecksum
 from sparklog.broker.rights import on_cluster
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
@@ -118,7 +118,7 @@ async def upload(request: UploadSegmentRequest, *, replacements: Replacements) -
 
 async def commit(request: CommitReplaceRequest, *, replacements: Replacements) -> CommitReplaceResponse:
     """Return the segment that has replaced the sources. Raises the errors above."""
-    staged = Staged(size_bytes=request.size_bytes, crc32c=request.crc32c)
+    staged = StagedChecksum(size_bytes=request.size_bytes, crc32c=request.crc32c)
     segment = await replacements.commit(request.lease_id, request.leader_epoch, staged)
     return CommitReplaceResponse(segment=segment)
 

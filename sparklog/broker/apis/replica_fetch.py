@@ -35,7 +35,14 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.fetch_sessions import Cached, DivergingEpoch, FetchContext, Key, PartitionFetch, PartitionFetched
+from sparklog.broker.fetch_sessions import (
+    CachedPartition,
+    DivergingEpoch,
+    FetchContext,
+    Key,
+    PartitionFetch,
+    PartitionFetchResult,
+)
 from sparklog.broker.follower_fetches import FollowerFetches, find_led
 from sparklog.broker.rights import on_cluster
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -46,7 +53,7 @@ from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaF
 from sparklog.replica.throttle import Throttle, is_listed
 
 READ_AT_ONCE = 1 << 20
-Pair = tuple[PartitionFetch, Cached | None]
+Pair = tuple[PartitionFetch, CachedPartition | None]
 
 
 async def handle(
@@ -75,7 +82,7 @@ async def handle(
         uses_topic_ids=True,
         now_ms=clock.monotonic_ms(),
     )
-    fetch = _Fetch(
+    fetch = _FollowerFetch(
         request, context, replicas, follower_fetches.throttle, min(request.max_bytes, config.fetch_max_bytes)
     )
     fetch.count()
@@ -105,7 +112,7 @@ def _asked(part: FetchPartition) -> PartitionFetch:
     )
 
 
-class _Fetch:
+class _FollowerFetch:
     """One request while it is handled."""
 
     def __init__(
@@ -145,7 +152,7 @@ class _Fetch:
             TopicPartition(part.topic or "", part.partition): (part, cached) for part, cached in self._context.pairs()
         }
 
-    def is_enough(self, found: Iterable[PartitionFetched]) -> bool:
+    def is_enough(self, found: Iterable[PartitionFetchResult]) -> bool:
         """Return whether the results, with those before, are enough for an answer."""
         told = self._context.session.partitions if self._context.session else {}
         for part in found:
@@ -167,11 +174,11 @@ class _Fetch:
             return True
         return self.is_enough(self._read_all([pair]))
 
-    def read(self) -> list[PartitionFetched]:
+    def read(self) -> list[PartitionFetchResult]:
         """Return the results now, without a session's partitions that have no news."""
         return self._read_all(self._context.pairs())
 
-    def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetched]:
+    def _read_all(self, pairs: Iterable[Pair]) -> list[PartitionFetchResult]:
         left = self._limit
         is_first = True
         results = []
@@ -199,13 +206,13 @@ class _Fetch:
             follower=self._request.replica_id,
         )
 
-    def _read(self, replica: Replica, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetched:
+    def _read(self, replica: Replica, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetchResult:
         diverging = _divergence(replica, part)
         found = None
         if diverging is None and not self._is_held_back(replica):
             limit = min(part.max_bytes, left)
             found = replica.log.read(part.fetch_offset, limit, min_one_batch=min_one_batch, for_replica=True)
-        return PartitionFetched(
+        return PartitionFetchResult(
             topic=part.topic,
             topic_id=part.topic_id,
             partition=part.partition,
@@ -232,10 +239,10 @@ class _Fetch:
             return False
         return self._throttle.pause(asyncio.get_running_loop().time()) > 0
 
-    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
+    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetchResult:
         replica = self._replicas.find(TopicPartition(part.topic or "", part.partition))
         is_out = replica is not None and isinstance(error, OffsetOutOfRange)
-        return PartitionFetched(
+        return PartitionFetchResult(
             topic=part.topic,
             topic_id=part.topic_id,
             partition=part.partition,
@@ -247,7 +254,7 @@ class _Fetch:
             segment_base_offset=replica.log.first_base_offset if replica and is_out else -1,
         )
 
-    async def answer(self, part: PartitionFetched) -> FetchedPartition:
+    async def answer(self, part: PartitionFetchResult) -> FetchedPartition:
         """Return the answer with its bytes; an error if this broker lost the leadership while it read them."""
         name = TopicPartition(part.topic or "", part.partition)
         answer = FetchedPartition(
@@ -291,12 +298,12 @@ def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
     )
 
 
-def _is_news(cached: Cached, found: PartitionFetched) -> bool:
+def _is_news(cached: CachedPartition, found: PartitionFetchResult) -> bool:
     """Return whether the offsets are news that a follower with nothing to copy must get at once."""
     return (cached.high_watermark, cached.log_start_offset) != (found.high_watermark, found.log_start_offset)
 
 
-def _is_quiet(replica: Replica, part: PartitionFetch, cached: Cached) -> bool:
+def _is_quiet(replica: Replica, part: PartitionFetch, cached: CachedPartition) -> bool:
     """Return whether there is no news. Runs for every partition of a session at every fetch."""
     log = replica.log
     return (

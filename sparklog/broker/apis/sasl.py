@@ -25,7 +25,7 @@ from msgspec import Struct
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed
 from sparklog.broker.api import Api, Operation
-from sparklog.broker.sasl import Authenticated, Authentication
+from sparklog.broker.sasl import Authentication, SaslResponse
 from sparklog.cluster.users import ScramCredential, ScramMechanism, UserStore
 
 
@@ -52,7 +52,7 @@ async def choose_mechanism(request: SaslHandshakeRequest) -> SaslHandshakeRespon
     return SaslHandshakeResponse()
 
 
-async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig, users: UserStore) -> Authenticated:
+async def authenticate(request: SaslAuthenticateRequest, *, config: BrokerConfig, users: UserStore) -> SaslResponse:
     """Return the answer to a token. Raises IllegalSaslState, or SaslAuthenticationFailed after a delay."""
     authentication = _check_listener(request.authentication)
     try:

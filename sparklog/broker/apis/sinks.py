@@ -1,4 +1,4 @@
-"""The APIs of sinks, which the transaction coordinator serves (transaction/sinks.py). Kafka has none of them.
+"""The APIs of sinks, which the transaction coordinator serves (transaction/sink_machine.py). Kafka has none of them.
 
 - The writers of a batch produce as any transactional producer does: the leaders ask the coordinator whether a producer
   id belongs to the sink (AddPartitionsToTxn).
@@ -11,7 +11,7 @@ from __future__ import annotations
 from sparklog.base.acls import AclOperation
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
-from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, OnAll, OnEach, Shown, itself, on_sink
+from sparklog.broker.rights import TOPIC, TRANSACTIONAL_ID, OnAll, OnEach, OnShown, itself, on_sink
 from sparklog.transaction.coordinator import TransactionCoordinator
 from sparklog.transaction.sink_requests import (
     AbortBatch,
@@ -93,7 +93,7 @@ LIST_SINKS = Api(
     name="ListSinks",
     summary="list the sinks that this broker coordinates",
     handle=list_sinks,
-    rights=(Shown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "sinks", lambda sink, access: sink.sink_id),),
+    rights=(OnShown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "sinks", lambda sink, access: sink.sink_id),),
 )
 RESET_SINK = Api(
     name="ResetSink", summary="forget a sink and its batches", handle=reset_sink, rights=(on_sink(AclOperation.WRITE),)

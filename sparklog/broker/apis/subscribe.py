@@ -22,7 +22,7 @@ from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Handler, Handlers, Operation
 from sparklog.broker.apis import fetch
-from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetchResult
 from sparklog.runtime.purgatory import Purgatory
 
 WAIT_MS = 60_000  # bounds the delay after a lost wake-up
@@ -71,7 +71,7 @@ async def stream(
         partitions = _advance(partitions, response.partitions)
 
 
-def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetched]) -> list[PartitionFetch]:
+def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetchResult]) -> list[PartitionFetch]:
     pairs = list(zip(asked, fetched, strict=True))
     quiet = [part for part, result in pairs if not result.slice]
     busy = [

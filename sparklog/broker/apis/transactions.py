@@ -24,8 +24,8 @@ from sparklog.broker.rights import (
     TRANSACTIONAL_ID,
     Access,
     OnEach,
+    OnShown,
     Serve,
-    Shown,
     itself,
     on_cluster,
     on_group,
@@ -166,7 +166,7 @@ class AllPartitions:
         return "WRITE on every TOPIC"
 
 
-class ShownPartitions:
+class DescribablePartitions:
     """DESCRIBE on the topics whose partitions are shown. Implements Right."""
 
     def admits(self, request: DescribeTransactions, access: Access) -> bool:
@@ -226,7 +226,7 @@ DESCRIBE = Api(
     handle=describe,
     rights=(
         OnEach(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "transactional_ids", itself, _refused, "transactions"),
-        ShownPartitions(),
+        DescribablePartitions(),
     ),
     key=65,
     versions=(0, 0),
@@ -236,7 +236,7 @@ LIST = Api(
     summary="list the transactional ids that this broker coordinates",
     handle=list_transactions,
     rights=(
-        Shown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "transactions", lambda found, access: found.transactional_id),
+        OnShown(AclOperation.DESCRIBE, TRANSACTIONAL_ID, "transactions", lambda found, access: found.transactional_id),
     ),
     key=66,
     versions=(0, 2),

@@ -21,7 +21,7 @@ from sparklog.broker.client_telemetry import ClientTelemetry
 from sparklog.broker.registration import Registration
 from sparklog.broker.rights import on_cluster
 from sparklog.broker.store_guard import StoreGuard
-from sparklog.broker.strays import Strays
+from sparklog.broker.strays import StrayReplicas
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.topics import broker_nodes
@@ -44,7 +44,7 @@ async def handle(
     registration: Registration,
     state_changes: StateChanges,
     store_guard: StoreGuard,
-    strays: Strays,
+    strays: StrayReplicas,
 ) -> UpdateMetadataResponse:
     """Apply the update; the answer is empty. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     epoch = registration.epoch

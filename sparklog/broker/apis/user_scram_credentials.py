@@ -53,13 +53,13 @@ class DescribeUserScramCredentialsResponse(Struct, frozen=True, kw_only=True):
     users: Sequence[UserCredentials]
 
 
-class Deletion(Struct, frozen=True, kw_only=True):
+class CredentialDeletion(Struct, frozen=True, kw_only=True):
     user: str
     mechanism: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upsertion:
+class CredentialUpsertion:
     user: str
     mechanism: int
     iterations: int
@@ -68,8 +68,8 @@ class Upsertion:
 
 
 class AlterUserScramCredentialsRequest(Struct, frozen=True, kw_only=True):
-    deletions: Sequence[Deletion]
-    upsertions: Sequence[Upsertion]
+    deletions: Sequence[CredentialDeletion]
+    upsertions: Sequence[CredentialUpsertion]
 
 
 class AlterUserScramCredentialsResponse(Struct, frozen=True, kw_only=True):
@@ -105,15 +105,17 @@ def _describe_user(users: UserStore, name: str, count: int) -> UserCredentials:
 
 async def alter(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
     """Return an error, or None, for each user, once all changes are stored."""
-    changes: dict[str, list[Deletion | Upsertion]] = {}
-    asked_for: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
+    changes: dict[str, list[CredentialDeletion | CredentialUpsertion]] = {}
+    asked_for: list[CredentialDeletion | CredentialUpsertion] = [*request.deletions, *request.upsertions]
     for change in asked_for:
         changes.setdefault(change.user, []).append(change)
     results = {user: await asyncio.to_thread(_change_user, users, user, asked) for user, asked in changes.items()}
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _change_user(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion]) -> KafkaError | None:
+def _change_user(
+    users: UserStore, user: str, changes: Sequence[CredentialDeletion | CredentialUpsertion]
+) -> KafkaError | None:
     """Make all changes of a user, or return the error that prevents all of them. Blocks."""
     try:
         _check(users, user, changes)
@@ -121,7 +123,7 @@ def _change_user(users: UserStore, user: str, changes: Sequence[Deletion | Upser
         return error
     for change in changes:
         mechanism = ScramMechanism(change.mechanism)
-        if isinstance(change, Deletion):
+        if isinstance(change, CredentialDeletion):
             users.delete(user, mechanism)
         else:
             credential = ScramCredential.of_salted(mechanism, change.salted_password, change.salt, change.iterations)
@@ -129,7 +131,7 @@ def _change_user(users: UserStore, user: str, changes: Sequence[Deletion | Upser
     return None
 
 
-def _check(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
+def _check(users: UserStore, user: str, changes: Sequence[CredentialDeletion | CredentialUpsertion]) -> None:
     there = users.credentials(user)
     seen: set[int] = set()
     for change in changes:
@@ -140,13 +142,13 @@ def _check(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion])
         if change.mechanism in seen:
             raise DuplicateResource("A user credential cannot be altered twice in the same request")
         seen.add(change.mechanism)
-        if isinstance(change, Upsertion):
+        if isinstance(change, CredentialUpsertion):
             _check_credential(change)
         elif change.mechanism not in there:
             raise ResourceNotFound("Attempt to delete a user credential that does not exist")
 
 
-def _check_credential(change: Upsertion) -> None:
+def _check_credential(change: CredentialUpsertion) -> None:
     if change.iterations < MIN_ITERATIONS:
         raise UnacceptableCredential("Too few iterations")
     if change.iterations > MAX_ITERATIONS:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
 from sparklog.base.protobuf import bytes_tag, varint
-from sparklog.broker.apis.fetch import FetchResponse, PartitionFetched
+from sparklog.broker.apis.fetch import FetchResponse, PartitionFetchResult
 from sparklog.log.log import LogSlice
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc.errors import error_message
@@ -68,7 +68,7 @@ def answer_bytes(response: FetchResponse, form: int, max_bytes: int) -> int:
 
 
 async def first_messages(
-    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices, converting: Converting
+    parts: Sequence[PartitionFetchResult], form: int, max_bytes: int, slices: Slices, converting: Converting
 ) -> list[FetchedMessage]:
     """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
@@ -76,7 +76,7 @@ async def first_messages(
     """
     most = left = max_bytes if form == log_pb2.BATCHES else min(max_bytes, MAX_DECODED_ANSWER)
 
-    async def first_message(part: PartitionFetched) -> FetchedMessage:
+    async def first_message(part: PartitionFetchResult) -> FetchedMessage:
         nonlocal left
         if part.slice is None or form == log_pb2.BATCHES:
             message = await _stored(part)
@@ -94,7 +94,7 @@ async def first_messages(
 
 
 async def all_messages(
-    part: PartitionFetched, form: int, max_bytes: int, converting: Converting
+    part: PartitionFetchResult, form: int, max_bytes: int, converting: Converting
 ) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
@@ -117,7 +117,7 @@ def serialize(messages: Iterable[FetchedMessage]) -> bytes:
     return b"".join(pieces)
 
 
-async def _stored(part: PartitionFetched) -> FetchedMessage:
+async def _stored(part: PartitionFetchResult) -> FetchedMessage:
     if part.slice is None:
         return FetchedMessage(_head(part, part.next_offset))
     try:
@@ -127,7 +127,7 @@ async def _stored(part: PartitionFetched) -> FetchedMessage:
 
 
 async def _decoded(
-    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int, converting: Converting, *, together: int
+    part: PartitionFetchResult, found: LogSlice, form: int, max_bytes: int, converting: Converting, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
     try:
@@ -164,13 +164,13 @@ async def _read(found: LogSlice) -> bytes:
         raise KafkaStorageError(f"the log could not be read: {error}") from None
 
 
-def _failed(part: PartitionFetched, next_offset: int, error: KafkaError) -> FetchedMessage:
+def _failed(part: PartitionFetchResult, next_offset: int, error: KafkaError) -> FetchedMessage:
     head = _head(part, next_offset)
     head.error.CopyFrom(error_message(error))
     return FetchedMessage(head)
 
 
-def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
+def _head(part: PartitionFetchResult, next_offset: int) -> log_pb2.PartitionFetched:
     return log_pb2.PartitionFetched(
         topic=part.topic,
         partition=part.partition,

@@ -28,7 +28,7 @@ from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce,
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch
 from sparklog.broker.apis.init_producer_id import InitProducerIdRequest
 from sparklog.broker.apis.list_offsets import PartitionOffsetQuery
-from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
+from sparklog.broker.apis.produce import PartitionProduce, PartitionProduceResult, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.coordinator.transaction_messages import PROTOCOL_2
@@ -72,7 +72,7 @@ class Translated(NamedTuple):
 
     correlation_id: int
     request: ProduceRequest
-    refused: list[PartitionProduced]
+    refused: list[PartitionProduceResult]
 
 
 class LogServicer:
@@ -231,7 +231,7 @@ class LogServicer:
         return _outcome_of(answer)
 
     async def _produce(
-        self, correlation_id: int, translated: ProduceRequest, refused: list[PartitionProduced]
+        self, correlation_id: int, translated: ProduceRequest, refused: list[PartitionProduceResult]
     ) -> log_pb2.ProduceResponse:
         response = await self.broker.serve(produce.API, translated)  # `_translate` has checked the client's rights
         if translated.acks == produce.ACKS_NONE:
@@ -260,7 +260,7 @@ class LogServicer:
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
-        refused: list[PartitionProduced] = []
+        refused: list[PartitionProduceResult] = []
         transactional_id = request.transactional_id if request.HasField("transactional_id") else None
         access = await call.access()
         if access:
@@ -280,7 +280,7 @@ class LogServicer:
                     partitions.extend(await self._encode(parsed, part))
             except KafkaError as error:
                 partition = part.partition if part.HasField("partition") else -1
-                refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
+                refused.append(PartitionProduceResult(topic=part.topic, partition=partition, error=error))
 
         slices = self.broker.slices
         each = slices.each if size > produce.BYTES_TOGETHER else slices.each_if_many
@@ -353,7 +353,7 @@ async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb
 
 
 def _produced(
-    response: ProduceResponse, refused: Sequence[PartitionProduced], correlation_id: int
+    response: ProduceResponse, refused: Sequence[PartitionProduceResult], correlation_id: int
 ) -> log_pb2.ProduceResponse:
     return log_pb2.ProduceResponse(
         partitions=[

@@ -20,7 +20,7 @@ from sparklog.broker.apis.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from sparklog.cluster.history import AppendHistory, HistoryAppended
+from sparklog.cluster.history import AppendHistory, AppendHistoryResponse
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from sparklog.replica.messages import (
@@ -145,7 +145,7 @@ CALLS = (
         Differing(controller_call_messages.elected, controller_call_messages.elected_value),
     ),
     _by_names("ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse),
-    _by_names("AppendHistory", AppendHistory, HistoryAppended),
+    _by_names("AppendHistory", AppendHistory, AppendHistoryResponse),
     _by_names("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
     _by_names("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
     _by_names("DescribePositions", DescribePositions, PositionsDescribed),

@@ -17,7 +17,7 @@ from time import monotonic
 
 from sparklog.base.errors import ThrottlingQuotaExceeded
 from sparklog.runtime.remote_waits import waiting_for_others
-from sparklog.security.quotas import Bucket, Client, Mutate, whole_ms
+from sparklog.security.quotas import ClientBuckets, Mutate, TokenBucket, whole_ms
 
 HELD_BYTES = 64 << 20
 
@@ -56,7 +56,7 @@ class CallThrottle:
     """The quotas of the client of one call."""
 
     def __init__(
-        self, client: Client, held: HeldCalls, remaining_s: float | None, count_wait: Callable[[float], None]
+        self, client: ClientBuckets, held: HeldCalls, remaining_s: float | None, count_wait: Callable[[float], None]
     ) -> None:
         """Prepare the call.
 
@@ -86,7 +86,7 @@ class CallThrottle:
             await self._wait(fetched, 0)
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once (`Client.fetch_bytes`)."""
+        """Return what a fetch may return at once (`ClientBuckets.fetch_bytes`)."""
         return self._client.fetch_bytes(asked)
 
     def fetched(self, size: int) -> None:
@@ -114,7 +114,7 @@ class CallThrottle:
         if self._client.worked:
             self._client.worked.take(seconds, monotonic())
 
-    async def _wait(self, bucket: Bucket, size: int, longest_s: float = float("inf")) -> None:
+    async def _wait(self, bucket: TokenBucket, size: int, longest_s: float = float("inf")) -> None:
         wait_s = min(bucket.wait_s(monotonic()), longest_s)
         if not wait_s:
             return
@@ -124,5 +124,5 @@ class CallThrottle:
         await self._held.hold(size, wait_s)
 
 
-def _wait_ms(bucket: Bucket | None) -> int:
+def _wait_ms(bucket: TokenBucket | None) -> int:
     return whole_ms(bucket.wait_s(monotonic())) if bucket else 0

@@ -21,7 +21,7 @@ _SEPARATOR = "\x01"
 
 
 class OAuthBearerExchange:
-    """The exchange of one client message, or of two if the token is invalid. Implements Exchange."""
+    """The exchange of one client message, or of two if the token is invalid. Implements SaslExchange."""
 
     def __init__(self, tokens: TokenVerifier) -> None:
         self.user: str | None = None

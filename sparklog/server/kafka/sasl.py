@@ -24,7 +24,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, SaslAuthenticationFailed
 from sparklog.broker.apis.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from sparklog.broker.node import Broker
-from sparklog.broker.sasl import Authenticated, Authentication, Exchange, FindCredentials
+from sparklog.broker.sasl import Authentication, FindCredentials, SaslExchange, SaslResponse
 from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from sparklog.server.kafka.oauthbearer import OAuthBearerExchange
 from sparklog.server.kafka.translation import Session
@@ -33,13 +33,13 @@ from sparklog.server.plain_users import PLAIN, PlainUsers
 from sparklog.server.security import OAUTHBEARER, ListenerSecurity
 
 logger = logging.getLogger(__name__)
-Mechanisms = Mapping[str, Callable[[], Exchange]]
+Mechanisms = Mapping[str, Callable[[], SaslExchange]]
 _SECRET = secrets.token_bytes(32)
 """Derives the credentials of unknown users; each name has the same one while this process runs."""
 
 
 class PlainExchange:
-    """The PLAIN exchange of one message: [authorization id] NUL user NUL password. Implements Exchange."""
+    """The PLAIN exchange of one message: [authorization id] NUL user NUL password. Implements SaslExchange."""
 
     def __init__(self, users: PlainUsers) -> None:
         self.user: str | None = None
@@ -62,7 +62,7 @@ class PlainExchange:
 class ScramExchange:
     """The SCRAM exchange of two client messages: user and nonce, then the proof of the password.
 
-    Implements Exchange.
+    Implements SaslExchange.
     """
 
     def __init__(self, mechanism: ScramMechanism) -> None:
@@ -114,7 +114,7 @@ def mechanisms(config: BrokerConfig, security: ListenerSecurity) -> Mechanisms:
 
     PLAIN is left out if it has no users, because clients would send passwords in vain.
     """
-    known: dict[str, Callable[[], Exchange]] = {
+    known: dict[str, Callable[[], SaslExchange]] = {
         mechanism.sasl_name: partial(ScramExchange, mechanism) for mechanism in ScramMechanism
     }
     if security.users and security.users.has_any:
@@ -132,7 +132,7 @@ def begin(broker: Broker, session: Session, security: ListenerSecurity) -> None:
     session.require(authentication, _admit, max_request_bytes=config.sasl_server_max_receive_size)
 
 
-async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
+async def take_token(broker: Broker, session: Session, token: bytes) -> SaslResponse:
     """Return the answer to the next message of the exchange.
 
     Raises KafkaError if it fails; the connection must then be closed.

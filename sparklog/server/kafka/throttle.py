@@ -18,7 +18,7 @@ from time import monotonic
 
 from sparklog.broker.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from sparklog.security.acls import user_of
-from sparklog.security.quotas import Bucket, Client, ClientQuotas, whole_ms
+from sparklog.security.quotas import ClientBuckets, ClientQuotas, TokenBucket, whole_ms
 
 PRODUCE, FETCH = 0, 1
 _FREE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
@@ -39,9 +39,9 @@ class Throttle:
         self._generation = -1
         self._principal = ""
         self._client_id: str | None = None
-        self._client: Client | None = None
-        self._worked: Bucket | None = None
-        self._taken: Bucket | None = None
+        self._client: ClientBuckets | None = None
+        self._worked: TokenBucket | None = None
+        self._taken: TokenBucket | None = None
         """What the present request has taken from, beside work."""
         self._counted_s = 0.0
         self.may_wait = False
@@ -64,7 +64,7 @@ class Throttle:
         return True
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once (`Client.fetch_bytes`)."""
+        """Return what a fetch may return at once (`ClientBuckets.fetch_bytes`)."""
         return self._client.fetch_bytes(asked) if self._client else asked
 
     def fetched(self, size: int) -> None:
@@ -75,7 +75,7 @@ class Throttle:
                 self.may_wait = True
 
     def mutate(self, partitions: int, *, strict: bool) -> None:
-        """Count partitions to create or delete. Raises ThrottlingQuotaExceeded as `Client.mutate` does."""
+        """Count partitions to create or delete. Raises ThrottlingQuotaExceeded as `ClientBuckets.mutate` does."""
         if self._client:
             self._taken, self.may_wait = self._client.mutated, True
             self._client.mutate(partitions, monotonic(), strict=strict)

@@ -4,7 +4,7 @@
     driver    commit: names the task attempts whose messages Spark passes on, in one request
     abort     gives the batch up; the coordinator refuses that for a batch that is committed
 
-The rows of one trigger of a stream, or of one batch job, are a batch of a sink (transaction/sinks.py). The sink
+The rows of one trigger of a stream, or of one batch job, are a batch of a sink (transaction/sink_machine.py). The sink
 remembers the last batch that was committed. So when Spark writes a batch again, since its driver stopped before it
 could note the end of the batch in its checkpoint, the tasks are told so: they read their rows, as other parts of the
 query may count on that, and send nothing.

@@ -182,7 +182,7 @@ class ClusterScenario:
     async def do_grow(self, topic: str, *replicas: str) -> list[str]:
         total = sum(name.topic == topic for name in self._cluster.states()) + len(replicas)
         added = [_numbers(each) for each in replicas]
-        count = create_partitions.PartitionCount(name=topic, total=total, assignments=added)
+        count = create_partitions.NewPartitions(name=topic, total=total, assignments=added)
         request = create_partitions.CreatePartitionsRequest(topics=[count])
         return await self._ask(create_partitions.API, request, lambda answer: answer.topics[0].error)
 

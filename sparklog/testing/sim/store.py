@@ -18,7 +18,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryTree, Nodes
 from sparklog.cluster.sqlite_tree import IN_MEMORY, SqliteTree
 from sparklog.cluster.store import Operation, Set
-from sparklog.cluster.watches import Change
+from sparklog.cluster.watches import NodeChange
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.testing.sim.checks.history import UncleanElection
 
@@ -119,6 +119,6 @@ class SqliteNodes(SqliteTree):
         """Replace the database with a copy of its earlier state."""
         self._db.deserialize(copy)
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[NodeChange]:
         with self.writing():
             return super().apply(operations, session_id)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.coordinator import GroupCoordinator
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.offsets_topic.records import (
     CoordinatorRecord,
     GroupKey,
@@ -142,7 +142,7 @@ def _many_offsets(group_id: str, number: int) -> list[CoordinatorRecord]:
 
 async def _replay(
     broker: RunningBroker, records: list[CoordinatorRecord], *, is_written: bool = False
-) -> CoordinatorRuntime[Shard]:
+) -> CoordinatorRuntime[GroupShard]:
     """Into the shard of the first record's group."""
     host = await broker.node.broker.services.groups._runtime(records[0].key.group_id)
     if is_written:

@@ -102,7 +102,7 @@ class BrokersOnOneLoop:
         if error := response.topics[0].error:
             raise error
 
-    async def produce(self, broker_id: int, name: TopicPartition, data: bytearray) -> produce.PartitionProduced:
+    async def produce(self, broker_id: int, name: TopicPartition, data: bytearray) -> produce.PartitionProduceResult:
         part = produce.PartitionProduce(topic=name.topic, partition=name.partition, data=data)
         request = produce.ProduceRequest(partitions=[part], acks=-1, timeout_ms=PATIENCE_MS)
         return (await self.brokers[broker_id].serve(produce.API, request)).partitions[0]

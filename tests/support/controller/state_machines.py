@@ -15,8 +15,8 @@ from sparklog.cluster.topics import TopicStore
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox, Request
-from sparklog.controller.partition_machine import PartitionMachine
-from sparklog.controller.replica_machine import ReplicaMachine
+from sparklog.controller.partition_state_machine import PartitionStateMachine
+from sparklog.controller.replica_state_machine import ReplicaStateMachine
 
 BROKERS = (1, 2, 3)
 
@@ -41,8 +41,8 @@ class MachinesWorld:
         self.sent: list[tuple[int, Request]] = []
         self.outbox = Outbox(self.context, 1, lambda broker, request: self.sent.append((broker, request)), count(1))
         fenced = FencedStore(self.store, elected.epoch_version)
-        self.partitions = PartitionMachine(self.context, fenced, self.outbox, defaults=TopicConfig)
-        self.replicas = ReplicaMachine(self.context, fenced, self.outbox)
+        self.partitions = PartitionStateMachine(self.context, fenced, self.outbox, defaults=TopicConfig)
+        self.replicas = ReplicaStateMachine(self.context, fenced, self.outbox)
 
     def snapshot(self) -> Any:
         return copy.deepcopy(self.context)

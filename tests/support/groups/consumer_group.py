@@ -14,7 +14,7 @@ from sparklog.group.consumer_group import ConsumerGroup, GroupEdit
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import Matches
+from sparklog.group.topic_pattern import TopicMatches
 from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
 
@@ -100,7 +100,7 @@ class World:
         for text in texts:
             with suppress(InvalidRegularExpression):
                 topics[text] = [each.name for each in self.topics if compile_pattern(text).matches(each.name)]
-        return Matches(version=self.topics.version, topics=topics)
+        return TopicMatches(version=self.topics.version, topics=topics)
 
     def put_out(self, *member_ids):
         draft = Draft()

@@ -17,7 +17,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotCoordinator
 from sparklog.coordinator.runtime import CoordinatorRuntime
 from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.offsets_topic.records import CoordinatorRecord, decode, encode
 from sparklog.runtime.state_machine import ProducerIdAndEpoch
 from sparklog.testing import SimClock
@@ -32,7 +32,7 @@ class SimTopic(NamedTuple):
 
 
 class SimTopics(dict[str, SimTopic]):
-    """A TopicsView in which there is every topic that is looked for."""
+    """A TopicsImage in which there is every topic that is looked for."""
 
     changes = 0
 
@@ -117,12 +117,12 @@ class GroupWorld:
         self._ids = count(1)
         self._timers: list[tuple[int, int, _Timer]] = []
         self._timer_numbers = count()
-        self.host = self._start(Shard(self.config, self.topics, self._new_id))
+        self.host = self._start(GroupShard(self.config, self.topics, self._new_id))
 
     def _new_id(self) -> UUID:
         return UUID(int=next(self._ids))
 
-    def _start(self, shard: Shard) -> CoordinatorRuntime[Shard]:
+    def _start(self, shard: GroupShard) -> CoordinatorRuntime[GroupShard]:
         host = CoordinatorRuntime(shard, self.log, self.clock, self._call_later)
         host.decide(shard.loaded)
         host.decide(lambda _: shard.delete_of_others())
@@ -133,9 +133,9 @@ class GroupWorld:
         self.host.settle()
         return self.host.shard.fetch_offsets(request)
 
-    def load(self) -> Shard:
+    def load(self) -> GroupShard:
         """A shard as another coordinator finds it in the log."""
-        shard = Shard(self.config, self.topics, self._new_id)
+        shard = GroupShard(self.config, self.topics, self._new_id)
         for key, value in self.log.written:
             record = decode(key, value)
             assert record is not None

@@ -15,7 +15,7 @@ from sparklog.group.requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from sparklog.group.shard import Shard
+from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic.records import CoordinatorRecord, encode
 from sparklog.records.markers import Marker, write_marker
@@ -42,8 +42,8 @@ class TransactionalWorld:
         self.is_held = False
         self.shard = self.new_shard()
 
-    def new_shard(self) -> Shard:
-        return Shard(BrokerConfig(), self.topics, lambda: UUID(int=1))
+    def new_shard(self) -> GroupShard:
+        return GroupShard(BrokerConfig(), self.topics, lambda: UUID(int=1))
 
     def carry_out(self, decision: Decision[CoordinatorRecord, object]) -> None:
         """Append and replay the records of a decision, as a coordinator's runtime does."""
@@ -87,7 +87,7 @@ class TransactionalWorld:
         self.is_held = False
         self.shard = self.load()
 
-    def load(self, end_offset: int | None = None) -> Shard:
+    def load(self, end_offset: int | None = None) -> GroupShard:
         return load(self.log, end_offset or self.log.log_end_offset, self.new_shard, lambda: True)[0]
 
     def commit(self, group: str, partition: int, offset: int) -> None:
@@ -114,7 +114,9 @@ def in_transaction(producer_id: int, group: str, offsets: dict[int, int], **fiel
     return TxnOffsetCommit(group_id=group, offsets=asked, **wanted)  # type: ignore[arg-type]
 
 
-def fetch(shard: Shard, group: str, *, stable: bool = False, partitions: list[int] | None = None) -> dict[int, int]:
+def fetch(
+    shard: GroupShard, group: str, *, stable: bool = False, partitions: list[int] | None = None
+) -> dict[int, int]:
     """Return the committed offsets by partition number; HELD if they may still change."""
     asked = None if partitions is None else [orders(each) for each in partitions]
     answer = shard.fetch_offsets(OffsetFetch(group_id=group, partitions=asked, require_stable=stable))

@@ -195,10 +195,10 @@ class Host:
         """-> the log end offset."""
         return self.replicas.append(self.replicas.get_leader(NAME), batch(count), acks=1).last_offset + 1
 
-    def produce(self, count: int = 1, *, timeout_ms: int = 60_000) -> asyncio.Task[produce.PartitionProduced]:
+    def produce(self, count: int = 1, *, timeout_ms: int = 60_000) -> asyncio.Task[produce.PartitionProduceResult]:
         """With acks=all."""
 
-        async def send() -> produce.PartitionProduced:
+        async def send() -> produce.PartitionProduceResult:
             part = produce.PartitionProduce(topic="t", partition=0, data=batch(count))
             request = produce.ProduceRequest(partitions=[part], timeout_ms=timeout_ms, creates_topics=False)
             return (await produce.API.bind(self.services)(request)).partitions[0]
@@ -206,7 +206,7 @@ class Host:
         return asyncio.ensure_future(send())
 
     def delete_records(self, before_offset: int, *, timeout_ms: int = 60_000) -> asyncio.Task[Any]:
-        async def send() -> delete_records.RecordsDeleted:
+        async def send() -> delete_records.RecordDeletionResult:
             part = delete_records.RecordsToDelete(topic="t", partition=0, before_offset=before_offset)
             request = delete_records.DeleteRecordsRequest(partitions=[part], timeout_ms=timeout_ms)
             return (await delete_records.API.bind(self.services)(request)).partitions[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import create_partitions
-from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
+from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, NewPartitions, PartitionCreationResult
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
@@ -28,19 +28,21 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     """Return the answer with the error in each topic."""
-    return call.answer(results=[_result(TopicGrown(name=topic.name, error=error)) for topic in request.topics])
+    return call.answer(
+        results=[_result(PartitionCreationResult(name=topic.name, error=error)) for topic in request.topics]
+    )
 
 
-def _count(topic: Message) -> PartitionCount:
+def _count(topic: Message) -> NewPartitions:
     by_hand = topic.assignments
-    return PartitionCount(
+    return NewPartitions(
         name=topic.name,
         total=topic.count,
         assignments=None if by_hand is None else [assignment.broker_ids for assignment in by_hand],
     )
 
 
-def _result(topic: TopicGrown) -> dict[str, Any]:
+def _result(topic: PartitionCreationResult) -> dict[str, Any]:
     return {"name": topic.name, "error_code": topic.error, "error_message": message_of(topic.error)}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import create_topics
-from sparklog.broker.apis.create_topics import CreateTopicsRequest, NewTopic, TopicResult
+from sparklog.broker.apis.create_topics import CreateTopicsRequest, NewTopic, TopicCreationResult
 from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
 from sparklog.server.kafka.messages import Message, whole_ms
@@ -31,7 +31,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     """Return the answer with the error in each topic."""
-    return call.answer(topics=[_result(TopicResult(name=topic.name, error=error)) for topic in request.topics])
+    return call.answer(topics=[_result(TopicCreationResult(name=topic.name, error=error)) for topic in request.topics])
 
 
 def _new_topic(topic: Message) -> NewTopic:
@@ -44,7 +44,7 @@ def _new_topic(topic: Message) -> NewTopic:
     )
 
 
-def _result(topic: TopicResult) -> dict[str, Any]:
+def _result(topic: TopicCreationResult) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,

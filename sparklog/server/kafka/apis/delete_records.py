@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_records
-from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
+from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordDeletionResult, RecordsToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
@@ -22,7 +22,8 @@ async def serve(call: KafkaCall, request: Message) -> Message:
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     """Return the answer with the error in each partition."""
     return _answer(
-        call, [RecordsDeleted(topic=part.topic, partition=part.partition, error=error) for part in _parts(request)]
+        call,
+        [RecordDeletionResult(topic=part.topic, partition=part.partition, error=error) for part in _parts(request)],
     )
 
 
@@ -34,7 +35,7 @@ def _parts(request: Message) -> list[RecordsToDelete]:
     ]
 
 
-def _answer(call: KafkaCall, parts: Sequence[RecordsDeleted]) -> Message:
+def _answer(call: KafkaCall, parts: Sequence[RecordDeletionResult]) -> Message:
     topics = by_topic(
         (
             part.topic,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparklog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from sparklog.broker.apis import delete_topics
-from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
+from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeletionResult, TopicToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
@@ -35,7 +35,8 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     topics = _topics(call, request)
     return call.answer(
         responses=[
-            _result(call, TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)) for topic in topics
+            _result(call, TopicDeletionResult(name=topic.name, topic_id=topic.topic_id, error=error))
+            for topic in topics
         ]
     )
 
@@ -46,7 +47,7 @@ def _topics(call: KafkaCall, request: Message) -> list[TopicToDelete]:
     return [TopicToDelete(name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
 
 
-def _result(call: KafkaCall, topic: TopicDeleted) -> dict[str, Any]:
+def _result(call: KafkaCall, topic: TopicDeletionResult) -> dict[str, Any]:
     error = topic.error
     if call.version < FIRST_WITH_DISABLED and isinstance(error, TopicDeletionDisabled):
         error = InvalidRequest(str(error))

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import fetch
-from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetchResult
 from sparklog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, Key
 from sparklog.log.slice import LogSlice
 from sparklog.runtime.slices import of_many
@@ -100,7 +100,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
     if call.version >= FIRST_WITH_SESSIONS:
         return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
     failed = [
-        PartitionFetched(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
+        PartitionFetchResult(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
         for part in _asked(call, request)
     ]
     return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
@@ -157,7 +157,7 @@ async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_c
     """Do what `_pack` does in slices of time, between which others are served."""
     packed = _Packing(call, response, is_read_committed=is_read_committed)
 
-    async def add(parts: Sequence[PartitionFetched]) -> None:
+    async def add(parts: Sequence[PartitionFetchResult]) -> None:
         packed.add(parts)
 
     for parts in packed.topics:
@@ -185,10 +185,10 @@ class _Packing:
             self._head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
         self._head.append(packing.array(len(self.topics), flexible=self._is_flexible))
 
-    def begin_topic(self, parts: Sequence[PartitionFetched]) -> None:
+    def begin_topic(self, parts: Sequence[PartitionFetchResult]) -> None:
         self._head += (_topic_key(self._call.version, parts[0]), packing.array(len(parts), flexible=self._is_flexible))
 
-    def add(self, parts: Sequence[PartitionFetched]) -> None:
+    def add(self, parts: Sequence[PartitionFetchResult]) -> None:
         version, is_flexible, is_read_committed = self._call.version, self._is_flexible, self._is_read_committed
         pieces, head = self._pieces, self._head
         for part in parts:
@@ -210,17 +210,17 @@ class _Packing:
         return self._pieces
 
 
-def _topic_of(part: PartitionFetched) -> Any:
+def _topic_of(part: PartitionFetchResult) -> Any:
     return part.topic_id or part.topic
 
 
-def _topic_key(version: int, part: PartitionFetched) -> bytes:
+def _topic_key(version: int, part: PartitionFetchResult) -> bytes:
     if version >= FIRST_WITH_TOPIC_IDS:
         return part.topic_id.bytes if part.topic_id else NO_ID
     return packing.string(part.topic or "", flexible=version >= FIRST_FLEXIBLE)
 
 
-def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: bool) -> bytes:
+def _pack_partition(version: int, part: PartitionFetchResult, *, is_read_committed: bool) -> bytes:
     """Return the bytes of a partition before its records."""
     flexible = version >= FIRST_FLEXIBLE
     size = part.slice.size if part.slice else 0
@@ -240,7 +240,7 @@ def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: 
     return packed + (packing.varint(size + 1) if flexible else _INT32.pack(size))
 
 
-def _partition_tags(call: KafkaCall, part: PartitionFetched) -> bytes:
+def _partition_tags(call: KafkaCall, part: PartitionFetchResult) -> bytes:
     if part.diverging:
         data = _DIVERGING_EPOCH.pack(part.diverging.epoch, part.diverging.end_offset) + packing.NO_TAGS
         return packing.tags({DIVERGING_EPOCH_TAG: data})
@@ -249,7 +249,7 @@ def _partition_tags(call: KafkaCall, part: PartitionFetched) -> bytes:
     return packing.NO_TAGS
 
 
-def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetched]) -> bytes:
+def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetchResult]) -> bytes:
     if call.version < FIRST_WITH_LEADERS:
         return packing.NO_TAGS
     leaders = [part.current_leader for part in parts if part.is_told_leader]

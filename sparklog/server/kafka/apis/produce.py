@@ -26,7 +26,7 @@ from sparklog.base.errors import (
     UnsupportedCompressionType,
 )
 from sparklog.broker.apis import produce
-from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionProduced, ProduceRequest
+from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionProduceResult, ProduceRequest
 from sparklog.cluster.model import CurrentLeader
 from sparklog.coordinator.transaction_messages import PROTOCOL_1, TransactionProtocol
 from sparklog.records.batch import (
@@ -71,7 +71,7 @@ _NO_THROTTLE_NO_TAGS = _NO_THROTTLE + packing.NO_TAGS
 async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     """Append the batches and return the response; None with acks=0. Raises the first error with acks=0."""
     wanted: list[PartitionProduce] = []
-    refused: dict[int, PartitionProduced] = {}
+    refused: dict[int, PartitionProduceResult] = {}
     for topic in request.topics:
         _sort_out(call, topic, wanted, refused)
     in_transaction = request.transactional_id is not None and any(map(_is_transactional, wanted))
@@ -87,7 +87,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
             protocol=_PROTOCOLS[call.version] if in_transaction else PROTOCOL_1,
         ),
     )
-    results: Iterable[PartitionProduced] = response.partitions
+    results: Iterable[PartitionProduceResult] = response.partitions
     if refused:
         results = _merge(refused, response.partitions)
     if request.acks == ACKS_NONE:
@@ -101,7 +101,7 @@ def refuse(call: KafkaCall, request: WireProduceRequest, error: KafkaError) -> P
     if request.acks == ACKS_NONE:
         raise error
     failed = [
-        PartitionProduced(topic="", partition=part.partition, error=error)
+        PartitionProduceResult(topic="", partition=part.partition, error=error)
         for topic in request.topics
         for part in topic.partitions
     ]
@@ -112,7 +112,7 @@ def _sort_out(
     call: KafkaCall,
     topic: TopicProduced,
     wanted: list[PartitionProduce],
-    refused: dict[int, PartitionProduced],
+    refused: dict[int, PartitionProduceResult],
 ) -> None:
     """Add valid partitions to `wanted`, and errors to `refused` by the partition's place in the request."""
     for partition, records in topic.partitions:
@@ -123,7 +123,7 @@ def _sort_out(
             data = _check(call.version, records)
         except KafkaError as error:
             place = len(wanted) + len(refused)
-            refused[place] = PartitionProduced(topic=topic.name, partition=partition, error=error)
+            refused[place] = PartitionProduceResult(topic=topic.name, partition=partition, error=error)
         else:
             wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
@@ -146,19 +146,21 @@ def _is_transactional(part: PartitionProduce) -> bool:
     return bool(part.data[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_BIT)
 
 
-def _merge(refused: dict[int, PartitionProduced], done: Sequence[PartitionProduced]) -> list[PartitionProduced]:
+def _merge(
+    refused: dict[int, PartitionProduceResult], done: Sequence[PartitionProduceResult]
+) -> list[PartitionProduceResult]:
     """Return one result for each partition, in the order of the request."""
     left = iter(done)
     return [refused.get(place) or next(left) for place in range(len(refused) + len(done))]
 
 
-def _raise_any(results: Iterable[PartitionProduced]) -> None:
+def _raise_any(results: Iterable[PartitionProduceResult]) -> None:
     for result in results:
         if result.error:
             raise result.error
 
 
-def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[PartitionProduced]) -> bytes:
+def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[PartitionProduceResult]) -> bytes:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     left = iter(results)
@@ -190,7 +192,7 @@ def _tags(call: KafkaCall, leaders: Sequence[CurrentLeader | None]) -> bytes:
     return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
-def _pack_success(version: int, result: PartitionProduced) -> bytes:
+def _pack_success(version: int, result: PartitionProduceResult) -> bytes:
     fields = result.partition, 0, result.base_offset, result.log_append_time_ms
     if version >= FIRST_FLEXIBLE:  # no record errors, no message, no tags
         return _SUCCESS_FLEXIBLE.pack(*fields, result.log_start_offset, 1, 0, 0)
@@ -201,7 +203,7 @@ def _pack_success(version: int, result: PartitionProduced) -> bytes:
     return _FIELDS_BEFORE_LOG_START.pack(*fields)
 
 
-def _pack_error(call: KafkaCall, result: PartitionProduced, error: KafkaError) -> bytes:
+def _pack_error(call: KafkaCall, result: PartitionProduceResult, error: KafkaError) -> bytes:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     if version < FIRST_WITH_LOG_START:

@@ -6,9 +6,9 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import user_scram_credentials
 from sparklog.broker.apis.user_scram_credentials import (
     AlterUserScramCredentialsRequest,
-    Deletion,
+    CredentialDeletion,
+    CredentialUpsertion,
     DescribeUserScramCredentialsRequest,
-    Upsertion,
 )
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
@@ -41,9 +41,9 @@ def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) ->
 
 async def _alter(call: KafkaCall, request: Message) -> Message:
     wanted = AlterUserScramCredentialsRequest(
-        deletions=[Deletion(user=each.name, mechanism=each.mechanism) for each in request.deletions],
+        deletions=[CredentialDeletion(user=each.name, mechanism=each.mechanism) for each in request.deletions],
         upsertions=[
-            Upsertion(
+            CredentialUpsertion(
                 user=each.name,
                 mechanism=each.mechanism,
                 iterations=each.iterations,

@@ -107,7 +107,7 @@ class Administrator:
 
     def _grow(self) -> Asked:
         name = self._name()
-        count = create_partitions.PartitionCount(name=name, total=self._client.chance.choice((2, 3)))
+        count = create_partitions.NewPartitions(name=name, total=self._client.chance.choice((2, 3)))
         return f"grow {name}", create_partitions.API, create_partitions.CreatePartitionsRequest(topics=[count])
 
     def _move(self) -> Asked:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import replace_segments
-from sparklog.broker.replacements import Replacements, Staged
+from sparklog.broker.replacements import Replacements, StagedChecksum
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.replica.manager import ReplicaManager
@@ -48,7 +48,7 @@ async def _merge(request: Merge, *, replacements: Replacements, replicas: Replic
         yield data
 
     size_bytes = await replacements.upload(lease.id, pieces())
-    staged = Staged(size_bytes=size_bytes, crc32c=crc32c(data))
+    staged = StagedChecksum(size_bytes=size_bytes, crc32c=crc32c(data))
     new = await replacements.commit(lease.id, epoch, staged)
     await asyncio.to_thread(log.replacer.set_cleaned_offset, new.next_offset, [new])
 

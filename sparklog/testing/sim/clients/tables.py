@@ -23,7 +23,7 @@ from sparklog.base.errors import DuplicateSequenceNumber, KafkaError, OutOfOrder
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import alter_configs, describe_log, replace_segments
-from sparklog.broker.replacements import Replacements, Staged
+from sparklog.broker.replacements import Replacements, StagedChecksum
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.client.producer.delivery import RecordMetadata
 from sparklog.client.producer.producer import AsyncProducer
@@ -136,7 +136,7 @@ async def _compact(
         lease = await replacements.begin(name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS)
         data, crc = await asyncio.to_thread(survey.rewritten, group, clock.time_ms())
         size_bytes = await replacements.upload(lease.id, _pieces(data))
-        staged = Staged(size_bytes=size_bytes, crc32c=crc)
+        staged = StagedChecksum(size_bytes=size_bytes, crc32c=crc)
         new.append(await replacements.commit(lease.id, found.leader_epoch, staged))
     await asyncio.to_thread(replica.log.replacer.set_cleaned_offset, plan.end_offset, new)
 

@@ -24,7 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.quotas import ClientQuota
 from sparklog.cluster.client_metrics import ENTITY
 from sparklog.cluster.config_nodes import CONFIG_CHANGES
-from sparklog.cluster.history import Kind
+from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.identity import SURE_S
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.topics import TopicAssignment
@@ -42,14 +42,14 @@ from sparklog.controller.cluster_reading import (
 )
 from sparklog.controller.dependencies import ControllerDependencies, set_broker_overrides
 from sparklog.controller.operations import Operations
-from sparklog.controller.partition_machine import read_again
+from sparklog.controller.partition_state_machine import read_again
 from sparklog.controller.states import PartitionState, ReplicaState
-from sparklog.controller.watching import StoreEvent
+from sparklog.controller.store_watches import StoreEvent
 
 logger = logging.getLogger(__name__)
 
 
-class Changes:
+class StoreChangeHandlers:
     """The change handlers of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
@@ -62,7 +62,7 @@ class Changes:
     async def topics_changed(self) -> None:
         """Take over new topics and partitions, and forget topics that are gone or that another has replaced."""
         dependencies, context = self._dependencies, self._context
-        topics = await dependencies.store.read(read_topics, dependencies.watching, dependencies.topic_store)
+        topics = await dependencies.store.read(read_topics, dependencies.watches, dependencies.topic_store)
         replaced = {
             name
             for name, assignment in topics.read.items()
@@ -76,7 +76,7 @@ class Changes:
                 context.set_overrides({name: topics.overrides[name]})
                 self._note_topic(name, assignment.partitions)
             elif len(assignment.partitions) > len(context.assignments[name]) and name not in context.deleting:
-                dependencies.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
+                dependencies.note(HistoryKind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
         await self._begin(await self._take_over(added))
@@ -89,7 +89,7 @@ class Changes:
 
     def _note_topic(self, topic: str, partitions: Sequence[ReplicaAssignment]) -> None:
         self._dependencies.note(
-            Kind.TOPIC_CREATED,
+            HistoryKind.TOPIC_CREATED,
             topic,
             partitions=len(partitions),
             replicas=list(partitions[0].replicas) if partitions else [],
@@ -102,7 +102,7 @@ class Changes:
         for broker_id in sorted(before.keys() | now.keys()):
             old, new = before.get(broker_id, {}), now.get(broker_id, {})
             if keys := sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each)):
-                self._dependencies.note(Kind.CONFIG_CHANGED, broker=broker_id, keys=keys)
+                self._dependencies.note(HistoryKind.CONFIG_CHANGED, broker=broker_id, keys=keys)
 
     def _add_partitions(self, topic: str, assignment: TopicAssignment) -> list[TopicPartition]:
         known = len(self._context.assignments[topic])
@@ -158,7 +158,7 @@ class Changes:
             raise StoreError("the cluster store has lost everything: its topics are not deleted")
         sure = {name for name, since in self._missing.items() if now - since >= SURE_S}
         if len(sure) < len(self._missing):
-            self._dependencies.watching.again(StoreEvent.TOPICS, SURE_S)
+            self._dependencies.watches.again(StoreEvent.TOPICS, SURE_S)
         return asked | sure
 
     async def _forget(self, topics: Collection[str]) -> None:
@@ -167,7 +167,7 @@ class Changes:
         logger.warning("topics that are gone from the store: %s", topics)
         for topic in topics:
             self._context.remove_topic(topic)
-            self._dependencies.note(Kind.TOPIC_DELETED, topic)
+            self._dependencies.note(HistoryKind.TOPIC_DELETED, topic)
         self._dependencies.outbox.update_metadata(topics)
         self._dependencies.outbox.flush()
         for operation in self._operations:
@@ -175,16 +175,14 @@ class Changes:
 
     async def deletions_asked(self) -> None:
         """Pass all topics that are to be deleted to the operations."""
-        marked = await self._dependencies.store.read(read_deletions, self._dependencies.watching)
+        marked = await self._dependencies.store.read(read_deletions, self._dependencies.watches)
         for operation in self._operations if marked else ():
             await operation.topics_marked(marked)
 
     async def isr_changed(self) -> None:
         """Read the ISRs that leaders have changed, inform all brokers and the operations, and delete the notices."""
         dependencies, context = self._dependencies, self._context
-        notices = await dependencies.store.read(
-            read_notices, dependencies.watching, ISR_CHANGES, StoreEvent.ISR_CHANGES
-        )
+        notices = await dependencies.store.read(read_notices, dependencies.watches, ISR_CHANGES, StoreEvent.ISR_CHANGES)
         if not notices.paths:
             return
         entries = [each for value in notices.values for each in value["partitions"]]
@@ -204,7 +202,7 @@ class Changes:
         Topics that allow unclean elections now get leaders before that.
         """
         dependencies, context = self._dependencies, self._context
-        notices = await dependencies.store.read(read_notices, dependencies.watching, CONFIG_CHANGES, StoreEvent.CONFIGS)
+        notices = await dependencies.store.read(read_notices, dependencies.watches, CONFIG_CHANGES, StoreEvent.CONFIGS)
         topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
         if not notices.paths:
             return
@@ -223,7 +221,7 @@ class Changes:
         if configured(notices, ENTITY):
             self._set_client_metrics(await dependencies.store.read(read_client_metrics))
         for topic in topics:
-            dependencies.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
+            dependencies.note(HistoryKind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
         dependencies.outbox.update_metadata(topics)
         dependencies.outbox.flush()
         await self._elect_of(may_elect)
@@ -237,7 +235,7 @@ class Changes:
         if not changed:  # a user's password was
             return
         told = {", ".join(map(str, each)): dict(now.get(each, {})) for each in changed}
-        self._dependencies.note(Kind.QUOTAS_CHANGED, quotas=told)
+        self._dependencies.note(HistoryKind.QUOTAS_CHANGED, quotas=told)
         context.set_quotas(quotas)
         self._dependencies.outbox.update_quotas()
 
@@ -248,14 +246,14 @@ class Changes:
         if not changed:
             return
         told = {name: dict(subscriptions.get(name, {})) for name in changed}
-        self._dependencies.note(Kind.CLIENT_METRICS_CHANGED, subscriptions=told)
+        self._dependencies.note(HistoryKind.CLIENT_METRICS_CHANGED, subscriptions=told)
         context.set_client_metrics(subscriptions)
         self._dependencies.outbox.update_client_metrics()
 
     async def acls_changed(self) -> None:
         """Read the ACLs, inform all brokers if they have changed, and delete the notices."""
         dependencies, context = self._dependencies, self._context
-        notices, acls = await dependencies.store.read(read_acls, dependencies.watching)
+        notices, acls = await dependencies.store.read(read_acls, dependencies.watches)
         if acls != context.acls:
             self._note_acls(context.acls, acls)
             context.set_acls(acls)
@@ -265,7 +263,7 @@ class Changes:
 
     def _note_acls(self, before: frozenset[AclBinding], now: frozenset[AclBinding]) -> None:
         created, deleted = (sorted(map(str, each)) for each in (now - before, before - now))
-        self._dependencies.note(Kind.ACLS_CHANGED, created=created, deleted=deleted)
+        self._dependencies.note(HistoryKind.ACLS_CHANGED, created=created, deleted=deleted)
 
     async def _elect_of(self, topics: Iterable[str]) -> None:
         """Elect leaders for offline partitions of topics that may allow unclean elections now."""
@@ -275,6 +273,6 @@ class Changes:
 
     async def requests_made(self) -> None:
         """Tell the operations that an older tool may have left a request in the store."""
-        await self._dependencies.store.read(watch_requests, self._dependencies.watching)
+        await self._dependencies.store.read(watch_requests, self._dependencies.watches)
         for operation in self._operations:
             await operation.asked_in_store()

@@ -40,7 +40,7 @@ class StoreEvent(Enum):
     REQUESTS = "requests"
 
 
-class Watching:
+class StoreWatches:
     """The watches of one controller. They are set in threads, and report on the event loop."""
 
     def __init__(self, tell: Callable[[StoreEvent], None]) -> None:

@@ -55,6 +55,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.runtime.state_machine import Decision, Draft
 from sparklog.transaction.changes import state_of
+from sparklog.transaction.events import SendSinkMarkers, SinkChange, SinkTimer
 from sparklog.transaction.pending import PendingChanges
 from sparklog.transaction.requests import AddPartitions, AddPartitionsResponse
 from sparklog.transaction.sink_changes import (
@@ -68,7 +69,6 @@ from sparklog.transaction.sink_changes import (
     markers_of_batch,
     sink_of,
 )
-from sparklog.transaction.sink_events import SendSinkMarkers, SinkChanged, SinkTimer
 from sparklog.transaction.sink_requests import (
     AbortBatch,
     AbortBatchResponse,
@@ -108,7 +108,7 @@ NEVER = -1
 Work = Draft[TransactionRecord]
 
 
-class Sinks:
+class SinkMachine:
     """The sinks of one partition of `__transaction_state`: a state machine (runtime/state_machine.py).
 
     Implements Machine.
@@ -357,7 +357,7 @@ class Sinks:
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[TransactionRecord, None]:
         work = Work()
-        if isinstance(event, SinkChanged):
+        if isinstance(event, SinkChange):
             for name in event.sink_ids:
                 self._pending.ended(name, is_extension=event.is_extension)
                 value = self.find(name)
@@ -439,13 +439,13 @@ class Sinks:
     def _change(self, name: str, value: TransactionValue, work: Work, *, is_extension: bool = False) -> None:
         work.write(TransactionRecord(TransactionKey(transactional_id=name), value))
         self._pending.begin(name, is_extension=is_extension)
-        work.once_written(SinkChanged(sink_ids=[name], is_extension=is_extension))
+        work.once_written(SinkChange(sink_ids=[name], is_extension=is_extension))
 
     def _delete(self, names: Sequence[str], work: Work) -> None:
         work.write(*(TransactionRecord(TransactionKey(transactional_id=name)) for name in names))
         for name in names:
             self._pending.begin(name)
-        work.once_written(SinkChanged(sink_ids=names))
+        work.once_written(SinkChange(sink_ids=names))
 
     def _end(self, name: str, value: TransactionValue, work: Work) -> None:
         """Write a prepared batch, and have its markers sent; without any, it is over at once."""

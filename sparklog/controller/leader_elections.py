@@ -37,7 +37,7 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 logger = logging.getLogger(__name__)
 
 
-class Elections(ControllerOperation):
+class LeaderElections(ControllerOperation):
     """The elections of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies) -> None:

@@ -13,7 +13,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NetworkException, NotController, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from sparklog.broker.handing_over import hand_over
+from sparklog.broker.controlled_shutdown import hand_over_leaderships
 from sparklog.broker.peers import LEAST_TIMEOUT_MS, ask_controller
 from sparklog.testing.sim.clock import LoopClock
 from sparklog.testing.sim.loop import SimLoop
@@ -29,7 +29,7 @@ async def _wait_until(is_so: Callable[[], bool], timeout_ms: int) -> bool:
 
 
 class Services(SimpleNamespace):
-    """What `hand_over` and `ask_controller` use of a broker: the others that are alive, and who answers what."""
+    """The services that a controlled shutdown uses: the live brokers, and their answers."""
 
     def __init__(self, loop: SimLoop, *answers: Answer, alive: tuple[int, ...] = (1, 2)) -> None:
         brokers = {number: f"broker {number}" for number in alive}
@@ -70,7 +70,7 @@ def simulate(made: Callable[[SimLoop], Services], epoch: int = 7) -> tuple[Servi
     """The services afterwards, what remained, and the seconds that it took."""
     loop = SimLoop()
     services = made(loop)
-    remaining = loop.run(hand_over(epoch, config=services.config, **services.ways))
+    remaining = loop.run(hand_over_leaderships(epoch, config=services.config, **services.ways))
     return services, remaining, loop.time()
 
 
@@ -90,7 +90,7 @@ def test_it_does_not_wait_where_nobody_else_could_take_over() -> None:
     services = Services(SimLoop(), left(T0), alive=(1, 3))
     services.metadata.controller = "broker 3"
     loop = SimLoop()
-    assert loop.run(hand_over(7, config=services.config, **services.ways)) == (T0,)
+    assert loop.run(hand_over_leaderships(7, config=services.config, **services.ways)) == (T0,)
     assert (len(services.asked), loop.time()) == (1, 0)
 
 

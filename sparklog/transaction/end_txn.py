@@ -48,7 +48,7 @@ from sparklog.transaction.states import (
 from sparklog.transaction_topic.records import TransactionValue
 
 
-class Ending(Enum):
+class EndTxnOutcome(Enum):
     """What an accepted request leads to."""
 
     PREPARE = "the transaction's end is written, and markers follow"
@@ -56,7 +56,7 @@ class Ending(Enum):
     DONE = "it has been done before"
 
 
-def end(value: TransactionValue, request: EndTxn) -> Ending:
+def decide_end(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
     """Return what the request leads to.
 
     Raises InvalidProducerIdMapping, ProducerFenced, InvalidTxnState or ConcurrentTransactions.
@@ -64,19 +64,19 @@ def end(value: TransactionValue, request: EndTxn) -> Ending:
     return _end_v2(value, request) if request.transaction_version >= TV2 else _end_v1(value, request)
 
 
-def _end_v1(value: TransactionValue, request: EndTxn) -> Ending:
+def _end_v1(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
     _check_producer_id(value, request, request.producer_id == value.producer_id)
     if request.producer_epoch != value.producer_epoch:
         raise _fenced(value, request)
     state = state_of(value)
     if state is ONGOING:
-        return Ending.PREPARE
+        return EndTxnOutcome.PREPARE
     if state is EMPTY or (state in {PREPARE_COMMIT, COMPLETE_COMMIT}) != request.is_commit:
         raise _invalid(value, request)
     return _done(value)
 
 
-def _end_v2(value: TransactionValue, request: EndTxn) -> Ending:
+def _end_v2(value: TransactionValue, request: EndTxn) -> EndTxnOutcome:
     state = state_of(value)
     is_same_id = request.producer_id == value.producer_id
     is_repeated = _is_repeated(value, request)
@@ -87,10 +87,10 @@ def _end_v2(value: TransactionValue, request: EndTxn) -> Ending:
         if state in PREPARED:
             raise _busy()
         if state is ONGOING:
-            return Ending.PREPARE
+            return EndTxnOutcome.PREPARE
         if request.is_commit:
             raise _invalid(value, request)
-        return Ending.ABORT_NOTHING
+        return EndTxnOutcome.ABORT_NOTHING
     if state in {EMPTY, ONGOING}:
         raise _fenced(value, request)
     if request.is_commit and state in {PREPARE_ABORT, COMPLETE_ABORT}:
@@ -111,10 +111,10 @@ def _is_repeated(value: TransactionValue, request: EndTxn) -> bool:
     return is_first and request.producer_id == value.previous_producer_id
 
 
-def _done(value: TransactionValue) -> Ending:
+def _done(value: TransactionValue) -> EndTxnOutcome:
     if state_of(value) in PREPARED:
         raise _busy()
-    return Ending.DONE
+    return EndTxnOutcome.DONE
 
 
 def _check_producer_id(value: TransactionValue, request: EndTxn, is_right: bool) -> None:

@@ -1,4 +1,4 @@
-"""State transitions of replicas: decide, write, update the context, inform the brokers (as in partition_machine).
+"""State transitions of replicas: decide, write, update the context, inform the brokers (as in partition_state_machine).
 
 A replica that goes offline leaves the ISR, except the last one in it: no other replica has all acknowledged records, so
 the partition can resume only with it. If several go offline at once, the leader stays: it may have more records.
@@ -13,23 +13,23 @@ from msgspec import structs
 
 from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import Kind, Note, note_nothing
+from sparklog.cluster.history import HistoryKind, HistoryRecorder, note_nothing
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
-from sparklog.controller.partition_machine import MAX_ROUNDS, details_of, read_again
+from sparklog.controller.partition_state_machine import MAX_ROUNDS, details_of, read_again
 from sparklog.controller.states import REPLICA_MOVES, IllegalMove, ReplicaState, check_moves
 from sparklog.replica.messages import NO_LEADER
 
 logger = logging.getLogger(__name__)
 
 
-class ReplicaMachine:
+class ReplicaStateMachine:
     """The state machine of replicas of one controller, from its election to its end."""
 
     def __init__(
-        self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, note: Note = note_nothing
+        self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, note: HistoryRecorder = note_nothing
     ) -> None:
         self._context = context
         self._store = store
@@ -87,7 +87,7 @@ class ReplicaMachine:
                 self._context.leadership[name] = state
                 self._tell_others(name, leaving[name])
                 logger.info("%s: replicas %s are offline, in sync %s", name, leaving[name], state.isr)
-                self._note(Kind.REPLICAS_OFFLINE, name, offline=leaving[name], **details_of(state))
+                self._note(HistoryKind.REPLICAS_OFFLINE, name, offline=leaving[name], **details_of(state))
             leaving = {name: leaving[name] for name in decided if name not in written}
             if not leaving:
                 return

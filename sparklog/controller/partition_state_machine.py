@@ -15,7 +15,7 @@ from typing import Any
 from sparklog.base.errors import KafkaError, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.history import Kind, Note, note_nothing
+from sparklog.cluster.history import HistoryKind, HistoryRecorder, note_nothing
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.cluster_reading import read_assignments
@@ -34,7 +34,7 @@ AT_ONCE = 20
 logger = logging.getLogger(__name__)
 
 
-class PartitionMachine:
+class PartitionStateMachine:
     """The state machine of partitions of one controller, from its election to its end."""
 
     def __init__(
@@ -44,7 +44,7 @@ class PartitionMachine:
         outbox: Outbox,
         *,
         defaults: Callable[[], TopicConfig],
-        note: Note = note_nothing,
+        note: HistoryRecorder = note_nothing,
     ) -> None:
         self._context = context
         self._store = store
@@ -153,7 +153,7 @@ class PartitionMachine:
         self._outbox.leader_and_isr(self._context.recipients(name), name, is_new=is_new)
         logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
         self._note(
-            Kind.LEADER_ELECTED,
+            HistoryKind.LEADER_ELECTED,
             name,
             **details_of(state),
             reason="new" if is_new else election.value,

@@ -24,7 +24,7 @@ MAX_WAIT_MS = 30_000
 logger = logging.getLogger(__name__)
 
 
-async def hand_over(
+async def hand_over_leaderships(
     broker_epoch: int, *, clock: Clock, config: BrokerConfig, metadata: MetadataCache, peers: Peers
 ) -> tuple[TopicPartition, ...]:
     """Hand leaderships over; return the partitions still led. Raises no KafkaError: the broker must be able to stop."""

@@ -42,7 +42,7 @@ PROGRESS_EVERY = 100  # logs, while they are opened
 logger = logging.getLogger(__name__)
 
 
-class JoinedStore:
+class StoreStartup:
     """The store of one broker's cluster. Methods block, but for `until_sure`; they raise StoreError."""
 
     def __init__(

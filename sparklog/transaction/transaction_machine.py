@@ -39,9 +39,9 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.runtime.state_machine import Decision, Draft
 from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
-from sparklog.transaction.ending import Ending, end
-from sparklog.transaction.events import Changed, PreparedTimer, markers_of
-from sparklog.transaction.initialization import initialise
+from sparklog.transaction.end_txn import EndTxnOutcome, decide_end
+from sparklog.transaction.events import PreparedTimer, TransactionChange, markers_of
+from sparklog.transaction.init_producer_id import initialise
 from sparklog.transaction.pending import PendingChanges
 from sparklog.transaction.requests import (
     TV2,
@@ -86,7 +86,7 @@ class _Transaction:
         """The transaction's partitions; while it ends, those whose marker is not reported yet."""
 
 
-class Transactions:
+class TransactionMachine:
     """The transactional ids of one partition. Implements Machine."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -169,11 +169,11 @@ class Transactions:
         _check_id(name)
         self._pending.check_idle(name)
         value = self._get(name).value
-        ending = end(value, request)
+        ending = decide_end(value, request)
         if self._pending.is_extending(name):
             raise ConcurrentTransactions("partitions are joining the transaction")
         work = Work()
-        if ending is not Ending.DONE:
+        if ending is not EndTxnOutcome.DONE:
             is_v2 = request.transaction_version >= TV2
             value = prepared(
                 value,
@@ -252,7 +252,7 @@ class Transactions:
             work.write(*(TransactionRecord(TransactionKey(transactional_id=name)) for name in expired))
             for name in expired:
                 self._pending.begin(name)
-            work.once_written(Changed(transactional_ids=expired))
+            work.once_written(TransactionChange(transactional_ids=expired))
         return work.decide()
 
     # The log and the shell
@@ -290,7 +290,7 @@ class Transactions:
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[TransactionRecord, None]:
         work = Work()
-        if isinstance(event, Changed):
+        if isinstance(event, TransactionChange):
             for name in event.transactional_ids:
                 self._pending.ended(name, is_extension=event.is_extension)
                 value = self.find(name)
@@ -303,7 +303,7 @@ class Transactions:
     def _change(self, name: str, value: TransactionValue, work: Work, *, is_extension: bool = False) -> None:
         work.write(TransactionRecord(TransactionKey(transactional_id=name), value))
         self._pending.begin(name, is_extension=is_extension)
-        work.once_written(Changed(transactional_ids=[name], is_extension=is_extension))
+        work.once_written(TransactionChange(transactional_ids=[name], is_extension=is_extension))
 
     def _end(self, name: str, value: TransactionValue, work: Work) -> None:
         """Write a prepared transaction, and have its markers sent; without partitions, it is complete at once."""

@@ -19,21 +19,21 @@ from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.cluster.broker_epochs import read_broker_epochs
-from sparklog.cluster.history import Kind
+from sparklog.cluster.history import HistoryKind
 from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
 from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.dependencies import ControllerDependencies, publish_broker_epochs
 from sparklog.controller.operations import Operations
-from sparklog.controller.partition_machine import read_again
+from sparklog.controller.partition_state_machine import read_again
 from sparklog.controller.states import REPLICA_MOVES, PartitionState, ReplicaState
-from sparklog.controller.watching import StoreEvent
+from sparklog.controller.store_watches import StoreEvent
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, LogEnd
 
 logger = logging.getLogger(__name__)
 
 
-class Liveness:
+class BrokerChangeHandlers:
     """The broker handlers of one controller, from its election to its end."""
 
     def __init__(self, dependencies: ControllerDependencies, operations: Operations) -> None:
@@ -46,7 +46,7 @@ class Liveness:
         """Read the live brokers. A broker with another epoch than the last controller knew has failed and restarted."""
         dependencies = self._dependencies
         published = await dependencies.store.read(read_broker_epochs)
-        found = await dependencies.store.read(read_brokers, dependencies.watching)
+        found = await dependencies.store.read(read_brokers, dependencies.watches)
         known = {each for each, broker in found.items() if published.epochs.get(each) == broker.epoch}
         for broker_id in sorted(known):
             self._open(found[broker_id])
@@ -76,7 +76,7 @@ class Liveness:
     async def brokers_changed(self) -> None:
         """Read which brokers live, and handle those that came, went, or came again with another epoch."""
         dependencies, context = self._dependencies, self._context
-        live = await dependencies.store.read(read_brokers, dependencies.watching)
+        live = await dependencies.store.read(read_brokers, dependencies.watches)
         known = dict(context.brokers)
         again = sorted(each for each in live if each in known and live[each].epoch != known[each].epoch)
         dead = sorted(known.keys() - live.keys())
@@ -99,10 +99,10 @@ class Liveness:
 
     def _note_epochs(self, came: Mapping[int, BrokerInfo], gone: Iterable[int], restarted: Collection[int]) -> None:
         for each in sorted(gone):
-            self._dependencies.note(Kind.BROKER_DOWN, broker=each)
+            self._dependencies.note(HistoryKind.BROKER_DOWN, broker=each)
         for each in sorted(came):
             self._dependencies.note(
-                Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted
+                HistoryKind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted
             )
 
     async def replicas_failed(self, replicas: Collection[PartitionAndReplica]) -> None:
@@ -122,7 +122,7 @@ class Liveness:
     async def disks_failed(self) -> None:
         """Ask the brokers that reported a failed disk about all their replicas."""
         dependencies = self._dependencies
-        notices = await dependencies.store.read(read_notices, dependencies.watching, DISK_EVENTS, StoreEvent.DISKS)
+        notices = await dependencies.store.read(read_notices, dependencies.watches, DISK_EVENTS, StoreEvent.DISKS)
         if not notices.paths:
             return
         for broker_id in sorted({int(value["broker"]) for value in notices.values} & self._context.brokers.keys()):
