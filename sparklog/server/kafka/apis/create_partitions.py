@@ -9,7 +9,7 @@ from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 FIRST_WITH_QUOTA_ERROR = 3
 
@@ -45,5 +45,5 @@ def _result(topic: TopicGrown) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=create_partitions.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("results",), part=10)
+    api=create_partitions.API, serve=serve, refuse=refuse, wide=WideArrays(("topics",), ("results",), part=10)
 )
