@@ -33,8 +33,8 @@ from pyspark.sql.types import StructType
 from bench.harness import AllProcesses, BrokerProcess, broker_process
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.client.sinks.sinks import Batch, BatchWinner
-from sparklog.client.sinks.sync import Sinks
+from sparklog.client.sinks.sinks import BatchWinner, SinkBatchId
+from sparklog.client.sinks.sync import SinkClient
 from sparklog.spark.session import local_session
 from sparklog.spark.source.option_parsing import parse_write_options
 from sparklog.spark.source.source import SparklogDataSource
@@ -130,9 +130,9 @@ def seen_after_ms(bootstrap: str, partitions: int, batches: int) -> tuple[float,
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topic(topic, partitions=partitions)
     taken, seen = [], []
-    with Sinks(bootstrap_servers=bootstrap) as sinks, Consumer(bootstrap_servers=bootstrap) as consumer:
+    with SinkClient(bootstrap_servers=bootstrap) as sinks, Consumer(bootstrap_servers=bootstrap) as consumer:
         for number in range(batches):
-            batch = Batch(f"sink-of-{topic}", "run", number)
+            batch = SinkBatchId(f"sink-of-{topic}", "run", number)
             identity = sinks.join(batch, timeout_ms=60_000)
             assert identity is not None
             with Producer(bootstrap_servers=bootstrap, transactional_id=batch.sink_id) as producer:

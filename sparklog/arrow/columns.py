@@ -19,7 +19,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.records.arrow import schema as records_schema
 
 if TYPE_CHECKING:
-    from sparklog.arrow.typed import Decoding  # loads the decoders, which reads of bytes do not need
+    from sparklog.arrow.typed import DecodingPlan  # loads the decoders, which reads of bytes do not need
 
 OF_PARTITION = ("topic", "partition")
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -48,7 +48,7 @@ class TableShape:
     decoding: how to decode keys and values; None: they stay bytes
     """
 
-    def __init__(self, schema: pa.Schema, decoding: Decoding | None = None) -> None:
+    def __init__(self, schema: pa.Schema, decoding: DecodingPlan | None = None) -> None:
         self.schema = schema
         names = schema.names if decoding is None else decoding.needs(schema.names)
         self.decoded = tuple(name for name in names if name not in OF_PARTITION)

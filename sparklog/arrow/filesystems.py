@@ -93,14 +93,14 @@ def open_reader(location: str) -> LogReader:
     return LogReader(*open_folder(location))
 
 
-class Owner(NamedTuple):
+class LogDirOwner(NamedTuple):
     """The broker that a log directory belongs to, by its ``meta.properties``."""
 
     cluster_id: str
     broker_id: int
 
     @classmethod
-    def of(cls, path: str) -> Owner | None:
+    def of(cls, path: str) -> LogDirOwner | None:
         """Return the owner of the log directory at `path`, as this machine sees it.
 
         None if there is none, or the file cannot be read. Of a URI too: all machines see the same there.
@@ -119,11 +119,11 @@ def log_directory(location: str) -> str:
     return posixpath.dirname(location.rstrip("/"))
 
 
-def sees(folder: str, owner: Owner | None) -> bool:
+def sees(folder: str, owner: LogDirOwner | None) -> bool:
     """Return whether this machine sees a partition's folder in the log directory whose owner the driver found."""
     parent = log_directory(folder)
     if owner is not None:
-        return Owner.of(parent) == owner
+        return LogDirOwner.of(parent) == owner
     fs, path = open_folder(parent)
     return not isinstance(fs, LocalFs) or fs.exists(path or ".")
 
@@ -131,7 +131,7 @@ def sees(folder: str, owner: Owner | None) -> bool:
 def not_seen(folder: str) -> ConfigError:
     """Return the error of a read that has no broker, on an executor for which `sees` is false."""
     parent = log_directory(folder)
-    found = Owner.of(parent)
+    found = LogDirOwner.of(parent)
     seen = f"has that of broker {found.broker_id} of cluster {found.cluster_id} there" if found else "does not"
     return ConfigError(
         f"the driver sees the log directory {parent}, but the executor on {socket.gethostname()} {seen}. Driver and "
@@ -139,12 +139,12 @@ def not_seen(folder: str) -> ConfigError:
     )
 
 
-class Readers:
+class LogReaders:
     """Readers of many folders for one plan, which read the checkpoints and the owner of a log directory once."""
 
     def __init__(self) -> None:
         self._checkpoints: dict[str, DirectoryCheckpoints] = {}
-        self._owners: dict[str, Owner | None] = {}
+        self._owners: dict[str, LogDirOwner | None] = {}
 
     def open(self, location: str) -> LogReader:
         """Return a reader of the partition's folder at `location`."""
@@ -154,9 +154,9 @@ class Readers:
             self._checkpoints[parent] = DirectoryCheckpoints(fs, posixpath.dirname(folder.rstrip("/")))
         return LogReader(fs, folder, self._checkpoints[parent])
 
-    def owner(self, location: str) -> Owner | None:
+    def owner(self, location: str) -> LogDirOwner | None:
         """Return the owner of the log directory that has the partition's folder at `location`."""
         parent = log_directory(location)
         if parent not in self._owners:
-            self._owners[parent] = Owner.of(parent)
+            self._owners[parent] = LogDirOwner.of(parent)
         return self._owners[parent]

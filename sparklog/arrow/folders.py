@@ -19,7 +19,7 @@ from sparklog.log.transactions import TransactionWalk
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 
 
-class Bounds(NamedTuple):
+class ReadableOffsets(NamedTuple):
     """Readable offsets of a partition: from `log_start` to before `end`."""
 
     log_start: int
@@ -51,7 +51,7 @@ class PartitionFolder:
         self._walked: TransactionWalk | None = None
         """Transactions as of the last look, for the next one to go on from."""
 
-    def bounds(self, reader: LogReader) -> Bounds:
+    def bounds(self, reader: LogReader) -> ReadableOffsets:
         """Return the readable offsets; those of an empty log if the partition is being created. Raises OSError.
 
         reader: of this folder
@@ -59,13 +59,13 @@ class PartitionFolder:
         try:
             start, end, high_watermark = reader.bounds()
         except OffsetOutOfRange:
-            return Bounds(0, 0)  # no segment yet
+            return ReadableOffsets(0, 0)  # no segment yet
         committed = max(start, end if high_watermark is None else min(high_watermark, end))
         if not self.is_committed_only:
-            return Bounds(start, committed)
+            return ReadableOffsets(start, committed)
         self._walked = reader.follow_transactions(committed, self._walked)
         unstable = self._walked.first_unstable_offset
-        return Bounds(start, committed) if unstable is None else Bounds(start, committed, unstable)
+        return ReadableOffsets(start, committed) if unstable is None else ReadableOffsets(start, committed, unstable)
 
     def offset_for_timestamp(self, reader: LogReader, timestamp_ms: int) -> int | None:
         """Return the offset of the first readable record at or after a timestamp; None if there is none."""

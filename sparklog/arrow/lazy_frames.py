@@ -9,7 +9,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from sparklog.arrow.columns import COLUMNS
-from sparklog.arrow.options import CORRUPT_RECORD, Mode
+from sparklog.arrow.options import CORRUPT_RECORD, ParseMode
 from sparklog.arrow.tables import Path, Positions, record_batches, shape_of
 from sparklog.schemas.formats import Format
 
@@ -31,8 +31,8 @@ def scan_polars(
     Each `collect` reads the log as it is then. Arguments are those of `record_batches`; its errors come from `collect`,
     as polars' ComputeError.
     """
-    names = (*COLUMNS, CORRUPT_RECORD) if mode == Mode.PERMISSIVE else COLUMNS
-    shape = shape_of(names, {"key": key, "value": value}, Mode(mode))
+    names = (*COLUMNS, CORRUPT_RECORD) if mode == ParseMode.PERMISSIVE else COLUMNS
+    shape = shape_of(names, {"key": key, "value": value}, ParseMode(mode))
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, most_rows: int | None, _: int | None

@@ -18,7 +18,7 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-class Mode(StrEnum):
+class ParseMode(StrEnum):
     """What becomes of a record whose key or value does not follow its schema.
 
     FAILFAST: the query fails. PERMISSIVE: the column is null, and another column has the bytes. DROPMALFORMED: the

@@ -51,7 +51,7 @@ def settled(plan: Callable[[], Result]) -> Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class PartitionRead:
     """Which records of a partition are read, and from where."""
 
     partition: TopicPartition

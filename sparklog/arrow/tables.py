@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import pyarrow as pa
 
 from sparklog.arrow.columns import COLUMNS, TableShape, table_schema
-from sparklog.arrow.filesystems import Readers
-from sparklog.arrow.folders import Bounds, PartitionFolder, partition_folders
-from sparklog.arrow.options import CORRUPT_RECORD, IsolationLevel, Mode
-from sparklog.arrow.segments import Records, settled
+from sparklog.arrow.filesystems import LogReaders
+from sparklog.arrow.folders import PartitionFolder, ReadableOffsets, partition_folders
+from sparklog.arrow.options import CORRUPT_RECORD, IsolationLevel, ParseMode
+from sparklog.arrow.segments import PartitionRead, settled
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader
@@ -87,31 +87,31 @@ def record_batches(
     arguments, SchemaError for schemas that do not fit, DataLost if an offset lies outside the log, and CorruptRecord.
     The reader raises DataLost if records were deleted since the call, MalformedRecord, CorruptRecord and OSError.
     """
-    shape = shape_of(columns, {"key": key, "value": value}, Mode(mode))
+    shape = shape_of(columns, {"key": key, "value": value}, ParseMode(mode))
     folders = _folders(os.fspath(path), topic, partitions, IsolationLevel(isolation_level))
     _check_numbers(start, folders, "start")
     _check_numbers(end, folders, "end")
-    readers = Readers()
-    plans = [_plan(each, readers, start, end) for each in folders]
+    readers = LogReaders()
+    plans = [_plan_partition(each, readers, start, end) for each in folders]
     batches = (batch for plan in plans for batch in plan.read(shape))
     return pa.RecordBatchReader.from_batches(shape.schema, batches)
 
 
-def shape_of(columns: Sequence[str], formats: Mapping[str, Format | None], mode: Mode) -> TableShape:
+def shape_of(columns: Sequence[str], formats: Mapping[str, Format | None], mode: ParseMode) -> TableShape:
     """Return the table of a read; formats: of ``key`` and ``value``. Raises ConfigError and SchemaError."""
     given = {name: of for name, of in formats.items() if of is not None}
     if not given:
         return TableShape(table_schema(columns, {}))
     # Loads the decoders, which reads of bytes do not need.
-    from sparklog.arrow.typed import CORRUPT, Decoding
+    from sparklog.arrow.typed import CORRUPT, DecodingPlan
 
     types = {name: of.decoder(name).type for name, of in given.items()}
-    if mode is Mode.PERMISSIVE:
+    if mode is ParseMode.PERMISSIVE:
         types[CORRUPT_RECORD] = CORRUPT
-    return TableShape(table_schema(columns, types), Decoding(given, mode, CORRUPT_RECORD))
+    return TableShape(table_schema(columns, types), DecodingPlan(given, mode, CORRUPT_RECORD))
 
 
-class _Plan(NamedTuple):
+class _PartitionPlan(NamedTuple):
     """What is read of one partition."""
 
     folder: PartitionFolder
@@ -120,7 +120,7 @@ class _Plan(NamedTuple):
 
     def read(self, shape: TableShape) -> Iterator[pa.RecordBatch]:
         partition = self.folder.partition
-        records = Records(
+        records = PartitionRead(
             partition=partition,
             folder=self.folder.location,
             columns=shape.decoded,
@@ -157,22 +157,24 @@ def _check_numbers(positions: Positions, folders: Iterable[PartitionFolder], nam
             raise ConfigError(f"{name} has partitions that are not read: {', '.join(map(str, sorted(extra)))}")
 
 
-def _plan(folder: PartitionFolder, readers: Readers, start: Positions, end: Positions) -> _Plan:
+def _plan_partition(folder: PartitionFolder, readers: LogReaders, start: Positions, end: Positions) -> _PartitionPlan:
     reader = readers.open(folder.location)
 
-    def plan() -> _Plan:
+    def plan() -> _PartitionPlan:
         bounds = folder.bounds(reader)
         low = _offset(start, "start", folder, reader, bounds)
         high = _offset(end, "end", folder, reader, bounds)
         low, high = bounds.log_start if low is None else low, bounds.end if high is None else high
         if low >= high:
-            return _Plan(folder, (), NONE_ABORTED)
-        return _Plan(folder, reader.ranges(low, high), folder.aborted(reader, low, high))
+            return _PartitionPlan(folder, (), NONE_ABORTED)
+        return _PartitionPlan(folder, reader.ranges(low, high), folder.aborted(reader, low, high))
 
     return settled(plan)
 
 
-def _offset(positions: Positions, name: str, folder: PartitionFolder, reader: LogReader, bounds: Bounds) -> int | None:
+def _offset(
+    positions: Positions, name: str, folder: PartitionFolder, reader: LogReader, bounds: ReadableOffsets
+) -> int | None:
     """Return the offset that is meant; None: this end of the log. Raises ConfigError, and DataLost if it is outside."""
     position = positions.get(folder.partition.partition) if isinstance(positions, Mapping) else positions
     if position is None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparklog.arrow.options import Mode
+from sparklog.arrow.options import ParseMode
 from sparklog.base.errors import MalformedRecord
 from sparklog.base.ids import TopicPartition
 
@@ -42,7 +42,7 @@ class DeadLetterWriter(Protocol):
         ...
 
 
-class DeadLetterPlace(Protocol):
+class DeadLetterTarget(Protocol):
     """Where copies of malformed records go."""
 
     @property
@@ -56,13 +56,13 @@ class DeadLetterPlace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
+class DecodingPlan:
     """The typed columns of a read, as its plan brings them to tasks."""
 
     formats: Mapping[str, Format]
-    mode: Mode
+    mode: ParseMode
     corrupt_column: str
-    dead_letters: DeadLetterPlace | None = None
+    dead_letters: DeadLetterTarget | None = None
     """Where copies of malformed records go. All keys and values are decoded then, whatever columns are wanted."""
 
     def needs(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -79,19 +79,19 @@ class Decoding:
             wanted += self.dead_letters.needs
         return tuple(dict.fromkeys(wanted))
 
-    def start(self, columns: Sequence[str]) -> TypedRows:
+    def start(self, columns: Sequence[str]) -> RowDecoder:
         """Return what decodes these columns of the table in one task."""
-        return TypedRows(self, self._typed(columns))
+        return RowDecoder(self, self._typed(columns))
 
     def _typed(self, columns: Sequence[str]) -> list[str]:
         everything = self.corrupt_column in columns or self.dead_letters is not None
         return [name for name in self.formats if everything or name in columns]
 
 
-class TypedRows:
+class RowDecoder:
     """Decodes the records of a task."""
 
-    def __init__(self, decoding: Decoding, columns: Sequence[str]) -> None:
+    def __init__(self, decoding: DecodingPlan, columns: Sequence[str]) -> None:
         self._decoders = {name: decoding.formats[name].decoder(name) for name in columns}
         self._decoding = decoding
         self._dead_letters = decoding.dead_letters.open() if decoding.dead_letters is not None else None
@@ -117,12 +117,12 @@ class TypedRows:
                 yield part, {**arrays, self._decoding.corrupt_column: pa.nulls(part.num_rows, CORRUPT)}
                 continue
             rows = np.flatnonzero(malformed)
-            if self._decoding.mode is Mode.FAILFAST:
+            if self._decoding.mode is ParseMode.FAILFAST:
                 self._fail(part, partition, pieces, int(rows[0]))
             reasons = {row: _reason(pieces, row) for row in rows.tolist()}
             if self._dead_letters is not None:
                 self._dead_letters.write(part.filter(pa.array(malformed)), partition, list(reasons.values()))
-            if self._decoding.mode is Mode.DROPMALFORMED:
+            if self._decoding.mode is ParseMode.DROPMALFORMED:
                 good = pa.array(~malformed)
                 yield part.filter(good), {name: array.filter(good) for name, array in arrays.items()}
             else:

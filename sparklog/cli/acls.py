@@ -158,7 +158,7 @@ def add(
         for resource_type, name, operation in _rights(_resources(**named), operations, producer, consumer)
         for permission, principal, host in chosen
     ]  # fmt: skip
-    with admin_client(bootstrap) as admin, _told_of_no_authorizer():
+    with admin_client(bootstrap) as admin, _explained_missing_authorizer():
         admin.create_acls(acls)
     for acl in acls:
         click.echo(f"added: {acl}")
@@ -173,7 +173,7 @@ def add(
 def list_acls(principal: str | None, bootstrap: str, as_json: bool, **named: Any) -> None:
     """List ACLs; with resources, those that apply to them, whichever pattern they have."""
     resources: list[tuple[AclResourceType, str | None]] = [*_resources(**named)] or [(AclResourceType.ANY, None)]
-    with admin_client(bootstrap) as admin, _told_of_no_authorizer():
+    with admin_client(bootstrap) as admin, _explained_missing_authorizer():
         found = sorted({acl for each in resources for acl in admin.describe_acls(_filter(*each, principal=principal))})
     if as_json:
         for acl in found:
@@ -216,7 +216,7 @@ def remove(
         for permission, principal, host in who
         for operation in what
     ]
-    with admin_client(bootstrap) as admin, _told_of_no_authorizer():
+    with admin_client(bootstrap) as admin, _explained_missing_authorizer():
         found = sorted({acl for each in filters for acl in admin.describe_acls(each)})
         if not found:
             raise ClientError("there is no such ACL: see what there is with: sparklog acls list")
@@ -248,7 +248,7 @@ def why(principal: str, operation: str, resource: str, host: str, bootstrap: str
     if wanted not in OPERATIONS[kind]:
         known = ", ".join(map(kafka_name, OPERATIONS[kind]))
         raise click.UsageError(f"there is no {kafka_name(wanted)} of a {resource.partition(':')[0]}, but {known}")
-    with admin_client(bootstrap) as admin, _told_of_no_authorizer():
+    with admin_client(bootstrap) as admin, _explained_missing_authorizer():
         acls = Acls(admin.describe_acls(), _rules(admin))
     decision = acls.decide(Subject(principal_named(principal), host), Action(wanted, kind, name))
     may = "may" if decision.is_allowed else "may not"
@@ -340,7 +340,7 @@ def _fields(acl: AclBinding) -> dict[str, str]:
 
 
 @contextmanager
-def _told_of_no_authorizer() -> Iterator[None]:
+def _explained_missing_authorizer() -> Iterator[None]:
     """Raise ClientError that says what to do where the brokers have no authorizer."""
     try:
         yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.common import NOTHING, bootstrap_option, client_options, json_option, parse_configs, print_table
-from sparklog.cli.job_runs import Surroundings, reports_option, run_here
+from sparklog.cli.job_runs import RunOptions, reports_option, run_here
 from sparklog.jobs.table import load_job
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(
     The audit compares the state in the store and the brokers, or in checkpoints, with the bytes of every replica. It
     changes nothing.
     """
-    shared = Surroundings(
+    shared = RunOptions(
         client=client_options(bootstrap),
         reports=reports,
         master=master,

@@ -19,7 +19,7 @@ from sparklog.cli.common import admin_client, bootstrap_option, client_options, 
 TABLE_ROWS = 50_000
 
 
-class Figure(NamedTuple):
+class BenchResult(NamedTuple):
     """One row of the result."""
 
     what: str
@@ -76,17 +76,17 @@ def command(records: int, size: int, partitions: int, compression: str, bootstra
         print_table(("", "RECORDS", "SECONDS", "RECORDS/S", "MB/S"), [tuple(row.values()) for row in rows])
 
 
-def _produce(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> Figure:
+def _produce(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> BenchResult:
     with client.Producer(**client_options(bootstrap, compression_type=compression)) as producer:
         started = time.perf_counter()
         for i in range(records):
             producer.send(topic, values[i & 1023])
         producer.flush()
         seconds = time.perf_counter() - started
-    return Figure("produce, record by record", records, seconds, records * len(values[0]) / 1e6)
+    return BenchResult("produce, record by record", records, seconds, records * len(values[0]) / 1e6)
 
 
-def _produce_tables(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> Figure:
+def _produce_tables(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> BenchResult:
     table = pa.table({"value": pa.array([values[i & 1023] for i in range(min(records, TABLE_ROWS))], pa.binary())})
     with client.Producer(**client_options(bootstrap, compression_type=compression)) as producer:
         started = time.perf_counter()
@@ -94,10 +94,10 @@ def _produce_tables(bootstrap: str, topic: str, values: list[bytes], records: in
             producer.send_table(topic, table.slice(0, min(TABLE_ROWS, records - first)))
         producer.flush()
         seconds = time.perf_counter() - started
-    return Figure("produce, Arrow tables", records, seconds, records * len(values[0]) / 1e6)
+    return BenchResult("produce, Arrow tables", records, seconds, records * len(values[0]) / 1e6)
 
 
-def _consume(bootstrap: str, topic: str, records: int, size: int) -> Figure:
+def _consume(bootstrap: str, topic: str, records: int, size: int) -> BenchResult:
     with client.Consumer(**client_options(bootstrap, auto_offset_reset="earliest")) as consumer:
         consumer.assign_topic(topic)
         started = time.perf_counter()
@@ -105,4 +105,4 @@ def _consume(bootstrap: str, topic: str, records: int, size: int) -> Figure:
         while read < records and time.perf_counter() - started < 600:
             read += consumer.poll_arrow(1_000).num_rows
         seconds = time.perf_counter() - started
-    return Figure("consume, Arrow tables", read, seconds, read * size / 1e6)
+    return BenchResult("consume, Arrow tables", read, seconds, read * size / 1e6)

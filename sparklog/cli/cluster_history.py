@@ -11,7 +11,7 @@ import click
 
 from sparklog import client
 from sparklog.base.errors import UnknownTopicOrPartition
-from sparklog.cli.common import Time, bootstrap_option, client_options, json_option, print_json
+from sparklog.cli.common import TimeParam, bootstrap_option, client_options, json_option, print_json
 from sparklog.cluster.history import HISTORY, HistoryKind
 
 POLL_MS = 500
@@ -30,7 +30,7 @@ HEAD = ("version", "time_ms", "by", "kind", "topic", "partition")
     type=click.Choice([each.value for each in HistoryKind]),
     help="Only records of this kind; may be repeated.",
 )
-@click.option("--since", type=Time(), metavar="TIME", help="Only records from this time on.")
+@click.option("--since", type=TimeParam(), metavar="TIME", help="Only records from this time on.")
 @bootstrap_option
 @json_option
 def history(

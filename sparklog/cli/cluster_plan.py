@@ -26,7 +26,7 @@ Plan = Mapping[TopicPartition, tuple[int, ...]]
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
-class Rate(click.ParamType[int]):
+class RateParam(click.ParamType[int]):
     """Bytes per second: 1000000, 50MB or 50MiB."""
 
     name = "rate"
@@ -40,7 +40,7 @@ class Rate(click.ParamType[int]):
         return int(found[1]) * _UNITS[found[2]]
 
 
-class BrokerIds(click.ParamType[tuple[int, ...]]):
+class BrokerIdsParam(click.ParamType[tuple[int, ...]]):
     """Broker ids separated by commas: 1,2,3."""
 
     name = "brokers"

@@ -21,7 +21,7 @@ from sparklog.base.errors import (
     ReassignmentInProgress,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.cluster_plan import BrokerIds, Plan, Rate, ids, racks_of, read_plan, show_plan
+from sparklog.cli.cluster_plan import BrokerIdsParam, Plan, RateParam, ids, racks_of, read_plan, show_plan
 from sparklog.cli.common import admin_client, all_partitions, bootstrap_option, json_option, print_json, print_table
 from sparklog.controller.spreading import spread
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 UNFINISHED = 1
 POLL_S = 0.5
-TOLD_S = 5.0
+METADATA_DELAY_S = 5.0
 CORDONED = "cordoned.log.dirs"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
 
 throttle_option = click.option(
-    "--throttle", type=Rate(), metavar="RATE", help="Limit each broker's copying, in bytes per second (50MiB)."
+    "--throttle", type=RateParam(), metavar="RATE", help="Limit each broker's copying, in bytes per second (50MiB)."
 )
 wait_option = click.option("--wait", is_flag=True, help="Wait until all moves are done, and show the progress.")
 
@@ -62,7 +62,7 @@ def reassign() -> None:
 @click.option("--all-topics", is_flag=True, help="All topics, including internal ones.")
 @click.option(
     "--brokers",
-    type=BrokerIds(),
+    type=BrokerIdsParam(),
     metavar="IDS",
     help="Brokers to move to.  [default: all that are up and not cordoned]",
 )
@@ -288,17 +288,17 @@ def _wait(admin: Admin, started: Plan) -> None:
             shown = percent
             time.sleep(POLL_S)
         bar.update(100 - shown)
-    there = _replicas_once_told(admin, started)
+    there = _replicas_after_move(admin, started)
     if elsewhere := [name for name, target in started.items() if there.get(name) != target]:
         raise ClientError(f"{len(elsewhere)} partitions were sent elsewhere meanwhile, {elsewhere[0]} is one of them")
 
 
-def _replicas_once_told(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return the partitions' replicas once they are as planned, or after TOLD_S as they are.
+def _replicas_after_move(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the partitions' replicas once they are as planned, or after METADATA_DELAY_S as they are.
 
     The broker that answers may learn of the end of a move a little later than the controller.
     """
-    deadline = time.monotonic() + TOLD_S
+    deadline = time.monotonic() + METADATA_DELAY_S
     while True:
         there = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in planned})}
         if all(there.get(name) == target for name, target in planned.items()) or time.monotonic() > deadline:

@@ -29,7 +29,7 @@ PATIENCE_MS = 2_000
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Time(click.ParamType[int]):
+class TimeParam(click.ParamType[int]):
     """Milliseconds since 1970, or a date and time in ISO 8601 (UTC if it names no zone)."""
 
     name = "time"

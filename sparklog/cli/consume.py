@@ -11,7 +11,7 @@ import click
 from sparklog import client
 from sparklog.base.errors import RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import PATIENCE_MS, Time, bootstrap_option, client_options, json_option
+from sparklog.cli.common import PATIENCE_MS, TimeParam, bootstrap_option, client_options, json_option
 from sparklog.cli.json_lines import format_record
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 @click.argument("topic")
 @click.option("--from-beginning", is_flag=True, help="Start at the first record.  [default: only new records]")
 @click.option("--offset", type=click.IntRange(0), metavar="N", help="Start at this offset in each partition.")
-@click.option("--timestamp", type=Time(), metavar="TIME", help="Start at the first record at or after this time.")
+@click.option("--timestamp", type=TimeParam(), metavar="TIME", help="Start at the first record at or after this time.")
 @click.option(
     "--partition", "partitions", type=int, multiple=True, metavar="N", help="Read only partition N; may be repeated."
 )

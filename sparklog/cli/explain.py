@@ -164,18 +164,18 @@ def _print(topic: str, rows: list[dict[str, Any]]) -> None:
         print_table(titles, [_cells(row) for row in known])
     alike: dict[str, list[str]] = {}
     for row in rows:
-        alike.setdefault(_told(row), []).append(str(row["partition"]))
+        alike.setdefault(_explanation(row), []).append(str(row["partition"]))
     for told, partitions in alike.items():
         click.echo(f"\npartition{'s' if len(partitions) > 1 else ''} {', '.join(partitions)}: {told}")
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _explanation(row: Mapping[str, Any]) -> str:
     """Return the explanation of a partition; partitions with the same text are printed together."""
     lines = [f"{_is_due(row)}: {row['reason']}"]
     if row.get("next_step"):
         lines.append(f"  next: {row['next_step']}")
     if row.get("last_run"):
-        lines.append(f"  last run: {_told_run(row['last_run'])}")
+        lines.append(f"  last run: {_run_summary(row['last_run'])}")
     return "\n".join(lines)
 
 
@@ -191,7 +191,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _told_run(run: Mapping[str, Any]) -> str:
+def _run_summary(run: Mapping[str, Any]) -> str:
     if run["cleaned_offset"] is None:
         return f"{run['at']} {run['outcome']}: {run['reason']}"
     return (

@@ -14,7 +14,7 @@ import click
 
 from sparklog.base.errors import NonEmptyGroup
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import Time, admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import TimeParam, admin_client, bootstrap_option, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
@@ -99,7 +99,7 @@ def describe(names: tuple[str, ...], members: bool, bootstrap: str, as_json: boo
 @click.option("--to-earliest", is_flag=True, help="Move to the start of the log.")
 @click.option("--to-latest", is_flag=True, help="Move to the end of the log.")
 @click.option("--to-offset", type=int, metavar="N", help="Move to this offset.")
-@click.option("--to-datetime", type=Time(), metavar="TIME", help="Move to the first record at or after this time.")
+@click.option("--to-datetime", type=TimeParam(), metavar="TIME", help="Move to the first record at or after this time.")
 @click.option("--shift-by", type=int, metavar="N", help="Move forward by N, or back by -N.")
 @click.option("--execute", is_flag=True, help="Carry out the plan; without this, only show it.")
 @bootstrap_option

@@ -68,7 +68,7 @@ def run_command() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RunOptions:
     """The values of the options that all jobs share."""
 
     client: Mapping[str, Any]
@@ -116,16 +116,14 @@ def job_command(job: Job) -> click.Command:
     ) -> int:  # fmt: skip
         conf = parse_configs(settings)
         client = client_options(bootstrap)
-        shared = Surroundings(
-            client=client, reports=reports, master=master, conf=conf, dry_run=dry_run, as_json=as_json
-        )
+        shared = RunOptions(client=client, reports=reports, master=master, conf=conf, dry_run=dry_run, as_json=as_json)
         return run_here(job, options, shared)
 
     return command
 
 
 def run_here(
-    job: Job, options: Mapping[str, Any], shared: Surroundings, print_run: Callable[[Run], None] | None = None
+    job: Job, options: Mapping[str, Any], shared: RunOptions, print_run: Callable[[Run], None] | None = None
 ) -> int:
     """Run a job in a Spark session of this process and return the exit status. `print_run` replaces `show`."""
     # Imported here because it imports Spark, which `sparklog jobs --help` does not need.
@@ -150,7 +148,7 @@ def run_in(
     spark: SparkSession,
     job: Job,
     options: Mapping[str, Any],
-    shared: Surroundings,
+    shared: RunOptions,
     print_run: Callable[[Run], None] | None = None,
 ) -> int:
     """Run a job in a session, show its result and return the exit status. Raises what plan and apply raise."""

@@ -18,7 +18,7 @@ from sparklog.base.health import Health
 from sparklog.cli import run
 from sparklog.cli.common import NOTHING, json_option, print_json, print_table
 from sparklog.cli.job_runs import COULD_NOT_RUN, REPORTS, reason, run_command, whole_path
-from sparklog.cli.logs import log_to_stderr, tell_why_not
+from sparklog.cli.logs import log_to_stderr, report_failed_start
 from sparklog.jobs.table import JOBS
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _serve(config: ServerConfig) -> int:
     try:
         server.start()
     except Exception as error:  # noqa: BLE001 - anything that keeps Spark from starting
-        tell_why_not(logger, config.logging_format, f"sparklog: the jobs could not start: {reason(error)}")
+        report_failed_start(logger, config.logging_format, f"sparklog: the jobs could not start: {reason(error)}")
         return COULD_NOT_RUN
     has_started.set()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -27,7 +27,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _one_line = json.JSONEncoder(ensure_ascii=False).encode
 
 
-class Line(NamedTuple):
+class ParsedLine(NamedTuple):
     """One record to write."""
 
     key: bytes | None
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     timestamp_ms: int | None
 
 
-def parse_line(text: str | bytes) -> Line:
+def parse_line(text: str | bytes) -> ParsedLine:
     """Return the record that a line describes. Raises ValueError that says what is wrong with the line."""
     try:
         fields = _read(text if isinstance(text, str) else text.decode())
@@ -53,7 +53,9 @@ def parse_line(text: str | bytes) -> Line:
     timestamp = fields.get("timestamp")
     if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
         raise ValueError(f"timestamp {_shown(timestamp)}: it must be milliseconds since 1970, a whole number")
-    return Line(_bytes_of(fields, "key"), _bytes_of(fields, "value"), _headers_of(fields.get("headers")), timestamp)
+    return ParsedLine(
+        _bytes_of(fields, "key"), _bytes_of(fields, "value"), _headers_of(fields.get("headers")), timestamp
+    )
 
 
 def format_record(record: Any) -> str:

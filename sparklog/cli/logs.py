@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told)
 
 
-def tell_why_not(logger: logging.Logger, form: str, text: str) -> None:
+def report_failed_start(logger: logging.Logger, form: str, text: str) -> None:
     """Write why a server could not start, in the form of its log: in text a line for users, without time and level."""
     if form == JSON_LOGS:
         logger.critical(text)

@@ -18,26 +18,26 @@ import click
 from sparklog import client
 from sparklog.base.errors import BufferExhausted, InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
 from sparklog.cli.common import admin_client, bootstrap_option, client_options, json_option, print_json
-from sparklog.cli.json_lines import Line, parse_line
+from sparklog.cli.json_lines import ParsedLine, parse_line
 
 if TYPE_CHECKING:
     from sparklog.client import Producer
 
-Parse = Callable[[bytes], Line]
+Parse = Callable[[bytes], ParsedLine]
 PROGRESS_EVERY = 2_000
 TOLD_EVERY_MS = 5_000
 LOOK_EVERY_MS = 250
 NEVER_MS = float("-inf")
 
 
-class Waiting:
+class WaitingReporter:
     """Tells every TOLD_EVERY_MS what records wait for, if some have waited that long, and at once if there is an error.
 
     Runs in a thread: the command itself may wait for its input, for room in the producer's buffer, or for the producer
     to close.
     """
 
-    def __init__(self, failures: Failures) -> None:
+    def __init__(self, failures: DeliveryFailures) -> None:
         self._failures = failures
         self._ended = threading.Event()
 
@@ -55,11 +55,11 @@ class Waiting:
         told_ms = NEVER_MS
         while not self._ended.wait(LOOK_EVERY_MS / 1000):
             now_ms = time.monotonic() * 1000
-            if now_ms - told_ms >= TOLD_EVERY_MS and (what := self._what(producer)):
+            if now_ms - told_ms >= TOLD_EVERY_MS and (what := self._reason(producer)):
                 click.echo(f"waiting: {what}", err=True)
                 told_ms = now_ms
 
-    def _what(self, producer: Producer) -> str:
+    def _reason(self, producer: Producer) -> str:
         found = producer.unacknowledged()
         if found.error or found.waiting_ms >= TOLD_EVERY_MS:
             return f"{found.records:,} records are not acknowledged yet: {found.why}"
@@ -68,7 +68,7 @@ class Waiting:
         return ""
 
 
-class Failures:
+class DeliveryFailures:
     """Number of failed deliveries, and the first error."""
 
     def __init__(self) -> None:
@@ -133,11 +133,11 @@ def command(
     started = time.monotonic()
     with admin_client(bootstrap) as admin:
         admin.describe_cluster()  # fails at once if no broker answers
-    failures = Failures()
+    failures = DeliveryFailures()
     with (
         _opened(json_lines or plain_file or "-") as (name, lines),
         _without_log_of_failures(),
-        Waiting(failures) as waiting,
+        WaitingReporter(failures) as waiting,
         client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
     ):
         waiting.watch(producer)
@@ -156,7 +156,7 @@ def _send_all(
     parse: Parse,
     name: str,
     lines: Iterator[bytes],
-    failures: Failures,
+    failures: DeliveryFailures,
 ) -> int:
     """Return the number of records written. Raises the first delivery error, or InvalidRecord for an invalid line."""
     sent = 0
@@ -188,7 +188,7 @@ def _send_all(
     return sent
 
 
-def _finish(producer: Producer, failures: Failures, sent: int) -> None:
+def _finish(producer: Producer, failures: DeliveryFailures, sent: int) -> None:
     """Wait for all acknowledgements: each record has its own time-out. Raises the first delivery error."""
     producer.flush()
     if failures.first:
@@ -209,14 +209,14 @@ def _without_log_of_failures() -> Iterator[None]:
 
 def _plain(separator: str | None) -> Parse:
     if separator is None:
-        return lambda text: Line(None, text.rstrip(b"\r\n"), [], None)
+        return lambda text: ParsedLine(None, text.rstrip(b"\r\n"), [], None)
     mark = separator.encode()
 
-    def parse(text: bytes) -> Line:
+    def parse(text: bytes) -> ParsedLine:
         key, found, value = text.rstrip(b"\r\n").partition(mark)
         if not found:
             raise ValueError(f"no key separator {separator!r} in it")
-        return Line(key, value, [], None)
+        return ParsedLine(key, value, [], None)
 
     return parse
 

@@ -24,7 +24,7 @@ from sparklog.base.quotas import (
     QuotaMatch,
     entity,
 )
-from sparklog.cli.cluster_plan import Rate
+from sparklog.cli.cluster_plan import RateParam
 from sparklog.cli.common import NOTHING, admin_client, bootstrap_option, json_option, print_json, print_table
 
 DEFAULT = "--default-"
@@ -72,8 +72,8 @@ def entity_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command("set")
 @entity_options
-@click.option("--produce", "producer_byte_rate", type=Rate(), metavar="RATE", help="Bytes per second (10MiB).")
-@click.option("--consume", "consumer_byte_rate", type=Rate(), metavar="RATE", help="Bytes per second.")
+@click.option("--produce", "producer_byte_rate", type=RateParam(), metavar="RATE", help="Bytes per second (10MiB).")
+@click.option("--consume", "consumer_byte_rate", type=RateParam(), metavar="RATE", help="Bytes per second.")
 @click.option(
     "--requests", "request_percentage", type=float, metavar="PERCENT", help="Percent of a broker's event loop."
 )

@@ -29,7 +29,7 @@ from sparklog.cli.common import (
 
 if TYPE_CHECKING:
     from sparklog.client.sinks.sinks import SinkDescription
-    from sparklog.client.sinks.sync import Sinks
+    from sparklog.client.sinks.sync import SinkClient
 
 REFUSED = 1
 NO_BATCH = -1
@@ -37,7 +37,7 @@ ONGOING, PREPARE_COMMIT = "Ongoing", "PrepareCommit"
 STATES = (ONGOING, PREPARE_COMMIT, "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
-class Pattern(click.ParamType[re.Pattern[str]]):
+class RegexParam(click.ParamType[re.Pattern[str]]):
     """A regular expression."""
 
     name = "regex"
@@ -72,7 +72,7 @@ def command() -> None:
     help="Only sinks in this state; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--sink-id-pattern", "pattern", type=Pattern(), metavar="REGEX",
+    "--sink-id-pattern", "pattern", type=RegexParam(), metavar="REGEX",
     help="Only sinks that match this regular expression as a whole.",
 )  # fmt: skip
 @bootstrap_option
@@ -161,7 +161,7 @@ def reset(sink_id: str, yes: bool, bootstrap: str) -> int:
     with _sinks_client(bootstrap) as sinks:
         found = sinks.describe(sink_id)
         if not yes:
-            click.echo(_what_is_forgotten(found), err=True)
+            click.echo(_reset_effect(found), err=True)
             if not confirmed(f"forget sink {sink_id}?"):
                 click.echo("nothing was reset: answer y, or give --yes", err=True)
                 return REFUSED
@@ -178,18 +178,18 @@ def reset(sink_id: str, yes: bool, bootstrap: str) -> int:
 
 
 @contextmanager
-def _sinks_client(bootstrap: str) -> Iterator[Sinks]:
+def _sinks_client(bootstrap: str) -> Iterator[SinkClient]:
     """Yield a client of sinks that gives up after PATIENCE_MS. An unknown sink is told with the next step."""
-    from sparklog.client.sinks.sync import Sinks  # loads gRPC, which help need not
+    from sparklog.client.sinks.sync import SinkClient  # loads gRPC, which help need not
 
     try:
-        with Sinks(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS)) as sinks:
+        with SinkClient(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS)) as sinks:
             yield sinks
     except TransactionalIdNotFound as error:
         raise ClientError(f"{error}: see what there is with: sparklog sinks list") from None
 
 
-def _what_is_forgotten(found: SinkDescription) -> str:
+def _reset_effect(found: SinkDescription) -> str:
     last = _last_committed(found)
     committed = "has committed no batch"
     if last != NO_BATCH:

@@ -237,7 +237,7 @@ def abort(
         elif start_offset is not None or producer_id is None or producer_epoch is None or coordinator_epoch is None:
             raise click.UsageError("give --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch")
         if not yes:
-            click.echo(_what_is_known(admin, name, producer_id), err=True)
+            click.echo(_coordinator_view(admin, name, producer_id), err=True)
             if not confirmed(f"abort the transaction of producer {producer_id} in {name}?"):
                 click.echo("nothing was aborted: answer y, or give --yes", err=True)
                 return REFUSED
@@ -304,7 +304,7 @@ def _producer_at(admin: Admin, name: TopicPartition, start_offset: int) -> tuple
     )
 
 
-def _what_is_known(admin: Admin, name: TopicPartition, producer_id: int) -> str:
+def _coordinator_view(admin: Admin, name: TopicPartition, producer_id: int) -> str:
     """Say what the coordinators know of a producer's transaction in a partition."""
     ids = [each.transactional_id for each in admin.list_transactions(producer_ids=[producer_id])]
     for found in admin.describe_transactions(ids):

@@ -25,7 +25,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.cli import reason
-from sparklog.cli.logs import log_to_stderr, tell_why_not
+from sparklog.cli.logs import log_to_stderr, report_failed_start
 from sparklog.server.open_listeners import open_listeners
 
 CANNOT_START, WRONG_CONFIGURATION = 1, 2
@@ -34,7 +34,7 @@ AUTO = -1
 logger = logging.getLogger("sparklog.cli.up")
 
 
-class Brokers(click.ParamType[int]):
+class BrokerCountParam(click.ParamType[int]):
     """A number of brokers, or `auto`, as `AUTO`."""
 
     name = "brokers"
@@ -64,7 +64,7 @@ class Brokers(click.ParamType[int]):
 )
 @click.option(
     "--brokers",
-    type=Brokers(),
+    type=BrokerCountParam(),
     metavar="N|auto",
     help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart; auto: one "
     "for each core.",
@@ -139,7 +139,7 @@ def command(
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
         sys.exit(_imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
     except (SparklogError, OSError) as error:
-        tell_why_not(logger, config.logging_format, f"sparklog up: {reason(error)}")
+        report_failed_start(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)
 
 

@@ -19,7 +19,7 @@ from sparklog import __version__
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import SparklogError
 from sparklog.log.directory.open_files import LEAST
-from sparklog.server.garbage import freeze_what_stays
+from sparklog.server.garbage import freeze_long_lived
 from sparklog.server.node import BrokerNode
 from sparklog.server.security import ConfigFile
 
@@ -62,20 +62,20 @@ async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | Non
         loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
     node = BrokerNode(config, file=file)
     await node.start()
-    freeze_what_stays()
+    freeze_long_lived()
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
-    meeting = asyncio.create_task(_meet(node, brokers)) if brokers else None
+    reporting = asyncio.create_task(_report_all_known(node, brokers)) if brokers else None
     ends = [asyncio.create_task(event.wait()) for event in (stop, node.has_lost_store)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for task in (*ends, *([meeting] if meeting else [])):
+    for task in (*ends, *([reporting] if reporting else [])):
         task.cancel()
     logger.info("stopping")
     await node.stop()
     return LOST_STORE if node.has_lost_store.is_set() else 0
 
 
-async def _meet(node: BrokerNode, brokers: int) -> None:
+async def _report_all_known(node: BrokerNode, brokers: int) -> None:
     metadata = node.broker.metadata
     if not await metadata.wait_until(lambda: len(metadata.brokers) >= brokers, ACQUAINTED_WITHIN_S * 1000):
         logger.warning("after %d s this broker does not know all others yet", ACQUAINTED_WITHIN_S)

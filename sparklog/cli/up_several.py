@@ -65,7 +65,7 @@ class LocalBroker:
             await process.wait()
         return bool(ready)
 
-    async def meets_others(self) -> None:
+    async def knows_others(self) -> None:
         """Wait until the broker knows all others, has waited long enough, or has ended."""
         assert self._process
         assert self._process.stdout
@@ -114,7 +114,7 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
         text = "the data of broker %s lies here too: what it has replicas of lacks one. --brokers %d starts it as well"
         logger.warning(text, numbers, found[-1] - ids[0] + 1)
     stop = asyncio.Event()
-    local = [LocalBroker(each, [*arguments, *_own(config, number)]) for number, each in enumerate(ids, 1)]
+    local = [LocalBroker(each, [*arguments, *_broker_arguments(config, number)]) for number, each in enumerate(ids, 1)]
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -127,7 +127,7 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
         loop.add_signal_handler(signal_number, interrupted)
     if not await _start(local):
         return CANNOT_START
-    await _acquaint(local, stop)
+    await _wait_until_all_known(local, stop)
     if not stop.is_set():
         _say_ready(config, local)
     await _watch(local, stop)
@@ -159,7 +159,7 @@ def left_out(config: BrokerConfig, brokers: int) -> list[int]:
     return sorted(number for number in numbers if number > last)
 
 
-def _own(config: BrokerConfig, number: int) -> list[str]:
+def _broker_arguments(config: BrokerConfig, number: int) -> list[str]:
     return [word for key, value in broker_settings(config, number).items() for word in ("--set", f"{key}={value}")]
 
 
@@ -175,10 +175,10 @@ async def _start(brokers: list[LocalBroker]) -> bool:
     return False
 
 
-async def _acquaint(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
+async def _wait_until_all_known(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
     """Wait until each broker knows all others, so that new topics get all their replicas."""
     stopping = asyncio.create_task(stop.wait())
-    all_know = asyncio.gather(*(broker.meets_others() for broker in brokers))
+    all_know = asyncio.gather(*(broker.knows_others() for broker in brokers))
     _, late = await asyncio.wait((stopping, all_know), return_when=asyncio.FIRST_COMPLETED)
     for each in late:
         each.cancel()
@@ -203,12 +203,12 @@ async def _watch(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
             if not stop.is_set():
                 logger.error(
                     "broker %d has ended, %s; %d go on. This starts it again: %s",
-                    *(broker.number, _how(task.result()), len(running), broker.command),
+                    *(broker.number, _exit_reason(task.result()), len(running), broker.command),
                 )
     for task in (stopping, *running):
         task.cancel()
     await asyncio.gather(stopping, *running, return_exceptions=True)
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"

@@ -41,7 +41,7 @@ class AsyncClient(ABC):
         await self.close()
 
 
-class Blocking(ABC, Generic[Core]):
+class SyncClient(ABC, Generic[Core]):
     """A client for code without an event loop: its calls run on the shared thread, and the caller waits for them."""
 
     def __init__(self, core: Core) -> None:
@@ -63,21 +63,21 @@ class Blocking(ABC, Generic[Core]):
 
 def blocking(
     method: Callable[Concatenate[Core, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[Core], P], T]:
+) -> Callable[Concatenate[SyncClient[Core], P], T]:
     """Return the method for callers in a thread, which wait for its result."""
 
     @wraps(method)
-    def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: SyncClient[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(method(self._core, *args, **kwargs))
 
     return call
 
 
-def direct(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[Blocking[Core], P], T]:
+def direct(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[SyncClient[Core], P], T]:
     """Return the method for callers in a thread, without crossing to the event loop."""
 
     @wraps(method)
-    def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: SyncClient[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(self._core, *args, **kwargs)
 
     return call

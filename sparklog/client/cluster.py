@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPicture:
+class TopicLeaders:
     """Metadata of one topic at `learnt_ms` (monotonic): each partition's leader by broker id, -1 if none."""
 
     name: str
@@ -89,12 +89,12 @@ class Cluster:
         self.connections = Connections(config, open_channel)
         self._brokers: dict[int, str] = {}
         self._brokers_outdated = True
-        self._topics: dict[str, TopicPicture] = {}
-        self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
+        self._topics: dict[str, TopicLeaders] = {}
+        self._learning: dict[str, asyncio.Task[TopicLeaders]] = {}
         self._answered_last: tuple[str, ...] = ()
         self._doubted: dict[str, None] = {}  # latest doubt last
         self._silent: set[str] = set()
-        self._newest: dict[str, TopicPicture] = {}
+        self._newest: dict[str, TopicLeaders] = {}
 
     async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Return the result of `call` for the first broker that answers; raises the last error if none does."""
@@ -142,16 +142,16 @@ class Cluster:
 
         return await retrying(attempt, timeout_ms=limit_ms, backoff=self.backoff, clock=self.clock)
 
-    def known(self, topic: str) -> TopicPicture | None:
+    def known(self, topic: str) -> TopicLeaders | None:
         """Return what is known of `topic` without asking, however old."""
         return self._topics.get(topic)
 
     def known_topic_id(self, topic: str) -> str:
         """Return the topic's id as last learnt; empty if not known."""
-        picture = self._topics.get(topic)
-        return picture.topic_id if picture else ""
+        metadata = self._topics.get(topic)
+        return metadata.topic_id if metadata else ""
 
-    async def topic(self, name: str, timeout_ms: int) -> TopicPicture:
+    async def topic(self, name: str, timeout_ms: int) -> TopicLeaders:
         """Return the topic's metadata; ask for it if it is not known or too old.
 
         Raises UnknownTopicOrPartition if brokers still do not know it after a grace of a second, InvalidTopic for a
@@ -201,7 +201,7 @@ class Cluster:
             self.outdated(partition.topic)
             raise
 
-    def connection_to_leader(self, topic: TopicPicture, partition: TopicPartition) -> Connection:
+    def connection_to_leader(self, topic: TopicLeaders, partition: TopicPartition) -> Connection:
         """Return the connection to the leader according to `topic`; raises as `leader` does."""
         address = self._brokers.get(topic.leader_of(partition.partition))
         if address is None:
@@ -278,7 +278,7 @@ class Cluster:
         self._brokers = {broker.id: broker.grpc_address for broker in answer.brokers}
         self._brokers_outdated = False
 
-    async def _learn(self, name: str, timeout_ms: int) -> TopicPicture:
+    async def _learn(self, name: str, timeout_ms: int) -> TopicLeaders:
         grace_ms = min(UNKNOWN_TOPIC_GRACE_MS, timeout_ms)
 
         async def attempt() -> Any:
@@ -295,8 +295,8 @@ class Cluster:
             self._newest.pop(name, None)
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
         parts = sorted(found.partitions, key=lambda item: item.partition)
-        picture = self._merged(
-            TopicPicture(
+        metadata = self._merged(
+            TopicLeaders(
                 name=name,
                 leaders=tuple(item.leader for item in parts),
                 learnt_ms=self.clock.monotonic_ms(),
@@ -305,11 +305,11 @@ class Cluster:
                 told_by=self._answered_last,
             )
         )
-        if self._brokers_outdated or not set(picture.leaders) <= self._brokers.keys() | {-1}:
+        if self._brokers_outdated or not set(metadata.leaders) <= self._brokers.keys() | {-1}:
             await self._learn_brokers(timeout_ms)
-        return picture
+        return metadata
 
-    def _merged(self, told: TopicPicture) -> TopicPicture:
+    def _merged(self, told: TopicLeaders) -> TopicLeaders:
         """Return `told` without leaders whose epoch is older than one that a broker has reported."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
@@ -325,7 +325,7 @@ class Cluster:
         self._newest[told.name] = told
         return told
 
-    def _learnt(self, name: str, task: asyncio.Task[TopicPicture]) -> None:
+    def _learnt(self, name: str, task: asyncio.Task[TopicLeaders]) -> None:
         self._learning.pop(name, None)
         if not task.cancelled() and task.exception() is None:  # waiting callers get a failure from the task
             self._topics[name] = task.result()

@@ -30,7 +30,7 @@ from sparklog.client.coordinator import Coordinator
 from sparklog.v1 import groups_pb2
 
 
-class Committed(NamedTuple):
+class CommittedPosition(NamedTuple):
     """A committed offset, and the id of the topic that it was committed for; empty: not known."""
 
     at: OffsetAndMetadata
@@ -59,14 +59,14 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 NO_IDS: Mapping[TopicPartition, str] = {}
 
 
-class Committing(Protocol):
+class CommittingMember(Protocol):
     """The member that commits."""
 
     member_id: str
     generation: int
 
 
-class Commits:
+class GroupOffsets:
     """Commits and committed offsets of one group."""
 
     def __init__(self, coordinator: Coordinator, config: ConsumerConfig) -> None:
@@ -77,7 +77,7 @@ class Commits:
     async def commit(
         self,
         offsets: Offsets,
-        member: Callable[[], Committing | None],
+        member: Callable[[], CommittingMember | None],
         *,
         topic_ids: Mapping[TopicPartition, str],
         timeout_ms: int | None,
@@ -108,7 +108,7 @@ class Commits:
                         raise
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedPosition | None]:
         """Return each partition's committed offset, None if there is none; raises the error of the only attempt."""
         wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
         if not wanted:
@@ -116,15 +116,15 @@ class Commits:
         request = groups_pb2.OffsetFetchRequest(group_id=self._config.group_id, partitions=wanted, require_stable=True)
         answer = await self._coordinator.ask("OffsetFetch", request, self._config.request_timeout_ms)
         raise_error_of(answer)
-        found: dict[TopicPartition, Committed | None] = {}
+        found: dict[TopicPartition, CommittedPosition | None] = {}
         for part in answer.partitions:
             raise_error_of(part)
-            at = Committed(OffsetAndMetadata(part.offset, part.metadata, part.leader_epoch), part.topic_id)
+            at = CommittedPosition(OffsetAndMetadata(part.offset, part.metadata, part.leader_epoch), part.topic_id)
             found[TopicPartition(part.topic, part.partition)] = at if part.offset >= 0 else None
         return found
 
     async def _attempt(
-        self, offsets: Offsets, topic_ids: Mapping[TopicPartition, str], member: Committing | None
+        self, offsets: Offsets, topic_ids: Mapping[TopicPartition, str], member: CommittingMember | None
     ) -> None:
         request = groups_pb2.OffsetCommitRequest(
             group_id=self._config.group_id, offsets=offset_messages(offsets, topic_ids)

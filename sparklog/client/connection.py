@@ -66,7 +66,7 @@ _MEANINGS = {
 """Parts of gRPC's messages if no call succeeds, and what they mean."""
 
 
-class Login:
+class CallCredentials:
     """What each call of one client carries: its id, and who it is. Used on one event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
@@ -122,9 +122,9 @@ def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
 class Connection:
     """The channel to one broker, and the services behind it."""
 
-    def __init__(self, address: str, login: Login, channel: Any) -> None:
+    def __init__(self, address: str, login: CallCredentials, channel: Any) -> None:
         self.address = address
-        self._login = login
+        self._call_credentials = login
         self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
@@ -169,7 +169,7 @@ class Connection:
 
     async def metadata(self) -> Metadata:
         """Return what a call carries. Raises a KafkaError if no token can be obtained."""
-        return await self._login.metadata()
+        return await self._call_credentials.metadata()
 
     async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
         """Return the result of a read, a write or the end of a streaming call; raises as `call` does."""
@@ -193,7 +193,7 @@ class Connection:
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
             if int(code) == SaslAuthenticationFailed.code:
-                self._login.refused()
+                self._call_credentials.refused()
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")
         return cls(f"{self.address}: {details}")
 
@@ -207,7 +207,7 @@ class Connections:
 
     def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
         """Raises ConfigError if a key or certificate file cannot be used, or there is no user where one is needed."""
-        self._login = Login(config)
+        self._call_credentials = CallCredentials(config)
         self._config = config
         self._open_channel = open_channel
         self._credentials = credentials_of(config)
@@ -218,7 +218,7 @@ class Connections:
         found = self._open.get(address)
         if found is None:
             channel = self._open_channel(address, self._config, self._credentials)
-            found = self._open[address] = Connection(address, self._login, channel)
+            found = self._open[address] = Connection(address, self._call_credentials, channel)
         return found
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ GRPC = "gRPC"
 SILENT = "nothing"
 
 
-class Protocol(NamedTuple):
+class ProbedProtocol(NamedTuple):
     """A question, and whether the first bytes of an answer show that it was understood."""
 
     name: str
@@ -37,9 +37,9 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\
 _API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00prob\xff\xff"  # version 0, correlation id `prob`, no client id
 _FIRST_BYTES = 9
 _PROTOCOLS = (
-    Protocol(GRPC, _PREFACE, lambda start: start[3:4] == b"\x04" and start[5:] == bytes(4)),  # settings
-    Protocol("Kafka's protocol", _API_VERSIONS, lambda start: start[4:8] == b"prob"),
-    Protocol("HTTP", b"HEAD / HTTP/1.0\r\n\r\n", lambda start: start.startswith(b"HTTP/")),
+    ProbedProtocol(GRPC, _PREFACE, lambda start: start[3:4] == b"\x04" and start[5:] == bytes(4)),  # settings
+    ProbedProtocol("Kafka's protocol", _API_VERSIONS, lambda start: start[4:8] == b"prob"),
+    ProbedProtocol("HTTP", b"HEAD / HTTP/1.0\r\n\r\n", lambda start: start.startswith(b"HTTP/")),
 )
 
 
@@ -52,13 +52,13 @@ def diagnose(address: str, options: Mapping[str, Any]) -> str:
     config = ClientConfig.parse({name: value for name, value in options.items() if name in known})
     found: list[str] = []
     # A thread, because looking up a host name has no time-out.
-    probe = threading.Thread(target=lambda: found.append(_Probe(address, config).result()), daemon=True)
+    probe = threading.Thread(target=lambda: found.append(_ListenerProbe(address, config).result()), daemon=True)
     probe.start()
     probe.join(PROBE_S)
     return found[0] if found else ""
 
 
-class _Probe:
+class _ListenerProbe:
     def __init__(self, address: str, config: ClientConfig) -> None:
         self._address = Address.parse(address, "bootstrap_servers")
         self._config = config
@@ -157,7 +157,7 @@ class _Probe:
         return f"it wants a certificate of the client ({why}): give ssl.keystore.location with --client-config"
 
 
-def _answers(connection: socket.socket, protocol: Protocol) -> bool:
+def _answers(connection: socket.socket, protocol: ProbedProtocol) -> bool:
     connection.sendall(protocol.question)
     start = b""
     while len(start) < _FIRST_BYTES and (more := connection.recv(_FIRST_BYTES - len(start))):

@@ -48,7 +48,7 @@ class Interceptor(Protocol):
         ...
 
 
-class Interceptors:
+class ProducerInterceptors:
     """A producer's interceptors, called as one."""
 
     def __init__(self, interceptors: Sequence[Any]) -> None:

@@ -109,7 +109,7 @@ def _text(doc: str | None) -> str:
     return f"{text}\n\n{line(more[:1].upper() + more[1:])}" if more else text
 
 
-class _Written:
+class _AnnotationText:
     """An annotation whose repr is its text in the code."""
 
     def __init__(self, text: object) -> None:
@@ -124,12 +124,12 @@ def signature(function: Callable[..., Any]) -> str:
     """Return the signature of a function or method, without `self`."""
     found = inspect.signature(function)
     parameters = [
-        each if each.annotation is each.empty else each.replace(annotation=_Written(each.annotation))
+        each if each.annotation is each.empty else each.replace(annotation=_AnnotationText(each.annotation))
         for name, each in found.parameters.items()
         if name != "self"
     ]
     result = found.return_annotation
-    return str(found.replace(parameters=parameters, return_annotation=_Written(result) if result else result))
+    return str(found.replace(parameters=parameters, return_annotation=_AnnotationText(result) if result else result))
 
 
 def _options(title: str, cls: type[ClientConfig]) -> str:
@@ -158,7 +158,7 @@ def _value(cls: type) -> str:
         fields = [item.name for item in dataclasses.fields(cls)]
     if not fields:
         return _class(cls, level=3)
-    types = {name: _Written(cls.__annotations__[name]) for name in fields}
+    types = {name: _AnnotationText(cls.__annotations__[name]) for name in fields}
     rows = table(("field", "type"), ((code(name), code(str(types[name]))) for name in fields))
     return f"### {cls.__name__}\n\n{paragraphs(cls.__doc__ or '')}\n\n{rows}"
 

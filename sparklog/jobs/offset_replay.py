@@ -37,7 +37,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.arrow.filesystems import Owner, log_directory
+from sparklog.arrow.filesystems import LogDirOwner, log_directory
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
@@ -248,7 +248,7 @@ def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> lis
         Slice(
             partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
             folder=part.log.folder if options["path"] or is_visible(part.log) else None,
-            owner=Owner.of(log_directory(part.log.folder)), client=client,
+            owner=LogDirOwner.of(log_directory(part.log.folder)), client=client,
         )
         for part in parts
     ]  # fmt: skip

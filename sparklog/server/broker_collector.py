@@ -25,7 +25,7 @@ WAIT_S = 8.0
 """Less than Prometheus' default scrape_timeout: a scrape without groups is better than none."""
 QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 """Those of Kafka's histograms, as the JMX exporter writes them."""
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
@@ -171,7 +171,7 @@ class BrokerCollector(Collector):
                 families.add("kafka_topic_partition_in_sync_replica", in_sync, *labels)
                 families.add("kafka_topic_partition_under_replicated_partition", in_sync < replicas, *labels)
 
-    def _ask(self, ask: Callable[[], Coroutine[Any, Any, Answer]], what: str) -> Answer | None:
+    def _ask(self, ask: Callable[[], Coroutine[Any, Any, Result]], what: str) -> Result | None:
         """Return what the event loop answers; None if the broker has not started, or is late."""
         loop = self._broker.loop
         if loop is None or loop.is_closed():

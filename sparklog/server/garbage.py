@@ -16,7 +16,7 @@ FULL = 2
 """The generation of full collections."""
 
 
-class Freezer:
+class GarbageFreezer:
     """A callback of `gc.callbacks`."""
 
     def __init__(self, long_s: float = LONG_S) -> None:
@@ -32,8 +32,8 @@ class Freezer:
             gc.freeze()
 
 
-def freeze_what_stays() -> None:
+def freeze_long_lived() -> None:
     """Freeze all objects that there are, and from now on those that survive a long collection."""
     gc.collect()
     gc.freeze()
-    gc.callbacks.append(Freezer())
+    gc.callbacks.append(GarbageFreezer())

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FindCredentials = Callable[[str], Awaitable[Mapping[ScramMechanism, ScramCredential]]]
 
 
-class Passwords:
+class PasswordVerifier:
     """The passwords that one broker accepts. Used on one event loop."""
 
     def __init__(self, config: BrokerConfig, users: PlainUsers, find_credentials: FindCredentials) -> None:

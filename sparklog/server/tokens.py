@@ -38,7 +38,7 @@ _ALGORITHMS = frozenset(
 logger = logging.getLogger(__name__)
 
 
-class Verified(NamedTuple):
+class VerifiedToken(NamedTuple):
     """Whom a token names."""
 
     user: str
@@ -58,10 +58,10 @@ class TokenVerifier:
         self._skew_s = config.sasl_oauthbearer_clock_skew_seconds
         self._few = asyncio.Semaphore(FEW)
         self._secret = secrets.token_bytes(32)
-        self._known: dict[bytes, tuple[Verified, int]] = {}
+        self._known: dict[bytes, tuple[VerifiedToken, int]] = {}
         """Verified tokens, hashed with the secret, and until when they need not be verified again."""
 
-    async def verify(self, token: str) -> Verified:
+    async def verify(self, token: str) -> VerifiedToken:
         """Return whom the token names. Raises SaslAuthenticationFailed, with a text that does not tell the cause."""
         known = hmac.digest(self._secret, token.encode(errors="replace"), "sha256")
         if (found := self._known.get(known)) and self._clock.time_ms() < found[1]:
@@ -78,7 +78,7 @@ class TokenVerifier:
         self._known[known] = verified, until_ms
         return verified
 
-    async def _verify(self, token: str) -> Verified:
+    async def _verify(self, token: str) -> VerifiedToken:
         """Raises PyJWTError."""
         if len(token) > MAX_BYTES or not token.isascii():
             raise jwt.DecodeError(f"it is no text of up to {MAX_BYTES} bytes in ASCII")
@@ -114,7 +114,7 @@ class TokenVerifier:
                 raise jwt.DecodeError("it cannot be decoded") from None
         raise failure
 
-    def _check(self, claims: dict[str, Any]) -> Verified:
+    def _check(self, claims: dict[str, Any]) -> VerifiedToken:
         """Return whom the claims name. Raises PyJWTError if they are not valid at this time."""
         now_s = self._clock.time_ms() / 1000
         if _seconds(claims, "exp") <= now_s:
@@ -124,7 +124,7 @@ class TokenVerifier:
         user = claims[self._user_claim]
         if not (isinstance(user, str) and user.strip()):
             raise jwt.InvalidTokenError(f"the claim {self._user_claim} is no name")
-        return Verified(user, int(_seconds(claims, "exp") * 1000))
+        return VerifiedToken(user, int(_seconds(claims, "exp") * 1000))
 
 
 def _header(token: str) -> tuple[str | None, str]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.arrow.filesystems import open_reader
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.arrow.options import IsolationLevel
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import (
@@ -99,7 +99,7 @@ class BrokerLookup:
             case AllTopics():
                 return [topic.name for topic in self._admin.list_topics()]
 
-    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+    def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Return the bounds of the selected partitions; wait up to `ELECTION_MS` for a partition without a leader.
 
         Raises the partition's error after that time, and UnknownTopicOrPartition at once.
@@ -116,7 +116,7 @@ class BrokerLookup:
                     raise
             time.sleep(ELECTION_PAUSE_S)
 
-    def _bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+    def _bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         found, epochs = {}, {}
         for topic in self._admin.describe_topics(self.topics(selection)):
             for part in topic.partitions:
@@ -127,24 +127,24 @@ class BrokerLookup:
                     raise part.error
                 self._placed[partition] = (part.leader, *part.in_sync_replicas)
                 epochs[partition] = part.leader_epoch
-                found[partition] = Bounds(part.log_start_offset, part.high_watermark)
+                found[partition] = ReadableOffsets(part.log_start_offset, part.high_watermark)
         if isinstance(selection, Assign):
             check_there(selection.partitions, found.keys(), "of the topics")
         # The high watermark of a leader that has just been elected may lag. ListOffsets waits until it is current.
         new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
         for partition, end in self._admin.list_offsets(dict.fromkeys(new, "latest")).items() if new else ():
             start, high_watermark, _ = found[partition]
-            found[partition] = Bounds(start, max(high_watermark, end.offset))
+            found[partition] = ReadableOffsets(start, max(high_watermark, end.offset))
         self._epochs.update(epochs)
         return self._stable(found) if self._isolation_level is IsolationLevel.READ_COMMITTED else found
 
-    def _stable(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, Bounds]:
+    def _stable(self, bounds: Mapping[TopicPartition, ReadableOffsets]) -> dict[TopicPartition, ReadableOffsets]:
         """Return the bounds with the first offsets whose transactions are open, which only leaders know."""
         found = {}
         for partition, latest in self._list_offsets(dict.fromkeys(bounds, "latest")).items():
             start, high_watermark, _ = bounds[partition]
             unstable = latest.offset if latest.offset < high_watermark else MAX_LONG
-            found[partition] = Bounds(start, max(high_watermark, latest.offset), unstable)
+            found[partition] = ReadableOffsets(start, max(high_watermark, latest.offset), unstable)
         return found
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sparklog.arrow.options import Mode
+from sparklog.arrow.options import ParseMode
 from sparklog.arrow.segments import Aborts, settled
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Buffer
@@ -57,7 +57,7 @@ def count(options: Mapping[str, str]) -> Counts:
     parsed, typed = parse_read_options(options, Use.BATCH), parse_typed_options(options)
     if parsed.read_mode is ReadMode.HISTORY:
         raise ConfigError("count covers logs, but not the archive that readMode = history reads")
-    if typed is not None and typed.mode is Mode.DROPMALFORMED:
+    if typed is not None and typed.mode is ParseMode.DROPMALFORMED:
         raise ConfigError("count looks at no record, so mode = DROPMALFORMED cannot be counted")
     lookup = open_lookup(parsed)
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sparklog.arrow.filesystems import open_reader
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.arrow.segments import settled
 from sparklog.base.errors import OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
@@ -223,7 +223,7 @@ def _explain_partition(
     options: ReadOptions,
     predicate: Predicate,
     plan: _Plan,
-    bounds: Bounds,
+    bounds: ReadableOffsets,
     partition: TopicPartition,
     folder: str | None,
     segments: Sequence[SegmentInfo],
@@ -279,7 +279,7 @@ def _why(options: ReadOptions, folder: str | None) -> str:
     return f"readMode = {options.read_mode}, and {seen} visible from here"
 
 
-def _why_nothing(whole: OffsetRange, bounds: Bounds, predicate: Predicate) -> str:
+def _why_nothing(whole: OffsetRange, bounds: ReadableOffsets, predicate: Predicate) -> str:
     if not predicate.wants(whole.partition):
         return "the filters want other topics or partitions"
     if whole.size:

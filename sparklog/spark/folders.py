@@ -13,8 +13,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Mapping
 
-from sparklog.arrow.filesystems import Owner, Readers, open_folder, open_reader
-from sparklog.arrow.folders import Bounds, PartitionFolder, partition_folders
+from sparklog.arrow.filesystems import LogDirOwner, LogReaders, open_folder, open_reader
+from sparklog.arrow.folders import PartitionFolder, ReadableOffsets, partition_folders
 from sparklog.arrow.options import IsolationLevel
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
@@ -39,7 +39,7 @@ from sparklog.spark.source.options import (
 
 def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
     """Return whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
-    return Owner.of(path) == (cluster_id, broker_id)
+    return LogDirOwner.of(path) == (cluster_id, broker_id)
 
 
 class FolderLookup:
@@ -65,15 +65,15 @@ class FolderLookup:
     def topics(self, selection: Selection) -> list[str]:
         return sorted({partition.topic for partition in self._selected(selection)})
 
-    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        readers = Readers()
+    def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
+        readers = LogReaders()
         return {
             partition: self._folders[partition].bounds(readers.open(self.folder(partition)))
             for partition in self._selected(selection)
         }
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
-        readers = Readers()
+        readers = LogReaders()
         return {
             partition: self._folders[partition].offset_for_timestamp(readers.open(self.folder(partition)), timestamp_ms)
             for partition, timestamp_ms in timestamps_ms.items()

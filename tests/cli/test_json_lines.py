@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.cli.json_lines import Line, format_record, parse_line
+from sparklog.cli.json_lines import ParsedLine, format_record, parse_line
 
 
 class Consumed(NamedTuple):
@@ -25,11 +25,11 @@ class Consumed(NamedTuple):
 def test_a_line_gives_key_value_headers_and_time() -> None:
     line = parse_line('{"key": "a", "value": "b", "timestamp": 17, "headers": {"h": "1", "n": null, "r": ["x", "y"]}}')
 
-    assert line == Line(b"a", b"b", [("h", b"1"), ("n", None), ("r", b"x"), ("r", b"y")], 17)
+    assert line == ParsedLine(b"a", b"b", [("h", b"1"), ("n", None), ("r", b"x"), ("r", b"y")], 17)
 
 
 def test_every_field_may_be_left_out() -> None:
-    assert parse_line("{}") == Line(None, None, [], None)
+    assert parse_line("{}") == ParsedLine(None, None, [], None)
 
 
 def test_an_object_is_stored_as_compact_json() -> None:
@@ -94,4 +94,4 @@ def test_what_is_printed_can_be_produced_again(
     printed = format_record(Consumed("t", 0, 7, timestamp, key, value, headers))
 
     assert "\n" not in printed
-    assert parse_line(printed) == Line(key, value, headers, timestamp)
+    assert parse_line(printed) == ParsedLine(key, value, headers, timestamp)

@@ -12,8 +12,8 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.client.sinks.sinks import Batch, BatchWinner
-from sparklog.client.sinks.sync import Sinks
+from sparklog.client.sinks.sinks import BatchWinner, SinkBatchId
+from sparklog.client.sinks.sync import SinkClient
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.transaction.marker_sender import MarkerSender
 from support.clients.command_result import CommandResult
@@ -33,19 +33,19 @@ def sparklog_broker(tmp_path) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture(autouse=True)
-def sinks(sparklog_broker: RunningBroker) -> Iterator[Sinks]:
+def sinks(sparklog_broker: RunningBroker) -> Iterator[SinkClient]:
     """Batch 7 of SINK is committed, batch 8 is open; a job has committed its one batch."""
-    with Sinks(bootstrap_servers=sparklog_broker.bootstrap) as sinks:
-        job = Batch("spark-job-1", "job", 0)
-        for batch in (Batch(SINK, "run-1", 7), job):
+    with SinkClient(bootstrap_servers=sparklog_broker.bootstrap) as sinks:
+        job = SinkBatchId("spark-job-1", "job", 0)
+        for batch in (SinkBatchId(SINK, "run-1", 7), job):
             sinks.commit(batch, [write(sparklog_broker, sinks, batch)])
         wait_until(lambda: sinks.describe(SINK).state == "CompleteCommit", "the batch has ended")
         wait_until(lambda: sinks.describe("spark-job-1").state == "CompleteCommit", "the job has ended")
-        write(sparklog_broker, sinks, Batch(SINK, "run-2", 8))
+        write(sparklog_broker, sinks, SinkBatchId(SINK, "run-2", 8))
         yield sinks
 
 
-def write(broker: RunningBroker, sinks: Sinks, batch: Batch) -> BatchWinner:
+def write(broker: RunningBroker, sinks: SinkClient, batch: SinkBatchId) -> BatchWinner:
     identity = sinks.join(batch, timeout_ms=300_000)
     assert identity is not None
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=batch.sink_id) as producer:
@@ -126,9 +126,9 @@ def test_a_reset_says_what_it_means_and_asks(
 
 
 def test_a_batch_is_written_again_after_a_reset_and_skipped_without(
-    sparklog: Sparklog, sparklog_broker: RunningBroker, sinks: Sinks
+    sparklog: Sparklog, sparklog_broker: RunningBroker, sinks: SinkClient
 ) -> None:
-    again = Batch(SINK, "run-3", 7)
+    again = SinkBatchId(SINK, "run-3", 7)
     assert sinks.join(again, timeout_ms=300_000) is None
     before = committed(sparklog_broker)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog import client
 from sparklog.client import aio
-from sparklog.client.base import Blocking, blocking, direct
+from sparklog.client.base import SyncClient, blocking, direct
 from support.type_checker import errors_in
 
 PAIRS = {
@@ -73,7 +73,7 @@ class Core:
         return number / 2
 
 
-class Facade(Blocking[Core]):
+class Facade(SyncClient[Core]):
     double = blocking(Core.double)
     half = direct(Core.half)
 

@@ -19,7 +19,7 @@ from sparklog.client.producer.delivery import NO_OFFSET
 from support.brokers.scripted import LOSE_ANSWER, LOSE_LAST, LOSE_REST, ScriptedBroker, running
 from support.patience import PATIENCE_MS, PATIENCE_S, until
 
-NOBODY = -1
+NO_IDENTITY = -1
 ELSEWHERE = 7  # a broker that the cluster does not have
 LONG_MS = 2 * PATIENCE_MS
 
@@ -35,7 +35,7 @@ def producer_of(*brokers: str, **options: Any) -> AsyncProducer:
     return AsyncProducer(bootstrap_servers=list(brokers), **(quick | options))
 
 
-@pytest.mark.parametrize("leader", [NOBODY, ELSEWHERE])
+@pytest.mark.parametrize("leader", [NO_IDENTITY, ELSEWHERE])
 async def test_a_leader_is_asked_for_until_there_is_one(broker: ScriptedBroker, leader: int) -> None:
     broker.leaders.extend([leader] * 3)
     async with producer_of(broker.address) as producer, asyncio.timeout(PATIENCE_S):
@@ -47,7 +47,7 @@ async def test_a_leader_that_resigned_is_asked_for_until_there_is_another(broker
     async with producer_of(broker.address) as producer, asyncio.timeout(PATIENCE_S):
         await (await producer.send("t", b"0", partition=0))
         broker.script.append(NotLeaderOrFollower("resigned"))
-        broker.leaders.extend([NOBODY] * 3)
+        broker.leaders.extend([NO_IDENTITY] * 3)
         assert (await (await producer.send("t", b"1", partition=0))).offset == 1
 
 
@@ -150,7 +150,7 @@ async def test_a_sequence_that_stays_out_of_order_is_given_up_and_what_follows_g
 
 
 async def test_partitions_with_a_leader_go_on_while_another_has_none(broker: ScriptedBroker) -> None:
-    broker.leaders.extend([NOBODY] * 100_000)
+    broker.leaders.extend([NO_IDENTITY] * 100_000)
     async with producer_of(broker.address) as producer, asyncio.timeout(PATIENCE_S):
         stuck = await producer.send("t", b"0", partition=0)
         for number in range(5):
@@ -171,7 +171,7 @@ async def test_a_consumer_reads_partitions_with_a_leader_while_another_has_none(
 
         async def learn(name: str, timeout_ms: int) -> Any:
             picture = await real_topic(name, timeout_ms)
-            return type(picture)(name=name, leaders=(*picture.leaders, NOBODY), learnt_ms=picture.learnt_ms)
+            return type(picture)(name=name, leaders=(*picture.leaders, NO_IDENTITY), learnt_ms=picture.learnt_ms)
 
         consumer._cluster._learn = learn
         consumer.assign([TopicPartition("t", 1), TopicPartition("t", 0)])

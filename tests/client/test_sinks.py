@@ -18,8 +18,8 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.client.sinks.sinks import Batch, BatchProducer, BatchWinner
-from sparklog.client.sinks.sync import Sinks
+from sparklog.client.sinks.sinks import BatchProducer, BatchWinner, SinkBatchId
+from sparklog.client.sinks.sync import SinkClient
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.transaction.marker_sender import MarkerSender
 from support.names import unique
@@ -35,8 +35,8 @@ def broker(sparklog_broker: RunningBroker) -> RunningBroker:
 
 
 @pytest.fixture
-def sinks(broker: RunningBroker) -> Iterator[Sinks]:
-    with Sinks(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10) as client:
+def sinks(broker: RunningBroker) -> Iterator[SinkClient]:
+    with SinkClient(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10) as client:
         yield client
 
 
@@ -59,7 +59,7 @@ def writer(bootstrap: str, sink_id: str, identity: BatchProducer) -> Iterator[Pr
         yield producer
 
 
-def write(broker: RunningBroker, sinks: Sinks, batch: Batch, topic: str, *values: bytes) -> BatchWinner:
+def write(broker: RunningBroker, sinks: SinkClient, batch: SinkBatchId, topic: str, *values: bytes) -> BatchWinner:
     """A writer of the batch; the n-th value goes to partition n."""
     identity = sinks.join(batch, timeout_ms=TIMEOUT_MS)
     assert identity is not None
@@ -87,9 +87,9 @@ def committed(broker: RunningBroker, topic: str) -> list[bytes]:
 
 
 def test_readers_see_the_writers_that_the_commit_names_and_no_others(
-    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
-    batch = Batch(sink_id, "run", 0)
+    batch = SinkBatchId(sink_id, "run", 0)
     first = write(broker, sinks, batch, topic, b"1", b"2")
     write(broker, sinks, batch, topic, b"lost", b"lost", b"lost")
     second = write(broker, sinks, batch, topic, b"3", b"4", b"5")
@@ -100,28 +100,28 @@ def test_readers_see_the_writers_that_the_commit_names_and_no_others(
 
 
 def test_a_committed_batch_can_be_read_after_a_wait(
-    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
     names = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     with Consumer(bootstrap_servers=broker.bootstrap) as consumer:
         for number in range(5):
-            batch = Batch(sink_id, "run", number)
+            batch = SinkBatchId(sink_id, "run", number)
             sinks.commit(batch, [write(broker, sinks, batch, topic, b"1", b"2", b"3")])
             sinks.await_readable(batch)
             assert consumer.end_offsets(names) == dict.fromkeys(names, 2 * (number + 1))
     with (
-        Sinks(bootstrap_servers=broker.bootstrap, default_api_timeout_ms=50) as impatient,
+        SinkClient(bootstrap_servers=broker.bootstrap, default_api_timeout_ms=50) as impatient,
         pytest.raises(ConcurrentTransactions, match="lacks some of its markers"),
     ):
         impatient.await_readable(batch._replace(batch_id=5))
 
 
 def test_batches_follow_one_another_with_the_same_producers(
-    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
     producers = set()
     for number in range(4):
-        batch = Batch(sink_id, "run", number)
+        batch = SinkBatchId(sink_id, "run", number)
         winner = write(broker, sinks, batch, topic, b"%d" % number)
         producers.add(winner.producer.producer_id)
         sinks.commit(batch, [winner])
@@ -130,10 +130,10 @@ def test_batches_follow_one_another_with_the_same_producers(
 
 
 def test_a_batch_that_is_replayed_is_not_written_again(
-    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
     """The driver stops between the commit here and Spark's own."""
-    batch = Batch(sink_id, "run", 0)
+    batch = SinkBatchId(sink_id, "run", 0)
     winner = write(broker, sinks, batch, topic, b"1")
     sinks.commit(batch, [winner])
     sinks.commit(batch, [winner])
@@ -148,9 +148,9 @@ def test_a_batch_that_is_replayed_is_not_written_again(
 
 
 def test_a_new_run_takes_over_and_the_former_cannot_write_or_commit(
-    broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
-    old, new = Batch(sink_id, "old", 0), Batch(sink_id, "new", 0)
+    old, new = SinkBatchId(sink_id, "old", 0), SinkBatchId(sink_id, "new", 0)
     identity = sinks.join(old, timeout_ms=TIMEOUT_MS)
     assert identity is not None
     with writer(broker.bootstrap, sink_id, identity) as zombie:
@@ -170,8 +170,8 @@ def test_a_new_run_takes_over_and_the_former_cannot_write_or_commit(
     assert committed(broker, topic) == [b"1"]
 
 
-def test_an_abort_leaves_nothing(broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str) -> None:
-    batch = Batch(sink_id, "run", 0)
+def test_an_abort_leaves_nothing(broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str) -> None:
+    batch = SinkBatchId(sink_id, "run", 0)
     winner = write(broker, sinks, batch, topic, b"lost", b"lost")
     for _ in range(2):
         sinks.abort(batch)
@@ -187,9 +187,9 @@ def test_an_abort_leaves_nothing(broker: RunningBroker, sinks: Sinks, sink_id: s
 def test_a_batch_whose_time_is_up_cannot_be_committed(sink_id: str) -> None:
     with (
         start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=50) as broker,
-        Sinks(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10) as sinks,
+        SinkClient(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10) as sinks,
     ):
-        batch = Batch(sink_id, "run", 0)
+        batch = SinkBatchId(sink_id, "run", 0)
         identity = sinks.join(batch, timeout_ms=100)
         assert identity is not None
         wait_until(lambda: sinks.describe(sink_id).state == "CompleteAbort", "the batch is aborted")
@@ -206,25 +206,27 @@ def test_a_restarted_coordinator_finishes_what_was_decided(
     async def silent(self: object, marker: object, is_wanted: Callable[[], bool]) -> bool:
         return False
 
-    batch = Batch(sink_id, "run", 0)
+    batch = SinkBatchId(sink_id, "run", 0)
     with monkeypatch.context() as stopped:
         stopped.setattr(MarkerSender, "send", silent)
-        with start_broker(tmp_path) as broker, Sinks(bootstrap_servers=broker.bootstrap) as sinks:
+        with start_broker(tmp_path) as broker, SinkClient(bootstrap_servers=broker.bootstrap) as sinks:
             with Admin(bootstrap_servers=broker.bootstrap) as admin:
                 admin.create_topic("t", partitions=PARTITIONS)
             winner = write(broker, sinks, batch, "t", b"1", b"2")
             write(broker, sinks, batch, "t", b"lost")
             sinks.commit(batch, [winner])
             assert sinks.describe(sink_id).state == "PrepareCommit"
-    with start_broker(tmp_path) as broker, Sinks(bootstrap_servers=broker.bootstrap) as sinks:
+    with start_broker(tmp_path) as broker, SinkClient(bootstrap_servers=broker.bootstrap) as sinks:
         assert committed(broker, "t") == [b"1", b"2"]
         sinks.commit(batch, [winner])
         assert sinks.join(batch._replace(run_id="restarted"), timeout_ms=TIMEOUT_MS) is None
         assert sinks.describe(sink_id).committed_batch_id == 0
 
 
-def test_sinks_are_listed_described_and_reset(broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str) -> None:
-    batch = Batch(sink_id, "run", 7)
+def test_sinks_are_listed_described_and_reset(
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
+) -> None:
+    batch = SinkBatchId(sink_id, "run", 7)
     sinks.commit(batch, [write(broker, sinks, batch, topic, b"1")])
     wait_until(lambda: sinks.describe(sink_id).state == "CompleteCommit", "the batch is over")
     [listed] = [each for each in sinks.list() if each.sink_id == sink_id]
@@ -243,8 +245,10 @@ def test_sinks_are_listed_described_and_reset(broker: RunningBroker, sinks: Sink
     assert committed(broker, topic) == [b"1"]
 
 
-def test_a_producer_of_a_batch_does_not_end_it(broker: RunningBroker, sinks: Sinks, sink_id: str, topic: str) -> None:
-    identity = sinks.join(Batch(sink_id, "run", 0), timeout_ms=TIMEOUT_MS)
+def test_a_producer_of_a_batch_does_not_end_it(
+    broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
+) -> None:
+    identity = sinks.join(SinkBatchId(sink_id, "run", 0), timeout_ms=TIMEOUT_MS)
     assert identity is not None
     with writer(broker.bootstrap, sink_id, identity) as producer:
         producer.send(topic, b"1", partition=0)
@@ -257,10 +261,10 @@ def test_a_producer_of_a_batch_does_not_end_it(broker: RunningBroker, sinks: Sin
 
 
 def test_an_open_batch_is_not_taken_for_a_hanging_transaction(
-    broker: RunningBroker, sinks: Sinks, admin: Admin, sink_id: str, topic: str
+    broker: RunningBroker, sinks: SinkClient, admin: Admin, sink_id: str, topic: str
 ) -> None:
     """The operator who aborts what hangs must not tear a batch."""
-    batch = Batch(sink_id, "run", 0)
+    batch = SinkBatchId(sink_id, "run", 0)
     winners = [write(broker, sinks, batch, topic, b"v", b"v") for _ in range(3)]
 
     found = admin.find_hanging_transactions(topics=[topic], max_timeout_ms=0).found

@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from sparklog.base.errors import ConfigError, NetworkException
-from sparklog.cli.job_runs import Surroundings, run_in
+from sparklog.cli.job_runs import RunOptions, run_in
 from sparklog.jobs.job import append, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.runs import last_runs
@@ -74,7 +74,7 @@ def test_runs_that_end_together_all_have_their_rows(make_context):
 @pytest.fixture
 def run(spark, tmp_path):
     def run(*, dry_run=False, as_json=False, **options):
-        shared = Surroundings(
+        shared = RunOptions(
             client={}, reports=str(tmp_path / "reports"), master=None, conf={}, dry_run=dry_run, as_json=as_json
         )
         return run_in(spark, CHEAP, parse_options(CHEAP, options), shared)

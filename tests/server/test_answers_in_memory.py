@@ -12,9 +12,9 @@ import pytest
 
 from sparklog.base.errors import InvalidRecord, ThrottlingQuotaExceeded
 from sparklog.server.grpc import log
-from sparklog.server.grpc.fetched import Converting
+from sparklog.server.grpc.fetched import ConversionPool
 from sparklog.server.grpc.log import FEW_SMALL
-from sparklog.server.grpc.produce_message import Apart, read_apart
+from sparklog.server.grpc.produce_message import ParsedProduce, read_produce
 from sparklog.server.grpc.response_memory import ResponseMemory
 from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -99,9 +99,9 @@ def test_few_requests_are_in_memory_while_they_wait_to_be_encoded(monkeypatch: p
     large, small = (produce([{}] * count).SerializeToString() for count in (100_000, 100))
     parsed: list[int] = []
 
-    async def read(data: bytes) -> Apart:
+    async def read(data: bytes) -> ParsedProduce:
         parsed.append(len(data))
-        return await read_apart(data)
+        return await read_produce(data)
 
     with start_broker() as broker, grpc.insecure_channel(broker.bootstrap) as channel:
         may_go_on = broker.run(new_event())
@@ -111,8 +111,8 @@ def test_few_requests_are_in_memory_while_they_wait_to_be_encoded(monkeypatch: p
             raise InvalidRecord("enough")
 
         with monkeypatch.context() as patched:
-            patched.setattr(log, "read_apart", read)
-            patched.setattr(Converting, "run", wait)
+            patched.setattr(log, "read_produce", read)
+            patched.setattr(ConversionPool, "run", wait)
             call, stream = (
                 channel.unary_unary("/sparklog.v1.Log/Produce"),
                 channel.stream_stream("/sparklog.v1.Log/ProduceStream"),

@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.records.batch import Codec, iterate_headers
 from sparklog.records.records import Record, write_records
-from sparklog.server.grpc.fetched import CONVERTED_AT_ONCE, Converting
+from sparklog.server.grpc.fetched import CONVERTED_AT_ONCE, ConversionPool
 from sparklog.v1 import admin_pb2, log_pb2
 from support.patience import PATIENCE_S, until, wait_until
 
@@ -160,7 +160,7 @@ def test_a_batch_that_decodes_to_too_much_is_refused_and_those_before_it_are_not
 
 
 async def test_few_payloads_are_converted_at_once_even_if_nobody_waits_for_them_any_more() -> None:
-    converting, may_end, running, most = Converting(), threading.Event(), 0, 0
+    converting, may_end, running, most = ConversionPool(), threading.Event(), 0, 0
 
     def convert() -> None:
         nonlocal running, most

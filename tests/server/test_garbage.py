@@ -9,7 +9,7 @@ STATE_IS_LOADED = """
 import gc
 from sparklog.server import garbage
 
-garbage.freeze_what_stays()
+garbage.freeze_long_lived()
 [freezer] = gc.callbacks
 freezer._long_s = {long_s}
 before = gc.get_freeze_count()

@@ -14,7 +14,7 @@ from sparklog.base.errors import InvalidRequest
 from sparklog.base.protobuf import bytes_field, varint
 from sparklog.runtime import slices
 from sparklog.server.grpc import produce_message
-from sparklog.server.grpc.produce_message import copy_of, parse_apart
+from sparklog.server.grpc.produce_message import copy_of, parse_produce
 from sparklog.v1 import log_pb2, records_pb2
 
 PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
@@ -58,7 +58,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @given(requests())
 def test_a_request_without_its_payloads_says_what_it_said_with_them(data: bytes) -> None:
-    expected, found = log_pb2.ProduceRequest.FromString(data), parse_apart(data)
+    expected, found = log_pb2.ProduceRequest.FromString(data), parse_produce(data)
     assert [without_payload(part) for part in found.request.partitions] == [
         without_payload(part) for part in expected.partitions
     ]
@@ -81,7 +81,7 @@ def without_payload(part: Any) -> tuple[str | None, bytes]:
 def test_a_payload_is_in_the_bytes_of_its_request() -> None:
     part = log_pb2.PartitionProduce(topic="t", partition=0, batches=bytes(1_000))
     data = log_pb2.ProduceRequest(partitions=[part]).SerializeToString()
-    found = parse_apart(data)
+    found = parse_produce(data)
     payload = found.payload_of(found.request.partitions[0])
     assert isinstance(payload, memoryview)
     assert payload.obj is data
@@ -97,9 +97,9 @@ def test_a_request_that_is_cut_off_is_refused_or_says_what_it_would_with_its_pay
         expected = len(log_pb2.ProduceRequest.FromString(cut).partitions)
     except DecodeError:
         with pytest.raises(InvalidRequest):
-            parse_apart(cut)
+            parse_produce(cut)
     else:
-        assert len(parse_apart(cut).request.partitions) == expected
+        assert len(parse_produce(cut).request.partitions) == expected
 
 
 async def test_a_large_payload_is_copied_while_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

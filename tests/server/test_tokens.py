@@ -21,7 +21,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import SaslAuthenticationFailed
 from sparklog.server import json_web_keys
 from sparklog.server.json_web_keys import JsonWebKeys
-from sparklog.server.tokens import TokenVerifier, Verified
+from sparklog.server.tokens import TokenVerifier, VerifiedToken
 from sparklog.testing.sim.clock import SimClock
 from support.issuer import AUDIENCE, ISSUER, Issuer
 
@@ -59,7 +59,7 @@ async def test_a_token_names_its_user_until_it_expires(
 ) -> None:
     token = of_now(issuer, valid_s=10, algorithm=algorithm)
 
-    assert await verifier.verify(token) == Verified("alice", (NOW_S + 10) * 1000)
+    assert await verifier.verify(token) == VerifiedToken("alice", (NOW_S + 10) * 1000)
     clock.advance(9_999)
     assert (await verifier.verify(token)).user == "alice"
     clock.advance(1)

@@ -23,7 +23,7 @@ from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
 
 Partitions = Iterable[TopicPartition]
 T = TypeVar("T")
-NOBODY = -1
+NO_LEADER = -1
 
 
 class GroupAdmin:
@@ -140,7 +140,7 @@ class GroupAdmin:
 
     async def _is_led(self, partition: TopicPartition) -> bool:
         topic = await self._cluster.topic(partition.topic, self._timeout_ms)
-        return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NOBODY
+        return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NO_LEADER
 
     async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the timestamp of the batch that contains each offset, or of the next one, from its header."""

@@ -24,7 +24,7 @@ from sparklog.client.admin.transactions import Progress, TransactionAdmin
 MAX_TIMEOUT_MS = 15 * 60_000
 """The default of the brokers' transaction.max.timeout.ms."""
 Leaders = Mapping[TopicPartition, int]
-NOBODY = -1
+NO_LEADER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ async def search(
 
     Partitions without a leader are not searched, and returned as such.
     """
-    led = [name for name, leader in leaders.items() if leader != NOBODY]
+    led = [name for name, leader in leaders.items() if leader != NO_LEADER]
     now_ms = clock.time_ms()
     producers = await transactions.describe_producers(led, progress, omits_missing=True)
     candidates = long_open(producers, max_timeout_ms, now_ms)
@@ -67,7 +67,7 @@ async def search(
     return HangingTransactions(
         found=tuple(each for each in suspects if each in seen_again),
         searched=tuple(name for name in led if name in producers),
-        without_leader=tuple(name for name, leader in leaders.items() if leader == NOBODY),
+        without_leader=tuple(name for name, leader in leaders.items() if leader == NO_LEADER),
     )
 
 

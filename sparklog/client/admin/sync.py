@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Unpack
 
 from sparklog.client.admin.admin import AsyncAdmin
-from sparklog.client.base import Blocking, blocking
+from sparklog.client.base import SyncClient, blocking
 from sparklog.client.options import AdminOptions
 
 
-class Admin(Blocking[AsyncAdmin]):
+class Admin(SyncClient[AsyncAdmin]):
     """Client that manages topics, groups, transactions and brokers.
 
         with Admin(bootstrap_servers="127.0.0.1:9094") as admin:

@@ -56,7 +56,7 @@ def in_order(members: Iterable[Member]) -> list[Member]:
     )
 
 
-def wanted_by(partitions: PartitionCounts, members: Iterable[Member]) -> dict[str, list[Member]]:
+def subscribers_by_topic(partitions: PartitionCounts, members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return the members that want each existing topic: members in the order given, topics sorted."""
     found: dict[str, list[Member]] = {}
     for member in members:

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
+from sparklog.client.assignors.assignor import (
+    Assignments,
+    Assignor,
+    Member,
+    PartitionCounts,
+    in_order,
+    subscribers_by_topic,
+)
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
     """Return each member's partitions, as `Assignor.assign`."""
     assigned: Assignments = {member.member_id: [] for member in members}
-    for topic, wanting in wanted_by(partitions, in_order(members)).items():
+    for topic, wanting in subscribers_by_topic(partitions, in_order(members)).items():
         each, more = divmod(partitions[topic], len(wanting))
         first = 0
         for number, member in enumerate(wanting):

@@ -10,14 +10,21 @@ import itertools
 from collections.abc import Sequence
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
+from sparklog.client.assignors.assignor import (
+    Assignments,
+    Assignor,
+    Member,
+    PartitionCounts,
+    in_order,
+    subscribers_by_topic,
+)
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
     """Return each member's partitions, as `Assignor.assign`."""
     assigned: Assignments = {member.member_id: [] for member in members}
     turns = itertools.cycle(in_order(members))
-    for topic, wanting in wanted_by(partitions, members).items():
+    for topic, wanting in subscribers_by_topic(partitions, members).items():
         ids = {member.member_id for member in wanting}
         for number in range(partitions[topic]):
             member = next(member for member in turns if member.member_id in ids)

@@ -33,21 +33,33 @@ from collections.abc import Mapping, Sequence
 
 from sparklog.base.consumer_protocol import NO_GENERATION, Reader, write_partitions
 from sparklog.base.ids import TopicPartition
-from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
+from sparklog.client.assignors.assignor import (
+    Assignments,
+    Assignor,
+    Member,
+    PartitionCounts,
+    in_order,
+    subscribers_by_topic,
+)
 
-Had = tuple[Sequence[TopicPartition], int]
+PriorAssignment = tuple[Sequence[TopicPartition], int]
 """The partitions that a member had, and the generation in which they were assigned."""
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
     """Return each member's partitions, as `Assignor.assign`. What a member had comes from its user data."""
-    return assign_sticky(partitions, members, {member.member_id: had(member) for member in members})
+    return assign_sticky(partitions, members, {member.member_id: reported_assignment(member) for member in members})
 
 
-def assign_sticky(partitions: PartitionCounts, members: Sequence[Member], before: Mapping[str, Had]) -> Assignments:
+def assign_sticky(
+    partitions: PartitionCounts, members: Sequence[Member], before: Mapping[str, PriorAssignment]
+) -> Assignments:
     """Return the assignment, given what each member had."""
     ordered = in_order(members)
-    wanting = {topic: [member.member_id for member in found] for topic, found in wanted_by(partitions, ordered).items()}
+    wanting = {
+        topic: [member.member_id for member in found]
+        for topic, found in subscribers_by_topic(partitions, ordered).items()
+    }
     claimed = _claims(partitions, wanting, before)
     assigned: Assignments = {member.member_id: [] for member in ordered}
     if all(len(ids) == len(members) for ids in wanting.values()):
@@ -55,19 +67,19 @@ def assign_sticky(partitions: PartitionCounts, members: Sequence[Member], before
     else:
         for partition, member_id in claimed.items():
             assigned[member_id].append(partition)
-    taken = {partition for had in assigned.values() for partition in had}
+    taken = {partition for prior in assigned.values() for partition in prior}
     _fill(assigned, partitions, wanting, taken)
     _balance(assigned, wanting, claimed)
     return {member_id: sorted(found) for member_id, found in assigned.items()}
 
 
 def _claims(
-    partitions: PartitionCounts, wanting: Mapping[str, list[str]], before: Mapping[str, Had]
+    partitions: PartitionCounts, wanting: Mapping[str, list[str]], before: Mapping[str, PriorAssignment]
 ) -> dict[TopicPartition, str]:
     """Return the member that claims each partition."""
     latest: dict[TopicPartition, tuple[int, str | None]] = {}
-    for member_id, (had, generation) in before.items():
-        for item in set(had):
+    for member_id, (prior, generation) in before.items():
+        for item in set(prior):
             if not 0 <= item.partition < partitions.get(item.topic, 0) or member_id not in wanting.get(item.topic, ()):
                 continue
             known, _ = latest.get(item, (NO_GENERATION - 1, None))
@@ -136,7 +148,7 @@ def _chain(assigned: Assignments, wanting: Mapping[str, list[str]]) -> list[tupl
     return []
 
 
-def had(member: Member) -> Had:
+def reported_assignment(member: Member) -> PriorAssignment:
     """Return what the member reports having had; nothing if its user data cannot be read."""
     data = member.subscription.user_data
     if not data:
@@ -161,7 +173,7 @@ STICKY = Assignor(name="sticky", assign=assign, user_data=user_data)
 
 def assign_cooperatively(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
     """Return each member's partitions, as `Assignor.assign`, without those that another member still reads."""
-    balanced = assign_sticky(partitions, members, {member.member_id: read_by(member) for member in members})
+    balanced = assign_sticky(partitions, members, {member.member_id: owned_assignment(member) for member in members})
     readers: dict[TopicPartition, set[str]] = {}
     for member in members:
         for partition in member.subscription.owned:
@@ -172,7 +184,7 @@ def assign_cooperatively(partitions: PartitionCounts, members: Sequence[Member])
     }
 
 
-def read_by(member: Member) -> Had:
+def owned_assignment(member: Member) -> PriorAssignment:
     """Return the partitions that the member reads, and their generation."""
     subscription = member.subscription
     generation = subscription.generation

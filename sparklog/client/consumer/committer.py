@@ -19,7 +19,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut, UnknownMemberId
 from sparklog.base.ids import TopicPartition
-from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offsets, with_metadata
+from sparklog.client.commits import CommittedPosition, GroupOffsets, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.membership import Membership
@@ -47,7 +47,7 @@ class Committer:
 
     def __init__(
         self,
-        commits: Commits,
+        commits: GroupOffsets,
         membership: Membership,
         assignment: SubscriptionState,
         callbacks: CallbackInvoker,
@@ -97,7 +97,7 @@ class Committer:
             except (KafkaError, TimeoutError) as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedPosition | None]:
         """Return each partition's committed offset; one attempt."""
         return await self._commits.committed(partitions)
 

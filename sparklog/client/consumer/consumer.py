@@ -3,9 +3,9 @@
 `AsyncConsumer` is the implementation. Its `take` returns what has been fetched, without waiting and in any thread, so
 the synchronous `Consumer` (sync.py) crosses to the event loop only when it has to wait.
 
-A position moves when records are returned. With a group_id, positions begin at the group's committed offsets, and are
-committed (committer.py). With `subscribe`, the group decides what is read, and changes it during `poll` (group.py).
-Without a group_id nothing is committed.
+A position moves when records are returned. With a group_id, positions begin at the group's committed offsets, and
+committer.py commits them. After `subscribe`, the group assigns the partitions, and reassigns them during `poll`
+(rebalancer.py). Without a group_id nothing is committed.
 """
 
 from __future__ import annotations
@@ -347,8 +347,8 @@ class AsyncConsumer(AsyncClient):
         """Return the topic's partitions; raises UnknownTopicOrPartition."""
         await self.start()
         self._cluster.outdated(topic)
-        picture = await self._cluster.topic(topic, self.config.default_api_timeout_ms)
-        return [TopicPartition(topic, number) for number in range(len(picture.leaders))]
+        metadata = await self._cluster.topic(topic, self.config.default_api_timeout_ms)
+        return [TopicPartition(topic, number) for number in range(len(metadata.leaders))]
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""

@@ -13,12 +13,12 @@ from typing import Any
 from sparklog.base.errors import InvalidRequest, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
-from sparklog.client.commits import Commits, GroupMetadata, OffsetAndMetadata
+from sparklog.client.commits import GroupMetadata, GroupOffsets, OffsetAndMetadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker, UserCall
 from sparklog.client.consumer.committer import Committer
-from sparklog.client.consumer.group import GroupMembership
 from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership
+from sparklog.client.consumer.rebalancer import GroupRebalancer
 from sparklog.client.consumer.subscription import TopicSelection
 from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState
 from sparklog.client.coordinator import Coordinator
@@ -48,9 +48,9 @@ class ConsumerCoordinator:
         self.callbacks = CallbackInvoker(notify)
         membership = Membership(coordinator, config, self._idle_ms)
         self.committer = Committer(
-            Commits(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
+            GroupOffsets(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
         )
-        self._group = GroupMembership(cluster, config, assignment, membership, self.callbacks, self.committer, wake)
+        self._group = GroupRebalancer(cluster, config, assignment, membership, self.callbacks, self.committer, wake)
         self._wanted: tuple[TopicSelection, Any] | None = None
         self._polling = False
         self._polled_ms = cluster.clock.monotonic_ms()

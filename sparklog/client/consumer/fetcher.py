@@ -59,10 +59,10 @@ logger = logging.getLogger(__name__)
 
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
-Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
+CommittedLookup = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
 """Returns the group's committed positions; None where it has committed nothing."""
 
-Moment = dict[TopicPartitionState, int]
+Generations = dict[TopicPartitionState, int]
 """Partitions, and their generation when a request for them began."""
 
 
@@ -91,7 +91,7 @@ class Fetcher:
         cluster: Cluster,
         config: ConsumerConfig,
         signal: PollSignal,
-        committed: Committed | None = None,
+        committed: CommittedLookup | None = None,
     ) -> None:
         """`committed` is None without a group."""
         self._committed = committed
@@ -101,7 +101,7 @@ class Fetcher:
         self._config = config
         self._clock = cluster.clock
         self._woken = asyncio.Event()
-        self._under_way: dict[asyncio.Task[None], Moment] = {}
+        self._under_way: dict[asyncio.Task[None], Generations] = {}
 
     def wake(self) -> None:
         """Look for partitions to fetch; called on the event loop."""
@@ -129,8 +129,8 @@ class Fetcher:
     def _cancel_outdated(self) -> None:
         """Cancel requests for partitions that were moved: a new position should not wait for a long poll."""
         with self._assignment.lock:
-            for task, moment in self._under_way.items():
-                if not all(self._assignment.is_current(state, generation) for state, generation in moment.items()):
+            for task, generations in self._under_way.items():
+                if not all(self._assignment.is_current(state, generation) for state, generation in generations.items()):
                     task.cancel()
 
     def _start_requests(self, now_ms: int) -> int | None:
@@ -140,9 +140,9 @@ class Fetcher:
             due = [state for state in idle if state.retry_at_ms <= now_ms]
             later_ms = [state.retry_at_ms for state in idle if state.retry_at_ms > now_ms]
             room = self._config.prefetch_max_bytes - self._assignment.queued_bytes
-            unknown: dict[Connection, Moment] = {}
-            known: dict[Connection, Moment] = {}
-            leaderless: Moment = {}
+            unknown: dict[Connection, Generations] = {}
+            known: dict[Connection, Generations] = {}
+            leaderless: Generations = {}
             for state in due:
                 if state.position is None or (room > 0 and self._wants(state)):
                     broker = self._source(state, now_ms)
@@ -153,10 +153,10 @@ class Fetcher:
                         group.setdefault(broker, {})[state] = state.generation
         if leaderless:
             self._start(self._find_leaders(leaderless), leaderless)
-        for moment in unknown.values():
-            self._start(self._look_up(moment), moment)
-        for broker, moment in known.items():
-            self._start(self._fetch(broker, moment, room), moment)
+        for generations in unknown.values():
+            self._start(self._look_up(generations), generations)
+        for broker, generations in known.items():
+            self._start(self._fetch(broker, generations, room), generations)
         return min(later_ms, default=None)
 
     def _source(self, state: TopicPartitionState, now_ms: int) -> Connection | None:
@@ -177,11 +177,11 @@ class Fetcher:
             and state.queued_bytes < self._config.max_partition_fetch_bytes
         )
 
-    def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
-        for state in moment:
+    def _start(self, work: Coroutine[Any, Any, None], generations: Generations) -> None:
+        for state in generations:
             state.begin_fetch()
         task = background(work, "sparklog fetch")
-        self._under_way[task] = moment
+        self._under_way[task] = generations
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -189,15 +189,15 @@ class Fetcher:
             state.end_fetch()
         self._woken.set()
 
-    async def _look_up(self, moment: Moment) -> None:
+    async def _look_up(self, generations: Generations) -> None:
         """Look up the positions of partitions without one."""
         try:
-            committed = await self._move_to_committed(moment)
+            committed = await self._move_to_committed(generations)
         except KafkaError as error:
-            self._failed(moment, error)
+            self._failed(generations, error)
             return
         wanted: dict[TopicPartition, OffsetSpec] = {}
-        for state in moment:
+        for state in generations:
             if state.partition in committed:
                 continue
             chosen = None if state.reset == COMMITTED else state.reset
@@ -205,7 +205,9 @@ class Fetcher:
             if spec is not None:
                 wanted[state.partition] = spec
             else:
-                self._failed({state: moment[state]}, OffsetOutOfRange(f"partition {state.partition} has no position"))
+                self._failed(
+                    {state: generations[state]}, OffsetOutOfRange(f"partition {state.partition} has no position")
+                )
         try:
             found = await list_offsets(
                 self._cluster, wanted, self._config.request_timeout_ms, self._config.isolation_level
@@ -215,31 +217,31 @@ class Fetcher:
                 self._cluster, after_all, self._config.request_timeout_ms, self._config.isolation_level
             )
         except KafkaError as error:
-            self._failed(moment, error)
+            self._failed(generations, error)
             return
         with self._assignment.lock:
-            for state, generation in moment.items():
+            for state, generation in generations.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(found[state.partition].offset)
         self._signal.notify()
 
-    async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
+    async def _move_to_committed(self, generations: Generations) -> set[TopicPartition]:
         """Move to the group's committed offsets; return the partitions that have one."""
-        asked = [state.partition for state in moment if state.reset == COMMITTED]
+        asked = [state.partition for state in generations if state.reset == COMMITTED]
         if not asked or self._committed is None:
             return set()
         found = {item: place for item, place in (await self._committed(asked)).items() if place is not None}
         with self._assignment.lock:
-            for state, generation in moment.items():
+            for state, generation in generations.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(*found[state.partition])
         self._signal.notify()
         return set(found)
 
-    async def _find_leaders(self, moment: Moment) -> None:
+    async def _find_leaders(self, generations: Generations) -> None:
         """Look up the leaders of these partitions. A partition without one does not delay the others."""
-        of_topic: dict[str, Moment] = {}
-        for state, generation in moment.items():
+        of_topic: dict[str, Generations] = {}
+        for state, generation in generations.items():
             of_topic.setdefault(state.partition.topic, {})[state] = generation
         for name, states in of_topic.items():
             try:
@@ -253,28 +255,28 @@ class Fetcher:
                 except KafkaError as error:
                     self._failed({state: generation}, error)
 
-    async def _fetch(self, leader: Connection, moment: Moment, room: int) -> None:
+    async def _fetch(self, leader: Connection, generations: Generations, room: int) -> None:
         request = log_pb2.FetchRequest(
             max_wait_ms=self._config.fetch_max_wait_ms,
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=min(self._config.fetch_max_bytes, room),
             client_rack=self._config.client_rack,
             isolation_level=ISOLATION_LEVELS[self._config.isolation_level],
-            partitions=[self._asked(state) for state in moment],
+            partitions=[self._asked(state) for state in generations],
         )
-        states = {state.partition: state for state in moment}
+        states = {state.partition: state for state in generations}
         limit_ms = self._config.fetch_max_wait_ms + self._config.request_timeout_ms
         try:
             answer = await leader.call(leader.log.Fetch, request, limit_ms)
         except KafkaError as error:
-            self._failed(moment, error)
+            self._failed(generations, error)
             return
         for part in answer.partitions:
             state = states[TopicPartition(part.topic, part.partition)]
             if refused := read_error(part):
-                self._failed({state: moment[state]}, refused)
+                self._failed({state: generations[state]}, refused)
             else:
-                self._keep(state, moment[state], part)
+                self._keep(state, generations[state], part)
         self._signal.notify()
 
     def _asked(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
@@ -333,9 +335,9 @@ class Fetcher:
             self._cluster.lost_leader(state.partition)
             state.wait_until(now_ms + self._cluster.backoff.pause_ms(1))
 
-    def _failed(self, moment: Moment, error: KafkaError) -> None:
+    def _failed(self, generations: Generations, error: KafkaError) -> None:
         with self._assignment.lock:
-            for state, generation in moment.items():
+            for state, generation in generations.items():
                 if self._assignment.is_current(state, generation):
                     self._react(state, error)
         self._signal.notify()

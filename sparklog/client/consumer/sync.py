@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.base import Blocking, blocking, direct
+from sparklog.client.base import SyncClient, blocking, direct
 from sparklog.client.commits import Offsets
 from sparklog.client.consumer.committer import Callback
 from sparklog.client.consumer.consumed import ConsumerRecord
@@ -15,7 +15,7 @@ from sparklog.client.listeners import check_plain
 from sparklog.client.options import ConsumerOptions
 
 
-class Consumer(Blocking[AsyncConsumer]):
+class Consumer(SyncClient[AsyncConsumer]):
     """Consumer that reads records from partitions.
 
         with Consumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Unpack
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.base import Blocking, blocking
+from sparklog.client.base import SyncClient, blocking
 from sparklog.client.maintenance.maintenance import AsyncMaintenance, Lease
 from sparklog.client.maintenance.uploads import Upload
 from sparklog.client.options import AdminOptions
 from sparklog.log.description import LogDescription, SegmentDescription
 
 
-class Maintenance(Blocking[AsyncMaintenance]):
+class Maintenance(SyncClient[AsyncMaintenance]):
     """Client for the maintenance of logs.
 
         with Maintenance(bootstrap_servers="127.0.0.1:9094") as maintenance:

@@ -6,11 +6,12 @@
 One rule keeps the order within a partition: while batches of a partition are in flight, no others of it are taken.
 Batches put back go to the front. A request may hold several batches of a partition, so this costs no throughput.
 
-An idempotent producer's batches are numbered when they are first taken (`Identity`), at most `NUMBERED_IN_FLIGHT` of a
-partition at once: a broker remembers no more, and the next leader may have only some of them. Batches put back are
-taken again together and with their numbers, so that the broker recognizes them. When a numbered batch is given up, it
-is unknown whether it was written: the partition continues with the next epoch, and numbers begin with 0. Other batches
-that may have been written already are given up with it: under new numbers they might be written twice.
+An idempotent producer's batches get sequence numbers when they are first taken (`ProducerIdentity`). At most
+`NUMBERED_IN_FLIGHT` batches of a partition are taken at once: a broker remembers no more, and the next leader may have
+only some of them. Batches put back are taken again together and keep their numbers, so that the broker recognizes them.
+A numbered batch that is given up may or may not have been written. The partition then continues with the next epoch,
+and its sequence numbers begin with 0. Other batches that may have been written are given up too: under new numbers
+they might be written twice.
 
 Any thread may call `append`; everything else runs on the producer's event loop. One lock guards the state. `append`
 calls `wake` when the sender has something new to do: a batch was closed, or a first record came and a linger began.
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.client.producer.batches import NOBODY, SEQUENCES, Batch, Headers, Identity, RowBatch
+from sparklog.client.producer.batches import NO_IDENTITY, SEQUENCES, Headers, ProducerBatch, ProducerIdentity, RowBatch
 from sparklog.client.producer.delivery import Delivery, OnDelivery
 from sparklog.client.producer.partitioner import next_sticky
 
@@ -42,7 +43,15 @@ class PartitionQueue:
     """Batches that wait for one partition, or are in flight."""
 
     __slots__ = (
-        "again", "closed", "given", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms",
+        "base_identity",
+        "closed",
+        "identity",
+        "in_flight",
+        "next_sequence",
+        "open",
+        "partition",
+        "retried_together",
+        "retry_at_ms",
         "topic",
     )  # fmt: skip
 
@@ -50,12 +59,12 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.open: RowBatch | None = None
-        self.closed: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
+        self.closed: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
         self.retry_at_ms = 0
-        self.again = 0  # how many of the closed batches to take together, as they were taken before
-        self.given = NOBODY  # the producer's identity from which this partition's follows
-        self.identity = NOBODY
+        self.retried_together = 0  # how many of the closed batches to take together, as they were taken before
+        self.base_identity = NO_IDENTITY  # the producer's identity from which this partition's follows
+        self.identity = NO_IDENTITY
         self.next_sequence = 0
 
     def oldest_ms(self) -> float:
@@ -64,13 +73,13 @@ class PartitionQueue:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
 
-    def number(self, batches: Sequence[Batch], identity: Identity) -> None:
+    def number(self, batches: Sequence[ProducerBatch], identity: ProducerIdentity) -> None:
         """Number the batches that have no number, under this partition's identity.
 
         It is `identity`, the producer's, until a failure. If the producer has another one, numbers begin with 0.
         """
-        if self.given != identity:
-            self.given = self.identity = identity
+        if self.base_identity != identity:
+            self.base_identity = self.identity = identity
             self.next_sequence = 0
         for batch in batches:
             if batch.sequence < 0:
@@ -222,7 +231,7 @@ class Accumulator:
                 self._close(queue)
             return delivery
 
-    def append_batches(self, topic: TopicQueues, batches: Sequence[Batch]) -> bool:
+    def append_batches(self, topic: TopicQueues, batches: Sequence[ProducerBatch]) -> bool:
         """Add whole batches behind those already waiting; return False if there is no room for all of them.
 
         Batches that together are larger than the buffer are accepted when it is empty. Raises as `append` does.
@@ -275,7 +284,9 @@ class Accumulator:
             self._next_work_ms = min(times, default=NEVER_MS)
             return ReadyQueues(ready, self._next_work_ms)
 
-    def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
+    def take(
+        self, queue: PartitionQueue, max_bytes: int, identity: ProducerIdentity = NO_IDENTITY
+    ) -> list[ProducerBatch]:
         """Return the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.
 
         With an `identity` they are numbered, and at most NUMBERED_IN_FLIGHT; numbered batches that were put back are
@@ -284,12 +295,14 @@ class Accumulator:
         with self._lock:
             if not queue.closed and queue.open is not None:
                 self._close(queue, notify=False)
-            if queue.again:
-                taken = [queue.closed.popleft() for _ in range(queue.again)]
-                queue.again = 0
+            if queue.retried_together:
+                taken = [queue.closed.popleft() for _ in range(queue.retried_together)]
+                queue.retried_together = 0
             else:
-                taken = self._fitting(queue, max_bytes, len(queue.closed) if identity == NOBODY else NUMBERED_IN_FLIGHT)
-            if identity != NOBODY:
+                taken = self._fitting(
+                    queue, max_bytes, len(queue.closed) if identity == NO_IDENTITY else NUMBERED_IN_FLIGHT
+                )
+            if identity != NO_IDENTITY:
                 queue.number(taken, identity)
             queue.in_flight = taken
             return taken
@@ -301,7 +314,7 @@ class Accumulator:
             for batch in queue.in_flight:
                 batch.mark_doubtful()
             queue.retry_at_ms = retry_at_ms
-            queue.again = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
+            queue.retried_together = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
             self._end_flight(queue)
 
     def done(self, queue: PartitionQueue) -> None:
@@ -311,7 +324,7 @@ class Accumulator:
             queue.retry_at_ms = 0
             self._end_flight(queue)
 
-    def give_up(self, queue: PartitionQueue) -> list[Batch]:
+    def give_up(self, queue: PartitionQueue) -> list[ProducerBatch]:
         """End the flight of batches that have failed; return the other batches that fail with them."""
         with self._lock:
             also = self._begin_anew(queue)
@@ -325,7 +338,7 @@ class Accumulator:
         is_doubtful: the broker may have written some of the batches.
         """
         with self._lock:
-            batches: Sequence[Batch] = queue.in_flight
+            batches: Sequence[ProducerBatch] = queue.in_flight
             if is_doubtful:
                 for batch in batches:
                     batch.mark_doubtful()
@@ -347,7 +360,7 @@ class Accumulator:
                     for batch in (*queue.closed, *([queue.open] if queue.open else [])):
                         batch.note(error)
 
-    def expire(self, now_ms: int) -> list[Batch]:
+    def expire(self, now_ms: int) -> list[ProducerBatch]:
         """Remove and return batches, not in flight, whose delivery time-out has passed; frees their memory."""
         if now_ms < self._next_expiry_ms:
             return []
@@ -358,12 +371,12 @@ class Accumulator:
             self._next_expiry_ms = min(oldest_ms, now_ms) + self._delivery_timeout_ms
             return expired
 
-    def abort(self) -> list[Batch]:
+    def abort(self) -> list[ProducerBatch]:
         """Remove and return every batch that is not in flight."""
         with self._lock:
             return [batch for queue in list(self._busy) for batch in self._drop(queue, None)]
 
-    def incomplete(self) -> list[Batch]:
+    def incomplete(self) -> list[ProducerBatch]:
         """Return every batch that waits or is in flight; closes the open ones, so that none of them grows."""
         with self._lock:
             for queue in self._busy:
@@ -371,7 +384,7 @@ class Accumulator:
                     self._close(queue)
             return [batch for queue in self._busy for batch in (*queue.in_flight, *queue.closed)]
 
-    def unacknowledged(self) -> list[Batch]:
+    def unacknowledged(self) -> list[ProducerBatch]:
         """Return every batch that waits or is in flight; others may add records to the open ones."""
         with self._lock:
             return [
@@ -380,37 +393,37 @@ class Accumulator:
                 for batch in (*queue.in_flight, *queue.closed, *((queue.open,) if queue.open else ()))
             ]
 
-    def expires_ms(self, batches: Iterable[Batch]) -> int:
+    def expires_ms(self, batches: Iterable[ProducerBatch]) -> int:
         """Return when the first of the batches reaches `delivery_timeout_ms` (monotonic ms)."""
         return min(batch.created_ms for batch in batches) + self._delivery_timeout_ms
 
     # With the lock held.
 
-    def _begin_anew(self, queue: PartitionQueue) -> list[Batch]:
+    def _begin_anew(self, queue: PartitionQueue) -> list[ProducerBatch]:
         """Continue with the next epoch, or a new producer id if there is none; return the batches to give up."""
-        queue.again = 0
-        doubtful: list[Batch] = []
-        if queue.identity != NOBODY:
+        queue.retried_together = 0
+        doubtful: list[ProducerBatch] = []
+        if queue.identity != NO_IDENTITY:
             while queue.closed and queue.closed[0].is_doubtful:
                 doubtful.append(queue.closed.popleft())
             queue.next_sequence = 0
             producer_id, epoch, _ = queue.identity
             self.is_identity_used_up |= epoch == LAST_EPOCH
-            queue.identity = Identity(producer_id, epoch + 1)
+            queue.identity = ProducerIdentity(producer_id, epoch + 1)
             if epoch == LAST_EPOCH:
-                queue.given = NOBODY
+                queue.base_identity = NO_IDENTITY
             for batch in queue.closed:
-                batch.number(NOBODY, -1)
+                batch.number(NO_IDENTITY, -1)
         return doubtful
 
-    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[Batch]:
+    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[ProducerBatch]:
         taken = [queue.closed.popleft()]
         size = taken[0].size
         while (
             queue.closed
             and len(taken) < most
             and size + queue.closed[0].size <= max_bytes
-            and not (taken[0].alone or queue.closed[0].alone)
+            and not (taken[0].is_sent_alone or queue.closed[0].is_sent_alone)
         ):
             taken.append(queue.closed.popleft())
             size += taken[-1].size
@@ -444,13 +457,13 @@ class Accumulator:
         if not queue.closed and queue.open is None:
             self._busy.pop(queue, None)
 
-    def _drop(self, queue: PartitionQueue, created_before_ms: int | None) -> list[Batch]:
+    def _drop(self, queue: PartitionQueue, created_before_ms: int | None) -> list[ProducerBatch]:
         if queue.open is not None and (created_before_ms is None or queue.open.created_ms <= created_before_ms):
             self._close(queue, notify=False)
         dropped = []
         while queue.closed and (created_before_ms is None or queue.closed[0].created_ms <= created_before_ms):
-            dropped += [queue.closed.popleft() for _ in range(queue.again or 1)]
-            queue.again = 0
+            dropped += [queue.closed.popleft() for _ in range(queue.retried_together or 1)]
+            queue.retried_together = 0
         if any(batch.sequence >= 0 for batch in dropped):
             dropped += self._begin_anew(queue)
         self._used -= sum(batch.size for batch in dropped)

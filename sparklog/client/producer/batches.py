@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.tracing import TRACEPARENT
-from sparklog.client.producer.delivery import AcknowledgedBatch, BatchDelivery, Delivery, Split
+from sparklog.client.producer.delivery import AcknowledgedBatch, BatchDelivery, Delivery, SplitBatch
 from sparklog.records.arrow import HEADERS_TYPE, encode
 from sparklog.records.batch import HEADER_SIZE, Codec
 
@@ -32,7 +32,7 @@ SEQUENCES = 1 << 31
 """Number of sequence numbers: after the last, SEQUENCES - 1, comes 0."""
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer id, given by a broker, and the producer epoch: how often numbering has started anew."""
 
     producer_id: int
@@ -41,15 +41,24 @@ class Identity(NamedTuple):
     """Whether the batches are in a transaction."""
 
 
-NOBODY = Identity(-1, -1)
+NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
-class Batch(ABC):
+class ProducerBatch(ABC):
     """Base of both kinds of batches; `size` is the most bytes that the batch can take before compression."""
 
     __slots__ = (
-        "alone", "attempts", "count", "created_ms", "encoded", "identity", "is_doubtful", "last_error", "outcome",
-        "sequence", "size",
+        "attempts",
+        "count",
+        "created_ms",
+        "encoded",
+        "identity",
+        "is_doubtful",
+        "is_sent_alone",
+        "last_error",
+        "outcome",
+        "sequence",
+        "size",
     )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
@@ -58,11 +67,11 @@ class Batch(ABC):
         self.count = 0
         self.size = HEADER_SIZE
         self.attempts = 0
-        self.alone = False
+        self.is_sent_alone = False
         self.is_doubtful = False
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.sequence = -1  # sequence number of its first record
 
     @abstractmethod
@@ -74,7 +83,7 @@ class Batch(ABC):
         """Return each record's timestamp."""
 
     @abstractmethod
-    def halves(self) -> tuple[Batch, Batch]:
+    def halves(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Return the batch as two; it must have at least two records."""
 
     def encode(self, codec: Codec) -> bytes | bytearray:
@@ -95,13 +104,13 @@ class Batch(ABC):
         """Return the trace context of the first record that has one; empty if none does."""
         return ""
 
-    def number(self, identity: Identity, sequence: int) -> None:
+    def number(self, identity: ProducerIdentity, sequence: int) -> None:
         """Set the batch's identity and sequence, and drop its encoding, which contains them."""
         self.identity, self.sequence, self.encoded = identity, sequence, None
 
     def send_alone(self) -> None:
         """Share no request with other batches of the partition from now on: this one may be too large."""
-        self.alone = True
+        self.is_sent_alone = True
 
     def mark_doubtful(self) -> None:
         """Note that the batch was sent and may have been written."""
@@ -121,7 +130,7 @@ class Batch(ABC):
         self.outcome.set_count(self.count)
         self.outcome.written(AcknowledgedBatch(base_offset, log_append_time_ms, self.timestamps_ms()))
 
-    def split(self) -> tuple[Batch, Batch]:
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Return the batch as two, to which its deliveries point from now on."""
         first, second = self.halves()
         for half in (first, second):
@@ -131,11 +140,11 @@ class Batch(ABC):
             half.number(self.identity, self.sequence)
         if self.sequence >= 0:
             second.number(self.identity, (self.sequence + first.count) % SEQUENCES)
-        self.outcome.split(Split((0, first.count), (first.outcome, second.outcome)))
+        self.outcome.split(SplitBatch((0, first.count), (first.outcome, second.outcome)))
         return first, second
 
 
-class RowBatch(Batch):
+class RowBatch(ProducerBatch):
     """A batch that grows record by record."""
 
     __slots__ = ("headers", "keys", "timestamps", "values")
@@ -204,7 +213,7 @@ class RowBatch(Batch):
         return part
 
 
-class TableBatch(Batch):
+class TableBatch(ProducerBatch):
     """A batch that is a slice of an Arrow table, with a column `timestamp` without nulls."""
 
     __slots__ = ("rows",)

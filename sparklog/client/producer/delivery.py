@@ -89,7 +89,7 @@ class AcknowledgedBatch(NamedTuple):
     timestamps_ms: Sequence[int]
 
 
-class Split(NamedTuple):
+class SplitBatch(NamedTuple):
     """Result of a batch that was split: `starts[i]` is the index of the first record of `parts[i]`."""
 
     starts: tuple[int, ...]
@@ -105,7 +105,7 @@ class BatchDelivery:
         self.partition = partition
         self.count = 0
         self._callbacks: list[tuple[int, OnDelivery]] = []
-        self._future: Future[AcknowledgedBatch | Split] = Future()
+        self._future: Future[AcknowledgedBatch | SplitBatch] = Future()
         self._future.set_running_or_notify_cancel()  # cancelling one waiter must not cancel the others
 
     @property
@@ -135,7 +135,7 @@ class BatchDelivery:
             _call(callback, None, error)
         self._callbacks = []
 
-    def split(self, split: Split) -> None:
+    def split(self, split: SplitBatch) -> None:
         """Complete the batch as split into several; its callbacks move to them."""
         for index, callback in self._callbacks:
             part = bisect.bisect_right(split.starts, index) - 1
@@ -143,11 +143,11 @@ class BatchDelivery:
         self._callbacks = []
         self._future.set_result(split)
 
-    def wait(self, timeout: float | None) -> AcknowledgedBatch | Split:
+    def wait(self, timeout: float | None) -> AcknowledgedBatch | SplitBatch:
         """Return the result, within `timeout` seconds; raises TimeoutError or the batch's error. Blocks."""
         return self._future.result(timeout)
 
-    async def known(self) -> AcknowledgedBatch | Split:
+    async def known(self) -> AcknowledgedBatch | SplitBatch:
         """Return the result, waiting on the running event loop; raises the batch's error."""
         return await asyncio.wrap_future(self._future)
 
@@ -207,7 +207,7 @@ class Delivery:
 
     async def _known(self) -> RecordMetadata:
         outcome, index = self._outcome, self._index
-        while isinstance(found := await outcome.known(), Split):
+        while isinstance(found := await outcome.known(), SplitBatch):
             outcome, index = _part(found, index)
         return outcome.metadata_of(found, index)
 
@@ -233,7 +233,7 @@ class TableDelivery:
         while waiting:
             outcome = waiting.pop()
             found = outcome.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
-            if isinstance(found, Split):
+            if isinstance(found, SplitBatch):
                 waiting.extend(reversed(found.parts))
             else:
                 ranges.append(outcome.range_of(found))
@@ -248,7 +248,7 @@ class TableDelivery:
         while waiting:
             outcome = waiting.pop()
             found = await outcome.known()
-            if isinstance(found, Split):
+            if isinstance(found, SplitBatch):
                 waiting.extend(reversed(found.parts))
             else:
                 ranges.append(outcome.range_of(found))
@@ -264,11 +264,11 @@ async def settled(outcomes: Sequence[BatchDelivery]) -> None:
     while waiting:
         with contextlib.suppress(SparklogError):
             found = await waiting.pop().known()
-            if isinstance(found, Split):
+            if isinstance(found, SplitBatch):
                 waiting.extend(found.parts)
 
 
-def _part(split: Split, index: int) -> tuple[BatchDelivery, int]:
+def _part(split: SplitBatch, index: int) -> tuple[BatchDelivery, int]:
     part = bisect.bisect_right(split.starts, index) - 1
     return split.parts[part], index - split.starts[part]
 

@@ -36,11 +36,11 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.commits import GroupMetadata, Offsets
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel
-from sparklog.client.interceptors import Interceptors, ProducerRecord
+from sparklog.client.interceptors import ProducerInterceptors, ProducerRecord
 from sparklog.client.loop_thread import background
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.accumulator import Accumulator, TopicQueues
-from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, Identity, headers_size
+from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, ProducerIdentity, headers_size
 from sparklog.client.producer.delivery import (
     BatchDelivery,
     Delivery,
@@ -82,7 +82,7 @@ class AsyncProducer(AsyncClient):
         self._clock = clock or SystemClock()
         self._random = random or Random()
         self._open_channel = open_channel
-        self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
+        self._interceptors = ProducerInterceptors(self.config.interceptors) if self.config.interceptors else None
         self._accumulator = Accumulator(
             batch_size=min(self.config.batch_size, self.config.max_request_size),
             linger_ms=self.config.linger_ms,
@@ -219,7 +219,7 @@ class AsyncProducer(AsyncClient):
         `transactional_id` is the sink's id. Raises InvalidTxnState without one, or with a transaction open.
         """
         await self.start()
-        self._checked_transactions().enlist(Identity(producer_id, producer_epoch, True))
+        self._checked_transactions().enlist(ProducerIdentity(producer_id, producer_epoch, True))
 
     async def send_offsets(self, offsets: Offsets, group: str | GroupMetadata) -> None:
         """Commit offsets of a consumer group with the open transaction: they count if it is committed.
@@ -445,8 +445,8 @@ class AsyncProducer(AsyncClient):
         self._accumulator.check_accepting()
         if known and (found := self._topics.get(name)):
             return found
-        picture = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))
-        return self._accumulator.add_topic(name, picture.leaders)
+        metadata = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        return self._accumulator.add_topic(name, metadata.leaders)
 
     async def _room(self, deadline_ms: int) -> None:
         """Wait until memory has been freed; raises BufferExhausted at the deadline."""

@@ -58,7 +58,7 @@ from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import Connection, Metadata, raise_error_of
 from sparklog.client.loop_thread import background
 from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
-from sparklog.client.producer.batches import NOBODY, Batch, Identity
+from sparklog.client.producer.batches import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
 from sparklog.client.producer.transactions import TransactionManager
 from sparklog.records.batch import Codec
@@ -75,8 +75,8 @@ CONCURRENT_MS = 20
 BEHIND_MS = 10_000
 """How long to retry a batch if leaders lack the one before: a replaced leader learns of that within seconds."""
 
-Load = dict[PartitionQueue, list[Batch]]
-Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
+RequestBatches = dict[PartitionQueue, list[ProducerBatch]]
+PartitionResults = dict[TopicPartition, KafkaError | tuple[int, int]]
 """Base offset and log append time of a partition's first batch, or its error."""
 
 
@@ -102,7 +102,7 @@ class Sender:
         """Requests without an answer, by broker."""
         self._requests: set[asyncio.Task[None]] = set()
         self._learning: dict[str, asyncio.Task[None]] = {}
-        self._identity = NOBODY
+        self._identity = NO_IDENTITY
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._asked: dict[object, tuple[str, int]] = {}
@@ -132,7 +132,7 @@ class Sender:
             self._woken.clear()
             now_ms = self._clock.monotonic_ms()
             if expired := self._accumulator.expire(now_ms):
-                by_partition: dict[TopicPartition, list[Batch]] = {}
+                by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
                 for batch in expired:
                     by_partition.setdefault(batch.outcome.partition, []).append(batch)
                 for partition, batches in by_partition.items():
@@ -187,15 +187,15 @@ class Sender:
                 self._learn(queue.partition.topic)
         for leader, queues in by_leader.items():
             while queues and self._in_flight[leader] < self._config.max_in_flight_requests_per_connection:
-                load = self._load(queues)
+                load = self._take_request_batches(queues)
                 self._in_flight[leader] += 1
                 task = background(self._send(leader, load), "sparklog produce request")
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
 
-    def _load(self, queues: deque[PartitionQueue]) -> Load:
+    def _take_request_batches(self, queues: deque[PartitionQueue]) -> RequestBatches:
         """Take batches for one request from the front of `queues`; removes the queues taken from."""
-        load: Load = {}
+        load: RequestBatches = {}
         room = self._config.max_request_size
         while queues and (room > 0 or not load):
             queue = queues.popleft()
@@ -203,13 +203,13 @@ class Sender:
             room -= sum(batch.size for batch in batches)
         return load
 
-    def _current_identity(self) -> Identity:
+    def _current_identity(self) -> ProducerIdentity:
         if self._transactions is None:
             return self._identity
         self._transactions.sent()
         return self._transactions.identity
 
-    async def _send(self, leader: Connection, load: Load) -> None:
+    async def _send(self, leader: Connection, load: RequestBatches) -> None:
         """Send one request and handle its answer. Every queue of `load` ends its flight, also after an error."""
         try:
             if self._config.codec is Codec.NONE:
@@ -239,12 +239,12 @@ class Sender:
             self.wake()
             self._notify_freed()
 
-    def _traced(self, load: Load) -> Metadata:
+    def _traced(self, load: RequestBatches) -> Metadata:
         """Return the metadata with the trace context of the first record that has one."""
         found = (each for batches in load.values() for batch in batches if (each := batch.traceparent()))
         return tuple((TRACEPARENT, each) for each in islice(found, 1))
 
-    def _encode(self, load: Load) -> dict[PartitionQueue, bytes | InvalidRecord]:
+    def _encode(self, load: RequestBatches) -> dict[PartitionQueue, bytes | InvalidRecord]:
         """Return each queue's batches as bytes, or the error if they cannot be written."""
         encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
         for queue, batches in load.items():
@@ -254,7 +254,9 @@ class Sender:
                 encoded[queue] = error
         return encoded
 
-    async def _ask(self, leader: Connection, payloads: dict[PartitionQueue, bytes], load: Load) -> Answer:
+    async def _ask(
+        self, leader: Connection, payloads: dict[PartitionQueue, bytes], load: RequestBatches
+    ) -> PartitionResults:
         """Send the request, and return the leader's answer for each partition."""
         request = log_pb2.ProduceRequest(
             acks=_ACKS[self._config.acks],
@@ -280,7 +282,7 @@ class Sender:
             del self._asked[ticket]
         if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
-        answer: Answer = {
+        answer: PartitionResults = {
             queue.partition: UnknownServerError(f"{leader.address} has not answered for partition {queue.partition}")
             for queue in payloads
         }
@@ -293,7 +295,9 @@ class Sender:
                 answer[place] = refusal or (part.base_offset, part.log_append_time_ms)
         return answer
 
-    def _answered(self, queue: PartitionQueue, batches: list[Batch], answer: KafkaError | tuple[int, int]) -> None:
+    def _answered(
+        self, queue: PartitionQueue, batches: list[ProducerBatch], answer: KafkaError | tuple[int, int]
+    ) -> None:
         if isinstance(answer, KafkaError):
             self._refused(queue, batches, answer)
             return
@@ -304,7 +308,7 @@ class Sender:
         self._behind_since_ms.pop(queue, None)
         self._accumulator.done(queue)
 
-    def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
+    def _refused(self, queue: PartitionQueue, batches: list[ProducerBatch], error: KafkaError) -> None:
         now_ms = self._clock.monotonic_ms()
         for batch in batches:
             batch.refused(str(error))
@@ -337,13 +341,13 @@ class Sender:
             return error.retriable
         return now_ms - self._behind_since_ms.setdefault(queue, now_ms) < BEHIND_MS
 
-    def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
+    def _fail(self, queue: PartitionQueue, batches: list[ProducerBatch], error: SparklogError) -> None:
         self._behind_since_ms.pop(queue, None)
         self._report(queue.partition, batches, error)
         if also := self._accumulator.give_up(queue):
             self._report(queue.partition, also, error)
 
-    def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
+    def _report(self, partition: TopicPartition, batches: list[ProducerBatch], error: SparklogError) -> None:
         records = sum(batch.count for batch in batches)
         logger.warning("%d records for partition %s were not delivered: %s", records, partition, error)
         if self._transactions is not None:
@@ -351,11 +355,11 @@ class Sender:
         for batch in batches:
             batch.outcome.failed(error)
 
-    def _give_up(self, load: Load, error: SparklogError) -> None:
+    def _give_up(self, load: RequestBatches, error: SparklogError) -> None:
         for queue, batches in load.items():
             self._fail(queue, batches, error)
 
-    def _timed_out(self, batches: list[Batch]) -> DeliveryTimeout:
+    def _timed_out(self, batches: list[ProducerBatch]) -> DeliveryTimeout:
         """Return the error of these batches of one partition."""
         records = sum(batch.count for batch in batches)
         why = next((batch.last_error for batch in batches if batch.last_error), "there was no chance to send them")
@@ -367,7 +371,7 @@ class Sender:
     def _needs_identity(self) -> bool:
         if self._transactions is not None or not self._config.enable_idempotence:
             return False
-        return self._identity == NOBODY or self._accumulator.is_identity_used_up
+        return self._identity == NO_IDENTITY or self._accumulator.is_identity_used_up
 
     def _identify(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""
@@ -379,7 +383,7 @@ class Sender:
         try:
             given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
             raise_error_of(given)
-            self._identity = Identity(given.producer_id, given.producer_epoch)
+            self._identity = ProducerIdentity(given.producer_id, given.producer_epoch)
             self._accumulator.identity_renewed()
         except KafkaError as error:
             logger.info("asking for a producer id: %s", error)
@@ -398,8 +402,8 @@ class Sender:
 
     async def _look_up(self, topic: str) -> None:
         try:
-            picture = await self._cluster.topic(topic, self._config.request_timeout_ms)
-            queues = self._accumulator.add_topic(topic, picture.leaders)
+            metadata = await self._cluster.topic(topic, self._config.request_timeout_ms)
+            queues = self._accumulator.add_topic(topic, metadata.leaders)
             without = [
                 queue.partition for queue in queues.queues if self._cluster.known_leader(queue.partition) is None
             ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
-from sparklog.client.base import Blocking, blocking, direct
+from sparklog.client.base import SyncClient, blocking, direct
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.batches import Headers
@@ -20,7 +20,7 @@ from sparklog.client.producer.producer import AsyncProducer
 logger = logging.getLogger(__name__)
 
 
-class Producer(Blocking[AsyncProducer]):
+class Producer(SyncClient[AsyncProducer]):
     """Producer that writes records to topics.
 
         with Producer(bootstrap_servers="127.0.0.1:9094") as producer:

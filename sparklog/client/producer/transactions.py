@@ -41,7 +41,7 @@ from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.producer.accumulator import Accumulator
-from sparklog.client.producer.batches import NOBODY, Identity
+from sparklog.client.producer.batches import NO_IDENTITY, ProducerIdentity
 from sparklog.client.retry import retrying
 from sparklog.v1 import log_pb2, transactions_pb2
 
@@ -57,7 +57,7 @@ _FATAL: dict[type[KafkaError], str] = {
 """Errors of the coordinator after which the producer cannot go on, and what they say of it."""
 
 
-class State(Enum):
+class ProducerTransactionState(Enum):
     READY = "no transaction is open: call begin() first"
     OPEN = "a transaction is open already: commit or abort it first"
     COMMITTING = "a transaction is being committed: call commit() again if that has failed, as its outcome is not known"
@@ -72,7 +72,7 @@ class TransactionManager:
     def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
@@ -85,17 +85,21 @@ class TransactionManager:
         """Whether the brokers may know of the open transaction."""
         self._is_enlisted = False
         """Whether the transaction is someone else's, who ends it."""
-        self._move(State.READY)
+        self._move(ProducerTransactionState.READY)
 
     @property
     def is_dropped(self) -> bool:
         """Whether nothing more of the transaction may be sent."""
-        return self._state in (State.FAILED, State.ABORTING, State.FENCED)
+        return self._state in (
+            ProducerTransactionState.FAILED,
+            ProducerTransactionState.ABORTING,
+            ProducerTransactionState.FENCED,
+        )
 
     @property
     def is_to_be_ended(self) -> bool:
         """Whether a transaction is open or has failed."""
-        return self._state in (State.OPEN, State.FAILED)
+        return self._state in (ProducerTransactionState.OPEN, ProducerTransactionState.FAILED)
 
     def sent(self) -> None:
         """Note that batches are sent in the transaction."""
@@ -103,8 +107,8 @@ class TransactionManager:
 
     def failed(self, error: SparklogError) -> None:
         """Note that a record could not be written: the transaction can only be aborted."""
-        if self._state is State.OPEN:
-            self._move(State.FAILED, error)
+        if self._state is ProducerTransactionState.OPEN:
+            self._move(ProducerTransactionState.FAILED, error)
 
     async def begin(self) -> None:
         """Begin a transaction; get the producer's id first, if it has none.
@@ -113,24 +117,24 @@ class TransactionManager:
         that `default_api_timeout_ms` left.
         """
         async with self._in_turn:
-            if self._state is not State.READY:
+            if self._state is not ProducerTransactionState.READY:
                 raise self._refusal()
-            if self.identity == NOBODY:
+            if self.identity == NO_IDENTITY:
                 request = log_pb2.InitProducerIdRequest(
                     transactional_id=self.transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
                 )
                 self._identify(await self._ask("InitProducerId", request, "log"))
-            self._move(State.OPEN)
+            self._move(ProducerTransactionState.OPEN)
 
-    def enlist(self, identity: Identity) -> None:
+    def enlist(self, identity: ProducerIdentity) -> None:
         """Send in a transaction that someone else has begun, and ends, as the producer of this identity.
 
         Raises InvalidTxnState if a transaction is open.
         """
-        if self._state is not State.READY:
+        if self._state is not ProducerTransactionState.READY:
             raise self._refusal()
         self.identity, self._is_enlisted = identity, True
-        self._move(State.OPEN)
+        self._move(ProducerTransactionState.OPEN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit offsets in the open transaction.
@@ -138,7 +142,7 @@ class TransactionManager:
         Raises InvalidTxnState without one. Any other error leaves a transaction that can only be aborted.
         """
         async with self._in_turn:
-            if self._state is not State.OPEN:
+            if self._state is not ProducerTransactionState.OPEN:
                 raise self._refusal()
             if not offsets:
                 return
@@ -175,16 +179,16 @@ class TransactionManager:
         """
         async with self._in_turn:
             self._check_own()
-            if self._state is State.OPEN:
-                self._accumulator.refuse(lambda: InvalidTxnState(State.COMMITTING.value))
+            if self._state is ProducerTransactionState.OPEN:
+                self._accumulator.refuse(lambda: InvalidTxnState(ProducerTransactionState.COMMITTING.value))
                 try:
                     await flush()
                 except BaseException:
                     self._move(self._state, self._error)
                     raise
-            if self._state not in (State.OPEN, State.COMMITTING):
+            if self._state not in (ProducerTransactionState.OPEN, ProducerTransactionState.COMMITTING):
                 raise self._refusal()
-            self._move(State.COMMITTING)
+            self._move(ProducerTransactionState.COMMITTING)
             await self._end(is_commit=True)
 
     async def abort(self, drop: Callable[[], Awaitable[None]]) -> None:
@@ -194,9 +198,13 @@ class TransactionManager:
         """
         async with self._in_turn:
             self._check_own()
-            if self._state not in (State.OPEN, State.FAILED, State.ABORTING):
+            if self._state not in (
+                ProducerTransactionState.OPEN,
+                ProducerTransactionState.FAILED,
+                ProducerTransactionState.ABORTING,
+            ):
                 raise self._refusal()
-            self._move(State.ABORTING)
+            self._move(ProducerTransactionState.ABORTING)
             await drop()
             await self._end(is_commit=False)
 
@@ -205,7 +213,7 @@ class TransactionManager:
 
         The coordinator then aborts it after transaction_timeout_ms.
         """
-        if self._is_enlisted or not (self.is_to_be_ended or self._state is State.ABORTING):
+        if self._is_enlisted or not (self.is_to_be_ended or self._state is ProducerTransactionState.ABORTING):
             return
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -229,7 +237,7 @@ class TransactionManager:
                     f"({error})"
                 ) from error
             self._identify(ended)
-        self._move(State.READY)
+        self._move(ProducerTransactionState.READY)
 
     async def _ask_for_end(self, *, is_commit: bool) -> Any:
         """Return the coordinator's answer, with the identity for the next transaction."""
@@ -248,12 +256,12 @@ class TransactionManager:
             # case alone.
             self._identify(await self._ask_for_end(is_commit=False))
             text = f"it was open for longer than transaction_timeout_ms = {self._config.transaction_timeout_ms}"
-            self._move(State.FAILED, TransactionAbortable(f"{text}: {error}"))
+            self._move(ProducerTransactionState.FAILED, TransactionAbortable(f"{text}: {error}"))
             raise self._refusal() from error
 
     def _identify(self, given: Any) -> None:
         """Continue with the producer id and epoch in an answer."""
-        self.identity = Identity(given.producer_id, given.producer_epoch, True)
+        self.identity = ProducerIdentity(given.producer_id, given.producer_epoch, True)
         self._is_begun = False
 
     async def _ask(
@@ -279,19 +287,19 @@ class TransactionManager:
         except tuple(_FATAL) as error:
             if isinstance(error, bearable):
                 raise
-            self._move(State.FENCED, error)
+            self._move(ProducerTransactionState.FENCED, error)
             raise self._refusal() from error
 
-    def _move(self, state: State, error: SparklogError | None = None) -> None:
+    def _move(self, state: ProducerTransactionState, error: SparklogError | None = None) -> None:
         """Enter a state, with the error of FAILED and FENCED. Records are taken in OPEN alone."""
         self._state, self._error = state, error
-        if state is State.OPEN:
+        if state is ProducerTransactionState.OPEN:
             self._accumulator.accept()
         else:
             self._accumulator.refuse(self._refusal)
 
     def _refusal(self) -> KafkaError:
-        if self._state is State.FENCED:
+        if self._state is ProducerTransactionState.FENCED:
             assert isinstance(self._error, KafkaError)
             cls = type(self._error)
             text = (
@@ -299,6 +307,6 @@ class TransactionManager:
                 f"Close it. ({self._error})"
             )
             return ProducerFenced(text) if cls is InvalidProducerEpoch else cls(text)
-        if self._state is State.FAILED:
+        if self._state is ProducerTransactionState.FAILED:
             return TransactionAbortable(f"{self._state.value}: {self._error}")
         return InvalidTxnState(self._state.value)

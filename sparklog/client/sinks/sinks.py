@@ -1,8 +1,9 @@
-"""The client of sinks: takes part in a batch, commits or aborts it, shows sinks and resets them.
+"""The client of sinks: joins, commits and aborts batches, describes and resets sinks.
 
-`AsyncSinks` is the implementation, `Sinks` (sync.py) the same for use without an event loop. A sink is a transactional
-id, so its coordinator is that of the id. Calls are repeated for `default_api_timeout_ms` while they meet a retriable
-error, such as the end of the former batch: each of them may be sent again after a lost answer.
+`AsyncSinkClient` is the implementation, `SinkClient` (sync.py) the same for use without an event loop. A sink is a
+transactional id, so the coordinator of that id is the sink's coordinator. A call is retried for
+`default_api_timeout_ms` after a retriable error, such as a previous batch that has not ended yet. Every call is safe to
+send again after a lost answer.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import sinks_pb2
 
 FIRST_LOOK_MS = 5
-"""The pause before the first look for markers is repeated: they take a few milliseconds."""
+"""Pause after the first look for markers: brokers write them within a few milliseconds."""
 
 
-class Batch(NamedTuple):
-    """A batch of a sink."""
+class SinkBatchId(NamedTuple):
+    """Identifies one batch of a sink."""
 
     sink_id: str
     run_id: str
@@ -46,7 +47,7 @@ class BatchProducer(NamedTuple):
 
 
 class BatchWinner(NamedTuple):
-    """A writer whose records count, with all partitions that it has written to, by topic."""
+    """A writer whose records the commit includes, and all partitions that it has written to, by topic."""
 
     producer: BatchProducer
     topics: Mapping[str, Sequence[int]]
@@ -84,7 +85,7 @@ class SinkDescription:
     """Partitions of that batch."""
 
 
-class AsyncSinks(AsyncClient):
+class AsyncSinkClient(AsyncClient):
     """Client of sinks, for use on an event loop. Options are those of AdminConfig."""
 
     def __init__(
@@ -100,26 +101,26 @@ class AsyncSinks(AsyncClient):
         self._cluster = Cluster(self.config, clock or SystemClock(), self._random, open_channel=open_channel)
         self._coordinators: dict[str, Coordinator] = {}
 
-    async def join(self, batch: Batch, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:
-        """Take part in a batch; return the writer's producer, or None if another run has committed the batch.
+    async def join(self, batch: SinkBatchId, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:
+        """Join a batch; return the writer's producer id and epoch, or None if another run has committed the batch.
 
-        timeout_ms: how long the batch stays open without a sign of life. is_one_off: the sink has this batch only.
+        timeout_ms: how long the batch stays open without a renewal. is_one_off: the sink has this batch only.
         Raises ProducerFenced if a newer run has replaced this one, InvalidTxnState if this run has committed the batch.
         """
         request = sinks_pb2.JoinBatchRequest(**batch._asdict(), timeout_ms=timeout_ms, one_off=is_one_off)
         answer = await self._ask(batch.sink_id, "JoinBatch", request)
         return None if answer.committed else BatchProducer(answer.producer_id, answer.producer_epoch)
 
-    async def renew(self, batch: Batch, producer: BatchProducer, *, timeout_ms: int) -> None:
-        """Keep the batch open. Raises ProducerFenced or InvalidTxnState if it is not open any more."""
+    async def renew(self, batch: SinkBatchId, producer: BatchProducer, *, timeout_ms: int) -> None:
+        """Keep the batch open for another `timeout_ms`. Raises ProducerFenced or InvalidTxnState if it has ended."""
         request = sinks_pb2.JoinBatchRequest(**batch._asdict(), **producer._asdict(), timeout_ms=timeout_ms)
         await self._ask(batch.sink_id, "JoinBatch", request)
 
-    async def commit(self, batch: Batch, winners: Iterable[BatchWinner]) -> None:
-        """Commit a batch. May be repeated. Readers see it a little later, in one partition after the other.
+    async def commit(self, batch: SinkBatchId, winners: Iterable[BatchWinner]) -> None:
+        """Commit a batch. May be repeated. Readers see it a little later, in one partition after another.
 
-        Raises InvalidTxnState if the batch was aborted or its time was up, ProducerFenced if a newer run has replaced
-        this one. After any other error the outcome is not known.
+        Raises InvalidTxnState if the batch was aborted or has timed out, ProducerFenced if a newer run has replaced
+        this one. After any other error the outcome is unknown.
         """
         named = [
             sinks_pb2.BatchWinner(
@@ -132,7 +133,7 @@ class AsyncSinks(AsyncClient):
         ]
         await self._ask(batch.sink_id, "CommitBatch", sinks_pb2.CommitBatchRequest(**batch._asdict(), winners=named))
 
-    async def await_readable(self, batch: Batch) -> None:
+    async def await_readable(self, batch: SinkBatchId) -> None:
         """Wait until readers of committed records see a committed batch in all of its partitions.
 
         Raises ConcurrentTransactions if that takes longer than `default_api_timeout_ms`. The batch is committed anyway.
@@ -149,8 +150,8 @@ class AsyncSinks(AsyncClient):
             clock=self._cluster.clock,
         )
 
-    async def abort(self, batch: Batch) -> None:
-        """Give a batch up: this run cannot write any more. May be repeated.
+    async def abort(self, batch: SinkBatchId) -> None:
+        """Abort a batch: this run cannot write it any more. May be repeated.
 
         Raises InvalidTxnState if the batch is committed.
         """
@@ -187,7 +188,7 @@ class AsyncSinks(AsyncClient):
         return described
 
     async def reset(self, sink_id: str) -> None:
-        """Forget a sink; an open batch is aborted. Batches that were committed are written again if they come again.
+        """Forget a sink, and abort its open batch. A committed batch that is sent again is then written again.
 
         Raises TransactionalIdNotFound.
         """
@@ -197,7 +198,7 @@ class AsyncSinks(AsyncClient):
         await self._cluster.close()
 
     async def _ask(self, sink_id: str, method: str, request: Any) -> Any:
-        """Return the coordinator's answer. Raises its error, or that of the sink in it."""
+        """Return the coordinator's answer. Raises the error of the answer or of the sink in it."""
         coordinator = self._coordinators.get(sink_id)
         if coordinator is None:
             coordinator = self._coordinators[sink_id] = Coordinator(self._cluster, sink_id, is_transactional=True)

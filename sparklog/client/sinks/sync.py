@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from sparklog.client.base import Blocking, blocking
+from sparklog.client.base import SyncClient, blocking
 from sparklog.client.options import AdminOptions
-from sparklog.client.sinks.sinks import AsyncSinks
+from sparklog.client.sinks.sinks import AsyncSinkClient
 
 
-class Sinks(Blocking[AsyncSinks]):
-    """Client of sinks. Options are those of AdminConfig; the methods are those of AsyncSinks."""
+class SinkClient(SyncClient[AsyncSinkClient]):
+    """Client of sinks. Options are those of AdminConfig; the methods are those of AsyncSinkClient."""
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
-        super().__init__(AsyncSinks(**options))
+        super().__init__(AsyncSinkClient(**options))
         self.config = self._core.config
 
-    join = blocking(AsyncSinks.join)
-    renew = blocking(AsyncSinks.renew)
-    commit = blocking(AsyncSinks.commit)
-    await_readable = blocking(AsyncSinks.await_readable)
-    abort = blocking(AsyncSinks.abort)
-    list = blocking(AsyncSinks.list)
-    describe = blocking(AsyncSinks.describe)
-    reset = blocking(AsyncSinks.reset)
-    close = blocking(AsyncSinks.close)
+    join = blocking(AsyncSinkClient.join)
+    renew = blocking(AsyncSinkClient.renew)
+    commit = blocking(AsyncSinkClient.commit)
+    await_readable = blocking(AsyncSinkClient.await_readable)
+    abort = blocking(AsyncSinkClient.abort)
+    list = blocking(AsyncSinkClient.list)
+    describe = blocking(AsyncSinkClient.describe)
+    reset = blocking(AsyncSinkClient.reset)
+    close = blocking(AsyncSinkClient.close)

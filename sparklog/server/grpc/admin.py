@@ -32,7 +32,7 @@ from sparklog.server.grpc import service
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.controller_call_messages import elected, elections, reassignments
 from sparklog.server.grpc.errors import error_message
-from sparklog.server.grpc.service import by_names
+from sparklog.server.grpc.service import servicer_method
 from sparklog.v1 import admin_pb2
 
 
@@ -42,69 +42,71 @@ class AdminServicer:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    CreateTopics = by_names(
+    CreateTopics = servicer_method(
         create_topics.API, create_topics.CreateTopicsRequest, admin_pb2.CreateTopicsResponse, mutates=True
     )
-    ListTopics = by_names(list_topics.API, list_topics.ListTopicsRequest, admin_pb2.ListTopicsResponse)
-    CreatePartitions = by_names(
+    ListTopics = servicer_method(list_topics.API, list_topics.ListTopicsRequest, admin_pb2.ListTopicsResponse)
+    CreatePartitions = servicer_method(
         create_partitions.API,
         create_partitions.CreatePartitionsRequest,
         admin_pb2.CreatePartitionsResponse,
         mutates=True,
     )
-    DescribeConfigs = by_names(
+    DescribeConfigs = servicer_method(
         describe_configs.API,
         describe_configs.DescribeConfigsRequest,
         admin_pb2.DescribeConfigsResponse,
-        given=lambda request: {"resources": _queries(request.resources)},
+        request_fields=lambda request: {"resources": _queries(request.resources)},
     )
-    AlterConfigs = by_names(
+    AlterConfigs = servicer_method(
         alter_configs.INCREMENTAL_ALTER_CONFIGS,
         alter_configs.IncrementalAlterConfigsRequest,
         admin_pb2.AlterConfigsResponse,
-        given=lambda request: {"resources": [_change(change) for change in request.changes]},
+        request_fields=lambda request: {"resources": [_change(change) for change in request.changes]},
     )
-    DeleteRecords = by_names(delete_records.API, delete_records.DeleteRecordsRequest, admin_pb2.DeleteRecordsResponse)
-    DescribeCluster = by_names(
+    DeleteRecords = servicer_method(
+        delete_records.API, delete_records.DeleteRecordsRequest, admin_pb2.DeleteRecordsResponse
+    )
+    DescribeCluster = servicer_method(
         describe_cluster.API, describe_cluster.DescribeClusterRequest, admin_pb2.DescribeClusterResponse
     )
-    AlterPartitionReassignments = by_names(
+    AlterPartitionReassignments = servicer_method(
         partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
         partition_reassignments.AlterPartitionReassignmentsRequest,
         admin_pb2.AlterPartitionReassignmentsResponse,
-        given=reassignments,
+        request_fields=reassignments,
     )
-    ListPartitionReassignments = by_names(
+    ListPartitionReassignments = servicer_method(
         partition_reassignments.LIST_PARTITION_REASSIGNMENTS,
         partition_reassignments.ListPartitionReassignmentsRequest,
         admin_pb2.ListPartitionReassignmentsResponse,
     )
-    ElectLeaders = by_names(
+    ElectLeaders = servicer_method(
         elect_leaders.API,
         elect_leaders.ElectLeadersRequest,
         admin_pb2.ElectLeadersResponse,
-        given=elections,
-        answered=elected,
+        request_fields=elections,
+        response_fields=elected,
     )
 
-    DescribeAcls = by_names(
+    DescribeAcls = servicer_method(
         acls.DESCRIBE_ACLS,
         acls.DescribeAclsRequest,
         admin_pb2.DescribeAclsResponse,
-        given=lambda request: {"filter": to_value(request.filter, AclBindingFilter)},
+        request_fields=lambda request: {"filter": to_value(request.filter, AclBindingFilter)},
     )
-    CreateAcls = by_names(acls.CREATE_ACLS, acls.CreateAclsRequest, admin_pb2.CreateAclsResponse)
-    DescribeClientQuotas = by_names(
+    CreateAcls = servicer_method(acls.CREATE_ACLS, acls.CreateAclsRequest, admin_pb2.CreateAclsResponse)
+    DescribeClientQuotas = servicer_method(
         client_quotas.DESCRIBE_CLIENT_QUOTAS,
         client_quotas.DescribeClientQuotasRequest,
         admin_pb2.DescribeClientQuotasResponse,
     )
-    AlterClientQuotas = by_names(
+    AlterClientQuotas = servicer_method(
         client_quotas.ALTER_CLIENT_QUOTAS,
         client_quotas.AlterClientQuotasRequest,
         admin_pb2.AlterClientQuotasResponse,
     )
-    DeleteAcls = by_names(acls.DELETE_ACLS, acls.DeleteAclsRequest, admin_pb2.DeleteAclsResponse)
+    DeleteAcls = servicer_method(acls.DELETE_ACLS, acls.DeleteAclsRequest, admin_pb2.DeleteAclsResponse)
 
     async def DeleteTopics(
         self, request: admin_pb2.DeleteTopicsRequest, call: GrpcCall
@@ -138,7 +140,7 @@ class AdminServicer:
         answer: admin_pb2.DescribeTopicsResponse = await service.in_parts(parts, describe, self.broker.slices)
         return answer
 
-    AlterReplicaLogDirs = by_names(
+    AlterReplicaLogDirs = servicer_method(
         alter_replica_log_dirs.API,
         alter_replica_log_dirs.AlterReplicaLogDirsRequest,
         admin_pb2.AlterReplicaLogDirsResponse,

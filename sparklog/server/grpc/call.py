@@ -29,7 +29,7 @@ from sparklog.security.acls import Subject
 from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.certificate_names import ANONYMOUS, principal_of_pem
 from sparklog.server.grpc.throttle import CallThrottle, HeldCalls
-from sparklog.server.passwords import Passwords
+from sparklog.server.passwords import PasswordVerifier
 from sparklog.server.security import ListenerSecurity
 
 Request = TypeVar("Request")
@@ -201,7 +201,7 @@ def authenticated(broker: Broker, security: ListenerSecurity, held: HeldCalls) -
         return await broker.handlers[FIND_CREDENTIALS](user)
 
     assert security.users
-    passwords, tokens = Passwords(broker.config, security.users, find_credentials), security.tokens
+    passwords, tokens = PasswordVerifier(broker.config, security.users, find_credentials), security.tokens
     delay_s = broker.config.connection_failed_authentication_delay_ms / 1000
 
     async def begin(context: Any) -> GrpcCall:
@@ -215,7 +215,7 @@ def authenticated(broker: Broker, security: ListenerSecurity, held: HeldCalls) -
             lifetime_ms = verified.expires_ms - broker.clock.time_ms()
             return GrpcCall(broker, context, verified.user, lifetime_ms=lifetime_ms, held=held)
         if scheme != "basic":
-            raise SaslAuthenticationFailed(_WANTED + _WANTED_TOO * (tokens is not None))
+            raise SaslAuthenticationFailed(_BASIC_NEEDED + _OR_BEARER * (tokens is not None))
         user, password = _user_and_password(value)
         await passwords.check(user, password)
         return GrpcCall(broker, context, user, held=held)
@@ -223,11 +223,11 @@ def authenticated(broker: Broker, security: ListenerSecurity, held: HeldCalls) -
     return begin
 
 
-_WANTED = (
+_BASIC_NEEDED = (
     "this listener wants the metadata `authorization: Basic`, with base64 of USER:PASSWORD; sparklog's clients send it "
     "with security.protocol=SASL_SSL and sasl.jaas.config"
 )
-_WANTED_TOO = "; or `authorization: Bearer`, with a token of OAUTHBEARER"
+_OR_BEARER = "; or `authorization: Bearer`, with a token of OAUTHBEARER"
 
 
 def _authorization(metadata: Iterable[tuple[str, Any]]) -> tuple[str, str]:

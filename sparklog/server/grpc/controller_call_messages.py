@@ -19,7 +19,7 @@ from sparklog.cluster.model import PartitionInfo
 from sparklog.server.grpc.errors import error_message
 from sparklog.v1 import admin_pb2, replication_pb2
 
-NOBODY = -1
+NO_LEADER = -1
 Fields = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ def elected(response: ElectLeadersResponse) -> Fields:
                 name,
                 admin_pb2.PartitionElected,
                 error=error_message(error),
-                leader=response.leaders.get(name, NOBODY),
+                leader=response.leaders.get(name, NO_LEADER),
             )
             for name, error in response.errors.items()
         ]
@@ -81,7 +81,7 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
     parts = list(zip(read_partitions(message.partitions), message.partitions, strict=True))
     return {
         "errors": {name: read_error(part) for name, part in parts},
-        "leaders": {name: part.leader for name, part in parts if part.leader != NOBODY},
+        "leaders": {name: part.leader for name, part in parts if part.leader != NO_LEADER},
     }
 
 

@@ -5,7 +5,7 @@ requested bytes (or one record if that is larger), so a megabyte of well-compres
 message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
 continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
 reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
-RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are decoded at once (`Converting`).
+RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are decoded at once (`ConversionPool`).
 
 The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
 them three more times, which is most of the cost of a fetch.
@@ -39,7 +39,7 @@ MAX_DECODED_ANSWER = 8 << 20
 CONVERTED_AT_ONCE = 2
 
 
-class Converting:
+class ConversionPool:
     """Converts payloads in a pool of few threads, because a conversion needs many times the payload's memory.
 
     A cancelled call ends when its thread ends.
@@ -68,7 +68,7 @@ def answer_bytes(response: FetchResponse, form: int, max_bytes: int) -> int:
 
 
 async def first_messages(
-    parts: Sequence[PartitionFetchResult], form: int, max_bytes: int, slices: Slices, converting: Converting
+    parts: Sequence[PartitionFetchResult], form: int, max_bytes: int, slices: Slices, pool: ConversionPool
 ) -> list[FetchedMessage]:
     """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
@@ -83,7 +83,7 @@ async def first_messages(
         elif left <= 0:
             message = FetchedMessage(_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, left, converting, together=1)) as messages:
+            async with aclosing(_decoded(part, part.slice, form, left, pool, together=1)) as messages:
                 message = await anext(messages)
             if len(message.payload) > left < most:  # one record that is too large beside those before it
                 message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
@@ -94,14 +94,14 @@ async def first_messages(
 
 
 async def all_messages(
-    part: PartitionFetchResult, form: int, max_bytes: int, converting: Converting
+    part: PartitionFetchResult, form: int, max_bytes: int, pool: ConversionPool
 ) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
     else:
         async for message in _decoded(
-            part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), converting, together=MAX_DECODED_ANSWER
+            part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), pool, together=MAX_DECODED_ANSWER
         ):
             yield message
 
@@ -127,7 +127,7 @@ async def _stored(part: PartitionFetchResult) -> FetchedMessage:
 
 
 async def _decoded(
-    part: PartitionFetchResult, found: LogSlice, form: int, max_bytes: int, converting: Converting, *, together: int
+    part: PartitionFetchResult, found: LogSlice, form: int, max_bytes: int, pool: ConversionPool, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
     try:
@@ -143,7 +143,7 @@ async def _decoded(
         aborted = payloads.AbortedRanges(each[:3] for each in part.aborted)
         is_first = has_more = True
         while has_more:
-            some, has_more = await converting.run(
+            some, has_more = await pool.run(
                 payloads.decode_some, decode, data, next_offset, max_bytes, together, aborted
             )
             if is_first and not some:  # only control records, aborted ones, or records below the offset

@@ -22,7 +22,7 @@ from sparklog.broker.node import Broker
 from sparklog.group import requests as group
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import error_message
-from sparklog.server.grpc.service import LARGE_ELEMENTS, by_names
+from sparklog.server.grpc.service import LARGE_ELEMENTS, servicer_method
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -37,20 +37,20 @@ class GroupsServicer:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    FindCoordinator = by_names(
+    FindCoordinator = servicer_method(
         find_coordinator.API,
         find_coordinator.FindCoordinatorRequest,
         groups_pb2.FindCoordinatorResponse,
-        answered=lambda response: {"coordinators": [_coordinator(found) for found in response.coordinators]},
+        response_fields=lambda response: {"coordinators": [_coordinator(found) for found in response.coordinators]},
     )
-    SyncGroup = by_names(group_apis.SYNC_GROUP, group.SyncGroup, groups_pb2.SyncGroupResponse)
-    Heartbeat = by_names(group_apis.HEARTBEAT, group.Heartbeat, groups_pb2.HeartbeatResponse)
-    LeaveGroup = by_names(group_apis.LEAVE_GROUP, group.LeaveGroup, groups_pb2.LeaveGroupResponse)
-    OffsetCommit = by_names(offset_commit.API, group.OffsetCommit, groups_pb2.OffsetCommitResponse)
-    OffsetFetch = by_names(group_apis.OFFSET_FETCH, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
-    OffsetDelete = by_names(offset_delete.API, group.OffsetDelete, groups_pb2.OffsetDeleteResponse)
-    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
-    DeleteGroups = by_names(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
+    SyncGroup = servicer_method(group_apis.SYNC_GROUP, group.SyncGroup, groups_pb2.SyncGroupResponse)
+    Heartbeat = servicer_method(group_apis.HEARTBEAT, group.Heartbeat, groups_pb2.HeartbeatResponse)
+    LeaveGroup = servicer_method(group_apis.LEAVE_GROUP, group.LeaveGroup, groups_pb2.LeaveGroupResponse)
+    OffsetCommit = servicer_method(offset_commit.API, group.OffsetCommit, groups_pb2.OffsetCommitResponse)
+    OffsetFetch = servicer_method(group_apis.OFFSET_FETCH, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
+    OffsetDelete = servicer_method(offset_delete.API, group.OffsetDelete, groups_pb2.OffsetDeleteResponse)
+    ListGroups = servicer_method(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
+    DeleteGroups = servicer_method(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
 
     async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, call: GrpcCall) -> groups_pb2.JoinGroupResponse:
         wanted = to_value(
@@ -140,7 +140,7 @@ def _classic_group(found: group.DescribedGroup) -> groups_pb2.GroupDescription:
 
 
 def _classic_member(member: group.DescribedMember, protocol_type: str) -> groups_pb2.GroupMember:
-    topics, assigned = _opened(member) if protocol_type == PROTOCOL_TYPE else ([], [])
+    topics, assigned = _topics_and_partitions(member) if protocol_type == PROTOCOL_TYPE else ([], [])
     return groups_pb2.GroupMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -152,7 +152,7 @@ def _classic_member(member: group.DescribedMember, protocol_type: str) -> groups
     )
 
 
-def _opened(member: group.DescribedMember) -> tuple[list[str], list[TopicPartition]]:
+def _topics_and_partitions(member: group.DescribedMember) -> tuple[list[str], list[TopicPartition]]:
     """Return a member's topics and partitions.
 
     Empty if the format is unknown. Between generations there is no metadata, so there are no topics.

@@ -36,16 +36,16 @@ from sparklog.runtime.eager import start
 from sparklog.runtime.remote_waits import OBSERVER, WorkTimer
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
-from sparklog.server.grpc.fetched import Converting, all_messages, answer_bytes, first_messages, serialize
+from sparklog.server.grpc.fetched import ConversionPool, all_messages, answer_bytes, first_messages, serialize
 from sparklog.server.grpc.load_payloads import load_payloads
-from sparklog.server.grpc.produce_message import Apart, copy_of, parse_apart, read_apart
+from sparklog.server.grpc.produce_message import ParsedProduce, copy_of, parse_produce, read_produce
 from sparklog.server.grpc.produce_stream import Answering, ProduceStream
 from sparklog.server.grpc.response_memory import Reservation, ResponseMemory
 from sparklog.server.grpc.service import (
     LARGE_ELEMENTS,
     SMALL_BYTES,
-    by_names,
     has_large_fields,
+    servicer_method,
 )
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
@@ -67,7 +67,7 @@ _POSITIONS = {
 }
 
 
-class Translated(NamedTuple):
+class TranslatedProduce(NamedTuple):
     """A request as a value, and the results of partitions whose payload is invalid."""
 
     correlation_id: int
@@ -85,16 +85,16 @@ class LogServicer:
         self._memory = memory or ResponseMemory()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
-        self._decoding = Converting()
-        self._encoding = Converting()
+        self._decoding = ConversionPool()
+        self._encoding = ConversionPool()
         self._few_small = asyncio.Semaphore(FEW_SMALL)
         self._large = asyncio.Lock()
 
-    ListOffsets = by_names(
+    ListOffsets = servicer_method(
         list_offsets.API,
         list_offsets.ListOffsetsRequest,
         log_pb2.ListOffsetsResponse,
-        given=lambda request: {
+        request_fields=lambda request: {
             "partitions": [_query(part) for part in request.partitions],
             "is_read_committed": request.isolation_level == log_pb2.READ_COMMITTED,
         },
@@ -192,10 +192,12 @@ class LogServicer:
     ) -> log_pb2.InitProducerIdResponse:
         wanted = to_value(request, InitProducerIdRequest)
         try:
-            given = await call.serve(init_producer_id.API, wanted)
+            request_fields = await call.serve(init_producer_id.API, wanted)
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
-        return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+        return log_pb2.InitProducerIdResponse(
+            producer_id=request_fields.producer_id, producer_epoch=request_fields.producer_epoch
+        )
 
     async def _begin_timed(self, call: GrpcCall, data: bytes) -> Answering:
         """Do as `_begin` for a request of a stream, and log it if it is slow."""
@@ -241,21 +243,21 @@ class LogServicer:
             return await self.broker.slices.in_thread(translate)
         return translate()
 
-    async def _translate(self, call: GrpcCall, data: bytes) -> Translated:
+    async def _translate(self, call: GrpcCall, data: bytes) -> TranslatedProduce:
         """Parse and translate a request.
 
         One with plain records or Arrow takes many times its bytes until it is encoded. So few are parsed at a time.
         """
         is_small = len(data) <= SMALL_BYTES
         if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
-            parsed = parse_apart(data)
+            parsed = parse_produce(data)
             if not any(map(_is_encoded_here, parsed.request.partitions)):
                 return await self._translate_parsed(call, parsed, len(data))
             del parsed
         async with self._few_small if is_small else self._large:
-            return await self._translate_parsed(call, await read_apart(data), len(data))
+            return await self._translate_parsed(call, await read_produce(data), len(data))
 
-    async def _translate_parsed(self, call: GrpcCall, parsed: Apart, size: int) -> Translated:
+    async def _translate_parsed(self, call: GrpcCall, parsed: ParsedProduce, size: int) -> TranslatedProduce:
         request = parsed.request
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
@@ -294,9 +296,9 @@ class LogServicer:
             transactional_id=transactional_id,
             protocol=PROTOCOL_2,
         )
-        return Translated(request.correlation_id, translated, refused)
+        return TranslatedProduce(request.correlation_id, translated, refused)
 
-    async def _batches(self, parsed: Apart, part: log_pb2.PartitionProduce) -> PartitionProduce:
+    async def _batches(self, parsed: ParsedProduce, part: log_pb2.PartitionProduce) -> PartitionProduce:
         if not part.HasField("partition"):
             raise InvalidPartitions(f"{part.topic}: batches need a partition; records and arrow are spread by key")
         return PartitionProduce(
@@ -306,7 +308,7 @@ class LogServicer:
             current_leader_epoch=_leader_epoch(part),
         )
 
-    async def _encode(self, parsed: Apart, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
+    async def _encode(self, parsed: ParsedProduce, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
         """Encode plain records or Arrow as batches, one result per partition."""
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")

@@ -34,7 +34,7 @@ from sparklog.broker.node import Broker
 from sparklog.log.description import LogDescription
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import STOPPING, error_message
-from sparklog.server.grpc.service import by_names, parse
+from sparklog.server.grpc.service import parse, servicer_method
 from sparklog.v1 import maintenance_pb2
 
 
@@ -52,19 +52,19 @@ class MaintenanceServicer:
         for upload in self._uploads:
             upload.cancel()
 
-    BeginReplace = by_names(
+    BeginReplace = servicer_method(
         replace_segments.BEGIN_REPLACE, replace_segments.BeginReplaceRequest, maintenance_pb2.BeginReplaceResponse
     )
-    CommitReplace = by_names(
+    CommitReplace = servicer_method(
         replace_segments.COMMIT_REPLACE, replace_segments.CommitReplaceRequest, maintenance_pb2.CommitReplaceResponse
     )
-    AbortReplace = by_names(
+    AbortReplace = servicer_method(
         replace_segments.ABORT_REPLACE, replace_segments.AbortReplaceRequest, maintenance_pb2.AbortReplaceResponse
     )
-    SetCleanedOffset = by_names(
+    SetCleanedOffset = servicer_method(
         set_cleaned_offset.API, set_cleaned_offset.SetCleanedOffsetRequest, maintenance_pb2.SetCleanedOffsetResponse
     )
-    NoteJobRun = by_names(note_job_run.API, note_job_run.NoteJobRunRequest, maintenance_pb2.NoteJobRunResponse)
+    NoteJobRun = servicer_method(note_job_run.API, note_job_run.NoteJobRunRequest, maintenance_pb2.NoteJobRunResponse)
 
     async def DescribeLog(self, request: maintenance_pb2.DescribeLogRequest, call: GrpcCall) -> bytes:
         response = await call.serve(describe_log.API, to_value(request, describe_log.DescribeLogRequest))

@@ -129,7 +129,7 @@ def encode(table: pa.Table, *, codec: int, level: int | None = None, now_ms: int
     return bytearray().join(batches)
 
 
-class Decoded(NamedTuple):
+class DecodedPayload(NamedTuple):
     """A part of the fetched records in the requested format, and the offset after it."""
 
     payload: bytes
@@ -137,18 +137,18 @@ class Decoded(NamedTuple):
 
 
 def decode_some(
-    decode: Callable[[Buffer, int, int, AbortedRanges], Iterator[Decoded]],
+    decode: Callable[[Buffer, int, int, AbortedRanges], Iterator[DecodedPayload]],
     data: Buffer,
     offset_from: int,
     max_bytes: int,
     together: int,
     aborted: AbortedRanges,
-) -> tuple[list[Decoded], bool]:
+) -> tuple[list[DecodedPayload], bool]:
     """Return payloads of `together` bytes, at least one, and whether there may be more: from the last offset on.
 
     Nothing of a decoded batch stays in memory while a client takes its time. aborted: transactions to skip.
     """
-    found: list[Decoded] = []
+    found: list[DecodedPayload] = []
     size = 0
     try:
         for each in decode(data, offset_from, max_bytes, aborted):
@@ -163,16 +163,18 @@ def decode_some(
     return found, False
 
 
-def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[Decoded]:
+def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[DecodedPayload]:
     """Yield the records of whole batches from `offset_from` on, as Arrow IPC streams of about `max_bytes` at most."""
     for batch in _pieces(data, offset_from, max_bytes, aborted):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        yield Decoded(sink.getvalue().to_pybytes(), batch.column("offset")[-1].as_py() + 1)
+        yield DecodedPayload(sink.getvalue().to_pybytes(), batch.column("offset")[-1].as_py() + 1)
 
 
-def decode_to_records(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[Decoded]:
+def decode_to_records(
+    data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges
+) -> Iterator[DecodedPayload]:
     """Yield the records of whole batches from `offset_from` on, as RecordLists of at most `max_bytes`."""
     for batch in _pieces(data, offset_from, max_bytes, aborted):
         # The bytes of several lists, one after the other, are the bytes of one list with the records of all.
@@ -180,7 +182,7 @@ def decode_to_records(data: Buffer, offset_from: int, max_bytes: int, aborted: A
             records_pb2.RecordList(records=map(_record, _rows(batch.slice(at, ROWS_TOGETHER)))).SerializeToString()
             for at in range(0, batch.num_rows, ROWS_TOGETHER)
         ]
-        yield Decoded(b"".join(lists), batch.column("offset")[-1].as_py() + 1)
+        yield DecodedPayload(b"".join(lists), batch.column("offset")[-1].as_py() + 1)
 
 
 def _pieces(data: Buffer, offset_from: int, max_bytes: int, aborted: AbortedRanges) -> Iterator[pa.RecordBatch]:

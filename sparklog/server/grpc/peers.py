@@ -59,7 +59,7 @@ _OPTIONS = (
 )
 
 
-class _Link(NamedTuple):
+class _PeerChannel(NamedTuple):
     address: str
     credentials: Any
     """Of TLS; None without it."""
@@ -72,7 +72,7 @@ class GrpcPeers:
 
     def __init__(self, security: ListenerSecurity) -> None:
         self._security = security
-        self._links: dict[int, _Link] = {}
+        self._channels: dict[int, _PeerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._slices = Slices()
@@ -83,10 +83,10 @@ class GrpcPeers:
         data = await self._slices.in_thread(encode) if _is_large(request) else encode()
         if self._is_closed:
             raise NetworkException("this broker is stopping")
-        link = await self._link(broker)
+        peer = await self._channel_of(broker)
         try:
             users = self._security.users
-            answer = await link.methods[call.request](
+            answer = await peer.methods[call.request](
                 data,
                 timeout=max(timeout_ms, 1) / 1000,
                 wait_for_ready=False,
@@ -95,7 +95,7 @@ class GrpcPeers:
         except grpc.aio.AioRpcError as failure:
             raise _error_of(failure, broker) from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
-            if self._links.get(broker.broker_id) is link or _is_cancelled():
+            if self._channels.get(broker.broker_id) is peer or _is_cancelled():
                 raise
             # Closing a channel cancels the calls that wait on it.
             raise NetworkException(f"the connection to broker {broker.broker_id} was closed") from None
@@ -105,29 +105,29 @@ class GrpcPeers:
 
     async def close(self) -> None:
         self._is_closed = True
-        links = list(self._links.values())
-        self._links.clear()
+        peers = list(self._channels.values())
+        self._channels.clear()
         for closing in self._closing:
             closing.cancel()
-        for link in links:
-            await link.channel.close()
+        for peer in peers:
+            await peer.channel.close()
 
-    async def _link(self, broker: BrokerInfo) -> _Link:
+    async def _channel_of(self, broker: BrokerInfo) -> _PeerChannel:
         """Return the broker's link; open a new one if the broker's address or this broker's certificate has changed."""
-        old = self._links.get(broker.broker_id)
+        old = self._channels.get(broker.broker_id)
         credentials = self._security.tls.current.grpc_peers if self._security.tls else None
         if old and old.address == broker.grpc_address and old.credentials is credentials:
             return old
         channel = _open(broker.grpc_address, credentials)
         methods = {call.request: channel.unary_unary(f"/{SERVICE}/{call.method}") for call in CALLS}
-        link = self._links[broker.broker_id] = _Link(broker.grpc_address, credentials, channel, methods)
+        peer = self._channels[broker.broker_id] = _PeerChannel(broker.grpc_address, credentials, channel, methods)
         if old and old.address == broker.grpc_address:
             closing = asyncio.create_task(old.channel.close(REPLACED_GRACE_S))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         elif old:
             await old.channel.close()
-        return link
+        return peer
 
 
 def _open(address: str, credentials: Any) -> grpc.aio.Channel:

@@ -22,7 +22,7 @@ COPIED_TOGETHER = 1 << 20
 _PLACE = struct.Struct("<I")
 
 
-class Apart(NamedTuple):
+class ParsedProduce(NamedTuple):
     """A request, and the payloads that are not in it."""
 
     request: log_pb2.ProduceRequest
@@ -35,17 +35,17 @@ class Apart(NamedTuple):
         return self.payloads[_PLACE.unpack(found)[0]] if self.payloads and found else found
 
 
-async def read_apart(data: bytes) -> Apart:
+async def read_produce(data: bytes) -> ParsedProduce:
     """Return the request in `data`; parse it in a thread if that may take long. Raises as `service.parse` does."""
     if has_large_fields(log_pb2.ProduceRequest, data):
-        return Apart(await asyncio.to_thread(parse, log_pb2.ProduceRequest, data))
-    return parse_apart(data)
+        return ParsedProduce(await asyncio.to_thread(parse, log_pb2.ProduceRequest, data))
+    return parse_produce(data)
 
 
-def parse_apart(data: bytes) -> Apart:
+def parse_produce(data: bytes) -> ParsedProduce:
     """Return the request in `data`, which must not have large fields. Raises as `service.parse` does."""
     if len(data) <= SMALL_BYTES:
-        return Apart(parse(log_pb2.ProduceRequest, data))
+        return ParsedProduce(parse(log_pb2.ProduceRequest, data))
     payloads: list[memoryview] = []
     rest = bytearray()
     for field in fields_of(memoryview(data)):
@@ -53,7 +53,7 @@ def parse_apart(data: bytes) -> Apart:
             rest += bytes_field(PARTITIONS, _without_payload(field.content, payloads))
         else:
             rest += field.whole
-    return Apart(parse(log_pb2.ProduceRequest, bytes(rest)), payloads)
+    return ParsedProduce(parse(log_pb2.ProduceRequest, bytes(rest)), payloads)
 
 
 def _without_payload(part: memoryview, payloads: list[memoryview]) -> bytearray:

@@ -26,7 +26,7 @@ COMPILER = "sparklog kernels"
 """The name of the thread."""
 
 
-class Compiler:
+class KernelCompiler:
     """Compiles the kernels in a thread, once."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Compiler:
             self._has_ended.set()  # if it has failed, whoever calls a kernel is told why
 
 
-_compiler = Compiler()
+_compiler = KernelCompiler()
 
 
 def encode_all(

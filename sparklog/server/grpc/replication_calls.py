@@ -60,23 +60,27 @@ class ReplicationCall(Struct, frozen=True, kw_only=True, eq=False):
     decode_response: Callable[[bytes], Any]
 
 
-class Differing(NamedTuple):
+class FieldMapping(NamedTuple):
     """Fields that have different names in message and value: those of the message, and those of the value."""
 
     of_message: Fields = lambda value: {}
     of_value: Fields = lambda message: {}
 
 
-_ALIKE = Differing()
+_SAME_FIELDS = FieldMapping()
 
 
-def _by_names(
-    method: str, request: type, response: type, asked: Differing = _ALIKE, answered: Differing = _ALIKE
+def _mapped_call(
+    method: str,
+    request: type,
+    response: type,
+    asked: FieldMapping = _SAME_FIELDS,
+    answered: FieldMapping = _SAME_FIELDS,
 ) -> ReplicationCall:
     described = _METHODS[method]
     request_class = GetMessageClass(described.input_type)
-    encode_request, decode_request = _both_ways(request, request_class, asked, service.parse)
-    encode_response, decode_response = _both_ways(
+    encode_request, decode_request = _codec(request, request_class, asked, service.parse)
+    encode_response, decode_response = _codec(
         response, GetMessageClass(described.output_type), answered, message_mapping.parse
     )
     return ReplicationCall(
@@ -90,8 +94,8 @@ def _by_names(
     )
 
 
-def _both_ways(
-    value_type: type, message_class: Any, differing: Differing, parse: Callable[[Any, bytes], Any]
+def _codec(
+    value_type: type, message_class: Any, differing: FieldMapping, parse: Callable[[Any, bytes], Any]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     def encode(value: Any) -> bytes:
         data: bytes = to_message(value, message_class, **differing.of_message(value)).SerializeToString()
@@ -110,13 +114,13 @@ def _for_controller(fields: Fields) -> Fields:
 
 
 CALLS = (
-    _by_names("LeaderAndIsr", LeaderAndIsr, LeaderAndIsrResponse),
-    _by_names("StopReplica", StopReplica, StopReplicaResponse),
-    _by_names(
+    _mapped_call("LeaderAndIsr", LeaderAndIsr, LeaderAndIsrResponse),
+    _mapped_call("StopReplica", StopReplica, StopReplicaResponse),
+    _mapped_call(
         "UpdateMetadata",
         UpdateMetadata,
         UpdateMetadataResponse,
-        Differing(controller_call_messages.metadata_message, controller_call_messages.metadata),
+        FieldMapping(controller_call_messages.metadata_message, controller_call_messages.metadata),
     ),
     ReplicationCall(
         method="Fetch",
@@ -127,26 +131,26 @@ CALLS = (
         encode_response=fetch_messages.encode_fetch_response,
         decode_response=fetch_messages.decode_fetch_response,
     ),
-    _by_names("DescribeFiles", DescribeFiles, FilesDescribed),
-    _by_names("ReadFile", ReadReplicaFile, FileRead),
-    _by_names(
+    _mapped_call("DescribeFiles", DescribeFiles, FilesDescribed),
+    _mapped_call("ReadFile", ReadReplicaFile, FileRead),
+    _mapped_call(
         "AlterPartitionReassignments",
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
-        Differing(
+        FieldMapping(
             controller_call_messages.reassignments_message, _for_controller(controller_call_messages.reassignments)
         ),
     ),
-    _by_names(
+    _mapped_call(
         "ElectLeaders",
         ElectLeadersRequest,
         ElectLeadersResponse,
-        Differing(controller_call_messages.elections_message, _for_controller(controller_call_messages.elections)),
-        Differing(controller_call_messages.elected, controller_call_messages.elected_value),
+        FieldMapping(controller_call_messages.elections_message, _for_controller(controller_call_messages.elections)),
+        FieldMapping(controller_call_messages.elected, controller_call_messages.elected_value),
     ),
-    _by_names("ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse),
-    _by_names("AppendHistory", AppendHistory, AppendHistoryResponse),
-    _by_names("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
-    _by_names("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
-    _by_names("DescribePositions", DescribePositions, PositionsDescribed),
+    _mapped_call("ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse),
+    _mapped_call("AppendHistory", AppendHistory, AppendHistoryResponse),
+    _mapped_call("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
+    _mapped_call("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
+    _mapped_call("DescribePositions", DescribePositions, PositionsDescribed),
 )

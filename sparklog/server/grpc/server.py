@@ -69,12 +69,12 @@ class GrpcServer:
         self._log = LogServicer(broker, queue, memory)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker, begin=begin)
-        self._health = _Health()
+        self._health = _HealthServicer()
         self._is_started = False
         self._broker = broker
-        self._told: bool | None = None
+        self._reported: bool | None = None
         """Last reported health: whether the broker accepts records."""
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", _max_request_bytes(broker.config)),
@@ -102,7 +102,7 @@ class GrpcServer:
         Raises ConfigError if the address is in use or not local.
         """
         try:
-            _try_to_listen(listener)
+            _check_bindable(listener)
             return listener._replace(port=self._add_port(str(listener)))
         except (OSError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -118,29 +118,29 @@ class GrpcServer:
         """Accept calls from now on, and keep the health service up to date."""
         self._is_started = True
         await self._server.start()
-        await self._tell_health()
-        self._telling = asyncio.create_task(self._keep_telling_health(), name="sparklog grpc health")
+        await self._report_health()
+        self._reporting = asyncio.create_task(self._keep_reporting_health(), name="sparklog grpc health")
 
-    async def _tell_health(self) -> None:
+    async def _report_health(self) -> None:
         """Report the broker and `Log` as NOT_SERVING while nothing can be appended; the other services stay SERVING."""
         takes_records = self._broker.takes_records
-        if takes_records == self._told:
+        if takes_records == self._reported:
             return
-        self._told = takes_records
+        self._reported = takes_records
         serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *SERVICES):
             appends = service in ("", LOG.full_name)
             await self._health.set(service, serving if takes_records or not appends else not_serving)
 
-    async def _keep_telling_health(self) -> None:
+    async def _keep_reporting_health(self) -> None:
         while True:
             await asyncio.sleep(HEALTH_S)
-            await self._tell_health()
+            await self._report_health()
 
     async def stop(self, grace_ms: int) -> None:
         """Refuse new calls, and end the calls in flight within `grace_ms`."""
-        if self._telling:
-            self._telling.cancel()
+        if self._reporting:
+            self._reporting.cancel()
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
         self._held.release()
@@ -161,15 +161,15 @@ def _is_worth_logging(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], ExecuteBatchError))
 
 
-def _try_to_listen(listener: Address) -> None:
+def _check_bindable(listener: Address) -> None:
     """Bind a socket to the address once. Raises OSError with the reason, which gRPC does not report."""
     family, _, _, _, address = socket.getaddrinfo(*listener, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family) as trying:
-        trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        trying.bind(address)
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
-class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+class _HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]
     """The standard health service, with watches that end when the broker stops instead of delaying it."""
 
     def __init__(self) -> None:

@@ -79,15 +79,15 @@ _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteT
 """`PART` for requests that take longer per element."""
 
 
-class _Limits(NamedTuple):
+class _RequestLimits(NamedTuple):
     """What a request may have at most."""
 
     bytes: int
     fields: int
 
 
-_OF_ONE_PARTITION = _Limits(SMALL_BYTES, MAX_FIELDS)
-_OF_A_CLUSTER = _Limits(16 << 20, 1_000_000)
+_OF_ONE_PARTITION = _RequestLimits(SMALL_BYTES, MAX_FIELDS)
+_OF_A_CLUSTER = _RequestLimits(16 << 20, 1_000_000)
 """Partitions of 5,000 topics with the longest names, each with a few configuration keys, take 3 MiB and 180,000 fields.
 """
 _LIMITS = {
@@ -133,13 +133,13 @@ def service_handler(
     )
 
 
-def by_names(
+def servicer_method(
     api: Api[Any, Any],
     request_type: type[Any],
     response_class: Any,
     *,
-    given: Callable[[Any], dict[str, Any]] = lambda request: {},
-    answered: Callable[[Any], dict[str, Any]] = lambda response: {},
+    request_fields: Callable[[Any], dict[str, Any]] = lambda request: {},
+    response_fields: Callable[[Any], dict[str, Any]] = lambda response: {},
     mutates: bool = False,
 ) -> Callable[[Any, Any, GrpcCall], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `message_mapping` does.
@@ -151,11 +151,11 @@ def by_names(
 
     async def serve(servicer: Any, request: Any, call: GrpcCall) -> Any:
         counted = {"mutate": call.mutation_quota} if mutates else {}
-        wanted = to_value(request, request_type, **given(request), **counted)
+        wanted = to_value(request, request_type, **request_fields(request), **counted)
         response = await call.serve(api, wanted)
 
         def translate() -> Any:
-            return to_message(response, response_class, **answered(response))
+            return to_message(response, response_class, **response_fields(response))
 
         return await call.broker.slices.in_thread(translate) if is_large(response) else translate()
 
@@ -218,9 +218,9 @@ def check_bytes(message_class: Any, data: bytes) -> int:
     return size
 
 
-def _limits(message_class: Any) -> _Limits:
+def _limits(message_class: Any) -> _RequestLimits:
     fields = MAX_FIELDS_PRODUCED if message_class is log_pb2.ProduceRequest else MAX_FIELDS
-    return _LIMITS.get(message_class) or _Limits(MAX_FIELDS_BYTES, fields)
+    return _LIMITS.get(message_class) or _RequestLimits(MAX_FIELDS_BYTES, fields)
 
 
 def _checked_bytes(message_class: Any, data: bytes) -> int:
@@ -232,9 +232,9 @@ def _handler(
 ) -> grpc.RpcMethodHandler:
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_refusing(serve, begin))
+        return grpc.stream_stream_rpc_method_handler(_client_streaming(serve, begin))
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(serve, begin, request_class))
+        return grpc.unary_stream_rpc_method_handler(_server_streaming(serve, begin, request_class))
     wide = method.input_type.name.removesuffix("Request")
     if name := WIDE.get(wide):
         serve = _in_parts(serve, name, _PARTS.get(wide, PART), wide in ONCE, slices)
@@ -364,7 +364,7 @@ def _key(element: Any) -> str | bytes:
     return key
 
 
-def _streaming(
+def _server_streaming(
     serve: Callable[[Any, GrpcCall], AsyncIterator[bytes]], begin: Begin, request_class: Any
 ) -> Callable[[bytes, Any], Any]:
     async def call(data: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -379,7 +379,7 @@ def _streaming(
     return call
 
 
-def _refusing(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callable[[Any, Any], Any]:
+def _client_streaming(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callable[[Any, Any], Any]:
     async def call(_: Any, context: Any) -> None:
         try:
             begun = await begin(context)

@@ -15,7 +15,7 @@ from sparklog.coordinator.transaction_messages import PROTOCOL_2, TransactionMar
 from sparklog.group.requests import TxnOffsetCommit
 from sparklog.server.grpc.call import GrpcCall
 from sparklog.server.grpc.errors import error_message
-from sparklog.server.grpc.service import by_names
+from sparklog.server.grpc.service import servicer_method
 from sparklog.transaction.requests import TV2, DescribeTransactions, EndTxn, ListTransactions
 from sparklog.v1 import groups_pb2, transactions_pb2
 
@@ -26,27 +26,30 @@ class TransactionsServicer:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    FindCoordinator = by_names(
+    FindCoordinator = servicer_method(
         find_coordinator.API,
         find_coordinator.FindCoordinatorRequest,
         transactions_pb2.FindTransactionCoordinatorResponse,
-        given=lambda request: {"keys": list(request.transactional_ids), "key_type": find_coordinator.TRANSACTION},
-        answered=lambda response: {"coordinators": [_coordinator(found) for found in response.coordinators]},
+        request_fields=lambda request: {
+            "keys": list(request.transactional_ids),
+            "key_type": find_coordinator.TRANSACTION,
+        },
+        response_fields=lambda response: {"coordinators": [_coordinator(found) for found in response.coordinators]},
     )
-    EndTxn = by_names(
-        transactions.END, EndTxn, transactions_pb2.EndTxnResponse, given=lambda _: {"transaction_version": TV2}
+    EndTxn = servicer_method(
+        transactions.END, EndTxn, transactions_pb2.EndTxnResponse, request_fields=lambda _: {"transaction_version": TV2}
     )
-    TxnOffsetCommit = by_names(
+    TxnOffsetCommit = servicer_method(
         txn_offset_commit.API,
         TxnOffsetCommit,
         groups_pb2.OffsetCommitResponse,
-        given=lambda _: {"protocol": PROTOCOL_2},
+        request_fields=lambda _: {"protocol": PROTOCOL_2},
     )
-    ListTransactions = by_names(transactions.LIST, ListTransactions, transactions_pb2.ListTransactionsResponse)
-    DescribeTransactions = by_names(
+    ListTransactions = servicer_method(transactions.LIST, ListTransactions, transactions_pb2.ListTransactionsResponse)
+    DescribeTransactions = servicer_method(
         transactions.DESCRIBE, DescribeTransactions, transactions_pb2.DescribeTransactionsResponse
     )
-    DescribeProducers = by_names(
+    DescribeProducers = servicer_method(
         describe_producers.API,
         describe_producers.DescribeProducersRequest,
         transactions_pb2.DescribeProducersResponse,

@@ -30,7 +30,7 @@ MAX_ANSWER_BYTES = 1 << 20
 """Enough for some twenty thousand partitions."""
 MAX_BYTES = 8 << 20
 """Of all entries of a listener, requests and answers."""
-Question = tuple[int, int, Subject | None, bytes]
+CacheKey = tuple[int, int, Subject | None, bytes]
 """API key, version, who asks if that makes a difference, and the bytes of a request after its header."""
 
 
@@ -43,11 +43,11 @@ class CachedAnswer(NamedTuple):
     """The decoded request, where it tells something of its connection; else None."""
 
 
-class Asked(NamedTuple):
+class CacheLookup(NamedTuple):
     """A request of an API whose answers are kept."""
 
     cache: AnswerCache
-    question: Question
+    question: CacheKey
     generation: int
     """Of the state when the request was read."""
     answer: CachedAnswer | None
@@ -62,7 +62,7 @@ class AnswerCache:
         self._has_authorizer = bool(broker.config.authorizer_class_name)
         self._is_audited = self._has_authorizer and bool(broker.config.authorizer_audit_log)
         self._generations: dict[int, Callable[[], int]] = {}
-        self._answers: dict[Question, CachedAnswer] = {}
+        self._answers: dict[CacheKey, CachedAnswer] = {}
         self._bytes = 0
 
     @property
@@ -74,7 +74,7 @@ class AnswerCache:
         """The bytes of all requests and answers."""
         return self._bytes
 
-    def ask(self, api: Api[Any, Any], version: int, subject: Subject, body: memoryview) -> Asked | None:
+    def ask(self, api: Api[Any, Any], version: int, subject: Subject, body: memoryview) -> CacheLookup | None:
         """Return what is known of a request of an API with `cached_by`; None if its answer is not kept.
 
         A request that is answered from here is counted, as one that took no time.
@@ -87,9 +87,9 @@ class AnswerCache:
         generation = generation_of()
         question = (key, version, subject if self._has_authorizer else None, bytes(body))
         answer = self._answers.get(question)
-        return Asked(self, question, generation, answer if answer and answer.generation == generation else None)
+        return CacheLookup(self, question, generation, answer if answer and answer.generation == generation else None)
 
-    def keep(self, asked: Asked, data: bytes, request: Message) -> None:
+    def keep(self, asked: CacheLookup, data: bytes, request: Message) -> None:
         """Keep an answer without errors, unless it may be one of another state than the present one."""
         question, generation = asked.question, asked.generation
         if generation != self._generations[question[0]]() or len(data) > MAX_ANSWER_BYTES:
@@ -100,7 +100,7 @@ class AnswerCache:
         while len(self._answers) > MAX_ENTRIES or self._bytes > MAX_BYTES:
             self._drop(next(iter(self._answers)))
 
-    def _drop(self, question: Question) -> None:
+    def _drop(self, question: CacheKey) -> None:
         if answer := self._answers.pop(question, None):
             self._bytes -= len(question[3]) + len(answer.data)
 

@@ -56,7 +56,7 @@ class ElementAllowance:
             raise TooManyElements(self._most)
 
 
-Skip = Callable[[memoryview, int, ElementAllowance], int]
+FieldSkipper = Callable[[memoryview, int, ElementAllowance], int]
 """Returns the end of the field at a position. Raises InvalidRequest if the data ends before it or no room is left."""
 
 
@@ -70,7 +70,7 @@ def check_array_counts(cls: Any, data: bytes | memoryview, most: int = MAX_ELEME
 
 
 @cache
-def skip_entity(cls: Any) -> Skip:
+def skip_entity(cls: Any) -> FieldSkipper:
     """Return the skip of a structure: its fields in order, then the tagged fields if the version is flexible."""
     fields = dataclasses.fields(cls)
     is_flexible: bool = cls.__flexible__
@@ -85,7 +85,7 @@ def skip_entity(cls: Any) -> Skip:
     return skip
 
 
-def _skip_tagged(tagged: Mapping[int, Skip], data: memoryview, at: int, room: ElementAllowance) -> int:
+def _skip_tagged(tagged: Mapping[int, FieldSkipper], data: memoryview, at: int, room: ElementAllowance) -> int:
     count, at = read_varint(data, at)
     room.take(count)
     for _ in range(count):
@@ -98,7 +98,7 @@ def _skip_tagged(tagged: Mapping[int, Skip], data: memoryview, at: int, room: El
     return at
 
 
-def _skip_field(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
+def _skip_field(field: dataclasses.Field[Any], is_flexible: bool) -> FieldSkipper:
     kind: Any = field.type
     is_optional = False
     if get_origin(kind) in (Union, UnionType):
@@ -112,7 +112,7 @@ def _skip_field(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
     return _skip_value(field, is_flexible)
 
 
-def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
+def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> FieldSkipper:
     kind = field.metadata["kafka_type"]
     if size := _SIZES.get(kind):
         return lambda data, at, _: _within(data, at + size)
@@ -139,7 +139,7 @@ def _skip_bytes(data: memoryview, at: int, _: ElementAllowance) -> int:
     return _within(data, start + max(0, _INT32.unpack_from(data, at)[0]))
 
 
-def _array(element: Skip, is_flexible: bool) -> Skip:
+def _array(element: FieldSkipper, is_flexible: bool) -> FieldSkipper:
     def skip(data: memoryview, at: int, room: ElementAllowance) -> int:
         if is_flexible:
             count, at = read_varint(data, at)
@@ -157,7 +157,7 @@ def _array(element: Skip, is_flexible: bool) -> Skip:
     return skip
 
 
-def _optional(entity: Skip) -> Skip:
+def _optional(entity: FieldSkipper) -> FieldSkipper:
     """Return the skip of a nullable structure: a byte, -1 for null, then the structure."""
 
     def skip(data: memoryview, at: int, room: ElementAllowance) -> int:

@@ -99,7 +99,7 @@ class Channel(Protocol):
         ...
 
 
-class _SliceLeft:
+class _UnsentSlice:
     """The unsent rest of a slice."""
 
     __slots__ = ("left", "position", "slice")
@@ -132,7 +132,7 @@ class _SliceLeft:
         self.left -= size
 
 
-Part = memoryview | _SliceLeft
+UnsentPart = memoryview | _UnsentSlice
 
 
 def _is_corkable(frame: Frame) -> bool:
@@ -140,11 +140,11 @@ def _is_corkable(frame: Frame) -> bool:
     return len(frame) == 1 and isinstance(first, bytes) and len(first) <= CORKED_BYTES
 
 
-def _parts(frame: Frame) -> Iterator[Part]:
-    return (_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
+def _parts(frame: Frame) -> Iterator[UnsentPart]:
+    return (_UnsentSlice(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
 
 
-def _join_small(left: deque[Part]) -> None:
+def _join_small(left: deque[UnsentPart]) -> None:
     """Replace the first parts, up to a large slice or PIECE_BYTES, with one that has their bytes.
 
     Raises KafkaStorageError, or EOFError if a file is too short.
@@ -172,7 +172,7 @@ class PlainChannel:
         self._socket = sock
         self._fd = sock.fileno()
         self._owner = owner
-        self._left: deque[Part] = deque()
+        self._left: deque[UnsentPart] = deque()
         self._is_copied = False  # slices are copied instead of sent by sendfile
         self._is_corked = False
         self._waits_for_room = False  # the loop tells when the socket takes more
@@ -286,10 +286,10 @@ class PlainChannel:
         logger.debug("a response was cut off: %s", error)
         self.close()
 
-    def _send_some(self, left: deque[Part]) -> int:
+    def _send_some(self, left: deque[UnsentPart]) -> int:
         """Send from the first part, and return the number of bytes sent."""
         part = left[0]
-        if isinstance(part, _SliceLeft):
+        if isinstance(part, _UnsentSlice):
             if part.left >= JOINED_BYTES:
                 return self._send_slice(left, part)
             _join_small(left)
@@ -303,7 +303,7 @@ class PlainChannel:
             left[0] = part[sent:]
         return sent
 
-    def _send_slice(self, left: deque[Part], part: _SliceLeft) -> int:
+    def _send_slice(self, left: deque[UnsentPart], part: _UnsentSlice) -> int:
         fd = None if self._is_copied else descriptor(part.slice.file)
         if fd is None:
             data = part.peek(SENDFILE_ABOVE_BYTES)
@@ -328,7 +328,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._open = open_connection
         self._owner: ChannelOwner | None = None
         self._transport: asyncio.Transport | None = None
-        self._left: deque[Part] = deque()
+        self._left: deque[UnsentPart] = deque()
         self._is_full = False
         self._is_sending = False
         self._is_corked = False
@@ -412,7 +412,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         while left and not self._is_full:
             try:
                 part = left[0]
-                if isinstance(part, _SliceLeft) and part.left < JOINED_BYTES:
+                if isinstance(part, _UnsentSlice) and part.left < JOINED_BYTES:
                     _join_small(left)
                     part = left[0]
                 if isinstance(part, memoryview):

@@ -40,10 +40,10 @@ from sparklog.broker.node import Broker
 from sparklog.runtime.eager import go_on
 from sparklog.runtime.remote_waits import OBSERVER
 from sparklog.server.kafka.channels import Channel
-from sparklog.server.kafka.dispatch import Request, answer, log_slow, read_frame, trace
+from sparklog.server.kafka.dispatch import KafkaRequest, answer, log_slow, read_frame, trace
 from sparklog.server.kafka.page_cache import Frame
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice
-from sparklog.server.kafka.throttle import Throttle
+from sparklog.server.kafka.throttle import ConnectionThrottle
 from sparklog.server.kafka.translation import Session
 
 SHARED_BYTES = 64 << 10
@@ -57,7 +57,7 @@ _SIZE = struct.Struct(">i")
 logger = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class ConnectionOwner(Protocol):
     """State that the connections of one broker share."""
 
     broker: Broker
@@ -89,7 +89,7 @@ class KafkaConnection:
 
     def __init__(
         self,
-        host: Host,
+        host: ConnectionOwner,
         session: Session,
         figures: ListenerMetrics,
         open_channel: Callable[[KafkaConnection], Channel],
@@ -117,12 +117,12 @@ class KafkaConnection:
         self._input_ended = False
         self._is_lost = False
         self._task: asyncio.Task[Frame] | None = None
-        self._request: Request | None = None
+        self._request: KafkaRequest | None = None
         self._reserved = 0  # bytes reserved in the request queue
         self._is_in_queue = False
         self._remote_s = 0.0
         self._waits_since = 0.0
-        self._throttle = Throttle(host.broker.client_quotas, self._worked_s)
+        self._throttle = ConnectionThrottle(host.broker.client_quotas, self._worked_s)
         self._quotas = host.broker.client_quotas
         self._began = 0.0  # the work on the present request
         self._mute: asyncio.TimerHandle | None = None
@@ -315,7 +315,9 @@ class KafkaConnection:
             return
         self._begin_task(request, work, waits_for, len(frame), queued, began)
 
-    def _begin_task(self, request: Request, work: Any, waits_for: Any, size: int, queued: float, began: float) -> None:
+    def _begin_task(
+        self, request: KafkaRequest, work: Any, waits_for: Any, size: int, queued: float, began: float
+    ) -> None:
         if not self._waits_since:
             if not self._reserved:
                 self._reserve(size)
@@ -327,7 +329,7 @@ class KafkaConnection:
         self._task = asyncio.get_running_loop().create_task(go_on(work, waits_for))
         self._task.add_done_callback(partial(self._answered, request, queued, began))
 
-    def _answered(self, request: Request, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
+    def _answered(self, request: KafkaRequest, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
         self._task = self._request = None
         self._is_busy = False
         if task.cancelled():
@@ -342,7 +344,7 @@ class KafkaConnection:
         elif not self._is_busy:
             self._go_on()
 
-    def _send(self, request: Request, frame: Frame, queued: float, began: float) -> None:
+    def _send(self, request: KafkaRequest, frame: Frame, queued: float, began: float) -> None:
         answered = monotonic()
         if frame and not self.channel.send(frame):
             self._is_busy = True
@@ -352,7 +354,7 @@ class KafkaConnection:
             return
         self._done(request, queued, began, answered)
 
-    def _done(self, request: Request, queued: float, began: float, answered: float) -> None:
+    def _done(self, request: KafkaRequest, queued: float, began: float, answered: float) -> None:
         now = monotonic()
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]

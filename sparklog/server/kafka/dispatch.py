@@ -20,7 +20,7 @@ from sparklog.base.tracing import RequestTracing
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.broker.slow_requests import SlowRequests
-from sparklog.server.kafka.answer_cache import MAX_ANSWER_BYTES, Asked, CachedAnswer
+from sparklog.server.kafka.answer_cache import MAX_ANSWER_BYTES, CachedAnswer, CacheLookup
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.array_counts import SMALL_BYTES
 from sparklog.server.kafka.messages import (
@@ -35,20 +35,20 @@ from sparklog.server.kafka.messages import (
 )
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import Frame, bring_in
-from sparklog.server.kafka.throttle import FETCH, Throttle
-from sparklog.server.kafka.translation import Answer, KafkaCall, Pieces, Session, Translation
+from sparklog.server.kafka.throttle import FETCH, ConnectionThrottle
+from sparklog.server.kafka.translation import KafkaCall, Pieces, ResponseBody, Session, Translation
 from sparklog.server.kafka.wide_requests import is_wide, serve_wide, without_duplicates
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-KNOWN_FORMS = 1024
+KNOWN_FORMATS = 1024
 """Cache size: several times the number of served versions. Limited because ApiVersions may come in any version."""
 NO_RESPONSE: Frame = ()
 
 
-class Request(NamedTuple):
+class KafkaRequest(NamedTuple):
     """One decoded request."""
 
     translation: Translation
@@ -56,11 +56,11 @@ class Request(NamedTuple):
     message: Message
     """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
     undecoded body as a memoryview if it is so large that a thread must decode it, or if the answer is known."""
-    asked: Asked | None = None
+    asked: CacheLookup | None = None
     """None: the answer is not kept."""
 
 
-class _Form(NamedTuple):
+class _RequestFormat(NamedTuple):
     """Properties shared by all requests of one API and version."""
 
     translation: Translation
@@ -73,7 +73,7 @@ class _Form(NamedTuple):
     response_tags: bytes
 
 
-def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
+def read_frame(broker: Broker, session: Session, frame: memoryview) -> KafkaRequest:
     """Return the request in a frame; a large body is not decoded yet.
 
     Raises KafkaError if the connection must be closed.
@@ -88,30 +88,30 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
         raise InvalidRequest(f"a request without a whole header: {error}") from None
     if end > len(frame):
         raise InvalidRequest("a request without a whole header")
-    form = _form(key, version)
+    request_format = _format_of(key, version)
     if session.admit:
         session.admit(session, key)
-    if form.has_tags:
+    if request_format.has_tags:
         end = end + 1 if end < len(frame) and not frame[end] else skip_tags(frame, end)
     call = KafkaCall(
         broker=broker,
         session=session,
         key=key,
-        version=version if form.is_known else 0,
+        version=version if request_format.is_known else 0,
         correlation_id=correlation_id,
         client_id=client_id,
     )
     body = frame[end:]
     asked = None
-    if form.is_cached and (answers := session.answers):
-        asked = answers.ask(form.translation.api, version, session.subject, body)
+    if request_format.is_cached and (answers := session.answers):
+        asked = answers.ask(request_format.translation.api, version, session.subject, body)
         if asked and asked.answer:
-            return Request(form.translation, call, body, asked)
-    is_large = len(body) > SMALL_BYTES and form.is_known and not form.translation.read
-    return Request(form.translation, call, body if is_large else form.read(body), asked)
+            return KafkaRequest(request_format.translation, call, body, asked)
+    is_large = len(body) > SMALL_BYTES and request_format.is_known and not request_format.translation.read
+    return KafkaRequest(request_format.translation, call, body if is_large else request_format.read(body), asked)
 
 
-async def answer(request: Request) -> Frame:
+async def answer(request: KafkaRequest) -> Frame:
     """Return the response frame, which begins with its size; empty if no response is sent.
 
     Raises KafkaError if the connection must be closed.
@@ -119,7 +119,7 @@ async def answer(request: Request) -> Frame:
     translation, call, message, asked = request
     throttle = call.session.throttle
     if asked and asked.answer and not (throttle and throttle.may_wait):
-        return _again(call, translation, asked.answer)
+        return _cached_frame(call, translation, asked.answer)
     if message is None:
         return _join(call, (write(_unknown_version(call, translation)),))
     if type(message) is bytes and call.session.opaque:
@@ -136,40 +136,40 @@ async def answer(request: Request) -> Frame:
     if throttle and (throttle.may_wait or call.key == FETCH):
         found = _throttled(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
-        typed, found = found, (await _written(call, found),)
+        typed, found = found, (await _write_body(call, found),)
         if asked and not (throttle and throttle.may_wait):
             await _keep(asked, request, typed, found[0])
     frame = _join(call, found)
     return await bring_in(frame) if len(frame) > 1 else frame
 
 
-def _again(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:
+def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:
     """Return the frame of an answer that is kept."""
     call.broker.metrics.requests[translation.api.name].observe(0.0)
-    if translation.tell:
-        translation.tell(call.session, answer.request)
+    if translation.note_session:
+        translation.note_session(call.session, answer.request)
     return (_SIZE_AND_CORRELATION.pack(4 + len(answer.data), call.correlation_id) + answer.data,)
 
 
-async def _keep(asked: Asked, request: Request, found: Message, body: bytes) -> None:
+async def _keep(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
     """Keep an answer if it has no error. body: its bytes"""
     translation, call, message, _ = request
     if len(body) > MAX_ANSWER_BYTES or not translation.is_cached(message):
         return
     is_large = len(body) > LARGE_BYTES
     if not (await call.broker.slices.in_thread(partial(has_error, found)) if is_large else has_error(found)):
-        tags = _form(call.key, call.version).response_tags
-        asked.cache.keep(asked, tags + body, message if translation.tell else None)
+        tags = _format_of(call.key, call.version).response_tags
+        asked.cache.keep(asked, tags + body, message if translation.note_session else None)
 
 
-async def _respond_to_large(translation: Translation, call: KafkaCall, body: memoryview) -> Answer:
+async def _respond_to_large(translation: Translation, call: KafkaCall, body: memoryview) -> ResponseBody:
     """Decode the request in a thread, and answer it."""
     async with call.broker.slices.few if translation.wide else nullcontext():
-        message = await asyncio.to_thread(_form(call.key, call.version).read, body)
+        message = await asyncio.to_thread(_format_of(call.key, call.version).read, body)
         return await _respond(translation, call, message)
 
 
-async def _respond(translation: Translation, call: KafkaCall, message: Message) -> Answer:
+async def _respond(translation: Translation, call: KafkaCall, message: Message) -> ResponseBody:
     if wide := translation.wide:
         if is_wide(wide, message):
             return await serve_wide(translation, call, message, wide)
@@ -178,7 +178,7 @@ async def _respond(translation: Translation, call: KafkaCall, message: Message) 
 
 
 def _throttled(
-    translation: Translation, call: KafkaCall, throttle: Throttle, found: Message | Pieces
+    translation: Translation, call: KafkaCall, throttle: ConnectionThrottle, found: Message | Pieces
 ) -> Message | Pieces:
     """Return the answer with the time that the client must wait."""
     if call.key == FETCH:
@@ -200,14 +200,14 @@ def _size(found: Pieces) -> int:
     return size
 
 
-def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
+def _opaque(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
     """Return a request for a bare SASL token, which is handled like the token of a SaslAuthenticate request."""
     call = KafkaCall(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
-    return Request(_BY_KEY[SASL_AUTHENTICATE], call, frame)
+    return KafkaRequest(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
-@lru_cache(KNOWN_FORMS)
-def _form(key: int, version: int) -> _Form:
+@lru_cache(KNOWN_FORMATS)
+def _format_of(key: int, version: int) -> _RequestFormat:
     """Return the form of an API and version. Raises UnsupportedVersion if it is not served."""
     translation = _BY_KEY.get(key)
     if translation is None:
@@ -217,12 +217,12 @@ def _form(key: int, version: int) -> _Form:
     if not (is_known or key == API_VERSIONS):
         raise UnsupportedVersion(f"{translation.api.name} is served in versions {first} to {last}, not {version}")
     is_flexible = is_known and bool(response_type(key, version).__flexible__)
-    return _Form(
+    return _RequestFormat(
         translation=translation,
         is_known=is_known,
         has_tags=is_flexible,
         is_cached=is_known and translation.api.cached_by is not None,
-        read=_reader(translation, key, version) if is_known else _nothing,
+        read=_reader(translation, key, version) if is_known else _read_nothing,
         response_tags=b"\0" if is_flexible and key != API_VERSIONS else b"",
     )
 
@@ -233,7 +233,7 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
     return partial(read_request, key, version, most=translation.most_elements)
 
 
-def _nothing(_: memoryview) -> None:
+def _read_nothing(_: memoryview) -> None:
     """Decode nothing: the body of an unknown version cannot be read."""
 
 
@@ -246,7 +246,7 @@ def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
     )
 
 
-async def _written(call: KafkaCall, message: Message) -> bytes:
+async def _write_body(call: KafkaCall, message: Message) -> bytes:
     """Return the bytes of a response body. A thread writes large messages."""
     return await call.broker.slices.in_thread(partial(write, message)) if is_large(message) else write(message)
 
@@ -282,7 +282,7 @@ def trace(tracing: RequestTracing, call: KafkaCall, work: float, remote: float) 
 
 def _join(call: KafkaCall, found: Pieces) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
-    tags = _form(call.key, call.version).response_tags
+    tags = _format_of(call.key, call.version).response_tags
     first = found[0]
     if len(found) == 1 and isinstance(first, bytes):
         return (_SIZE_AND_CORRELATION.pack(4 + len(tags) + len(first), call.correlation_id) + tags + first,)

@@ -22,7 +22,7 @@ from sparklog.server.certificate_names import principal_of
 from sparklog.server.kafka import sasl
 from sparklog.server.kafka.answer_cache import AnswerCache
 from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
-from sparklog.server.kafka.connection import Host, KafkaConnection
+from sparklog.server.kafka.connection import ConnectionOwner, KafkaConnection
 from sparklog.server.kafka.quotas import CreationRate
 from sparklog.server.kafka.translation import Session
 from sparklog.server.security import ListenerSecurity
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class KafkaListener:
     """One bound address and the connections that it accepts."""
 
-    def __init__(self, host: Host, listener: Listener, security: ListenerSecurity) -> None:
+    def __init__(self, host: ConnectionOwner, listener: Listener, security: ListenerSecurity) -> None:
         """Prepare the listener."""
         self._host = host
         self._listener = listener

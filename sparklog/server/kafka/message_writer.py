@@ -56,12 +56,12 @@ _GLOBALS = {
 @cache
 def writer_of(cls: Any) -> Callable[[Any], bytes]:
     """Return the function that writes the messages of this class of kio."""
-    source = _Source()
+    source = _WriterSource()
     source.structure(cls, "m")
     return source.function()
 
 
-class _Source:
+class _WriterSource:
     """The source of one function, as it is generated."""
 
     def __init__(self) -> None:

@@ -124,7 +124,7 @@ def make(cls: MessageClass, /, **values: Any) -> Message:
     return cls(**made)
 
 
-class _Field(NamedTuple):
+class _FieldConversion(NamedTuple):
     """Conversion of a field; None: its values stay as they are.
 
     `default` is set for optional fields without a default in the schema.
@@ -146,15 +146,15 @@ def _plan(
     return [(name, fields[name].convert) for name in names if name in fields], defaults
 
 
-class _Array(NamedTuple):
+class _ArrayField(NamedTuple):
     """An array field of a structure, and the array fields of its elements."""
 
     name: str
     may_be_null: bool
-    inner: tuple[_Array, ...]
+    inner: tuple[_ArrayField, ...]
 
 
-def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> int:
+def _check_arrays(message: Message, arrays: tuple[_ArrayField, ...]) -> int:
     """Return the total number of elements.
 
     Raises InvalidRequest if an array is null that must not be, which kio's reader does not check.
@@ -226,14 +226,14 @@ def _errors(cls: MessageClass) -> tuple[list[str], list[str]]:
 
 
 @cache
-def _arrays(cls: MessageClass) -> tuple[_Array, ...]:
+def _arrays(cls: MessageClass) -> tuple[_ArrayField, ...]:
     found = []
     for name, annotation in get_type_hints(cls).items():
         kind = _without_none(annotation)
         if get_origin(kind) is tuple:
             element: MessageClass = get_args(kind)[0]
             is_structure = dataclasses.is_dataclass(element)
-            found.append(_Array(name, kind is not annotation, _arrays(element) if is_structure else ()))
+            found.append(_ArrayField(name, kind is not annotation, _arrays(element) if is_structure else ()))
     return tuple(found)
 
 
@@ -243,18 +243,18 @@ def _reader(cls: MessageClass) -> Callable[[bytes | memoryview, int], tuple[Mess
 
 
 @cache
-def _fields(cls: MessageClass) -> dict[str, _Field]:
+def _fields(cls: MessageClass) -> dict[str, _FieldConversion]:
     types = get_type_hints(cls)
     return {field.name: _field(field, types[field.name]) for field in dataclasses.fields(cls)}
 
 
-def _field(field: dataclasses.Field[Any], annotation: Any) -> _Field:
+def _field(field: dataclasses.Field[Any], annotation: Any) -> _FieldConversion:
     kind = field.metadata.get("kafka_type", "")
     if kind == "error_code":
-        return _Field(_error_code, ErrorCode.none)
+        return _FieldConversion(_error_code, ErrorCode.none)
     if kind.startswith("timedelta"):
-        return _Field(_milliseconds, NO_TIME)
-    return _Field(_time if kind.startswith("datetime") else _converter(_without_none(annotation)), None)
+        return _FieldConversion(_milliseconds, NO_TIME)
+    return _FieldConversion(_time if kind.startswith("datetime") else _converter(_without_none(annotation)), None)
 
 
 def _converter(annotation: Any) -> Callable[[Any], Any] | None:

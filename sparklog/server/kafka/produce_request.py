@@ -36,28 +36,28 @@ _ACKS_TIMEOUT_AND_COUNT = struct.Struct(">hii")
 _PARTITION = struct.Struct(">ii")
 
 
-class Produced(NamedTuple):
+class WirePartition(NamedTuple):
     """The data to append to one partition. `records` is None if the client sent null."""
 
     partition: int
     records: memoryview | None
 
 
-class TopicProduced(NamedTuple):
+class WireTopic(NamedTuple):
     """The partitions of one topic. `key` is the topic's name or id as encoded in the request, for the response."""
 
     key: bytes
     name: str
     """Empty if the request has the topic's id."""
     topic_id: UUID | None
-    partitions: list[Produced]
+    partitions: list[WirePartition]
 
 
 class WireProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[TopicProduced]
+    topics: list[WireTopic]
 
 
 def read_produce_request(version: int, data: memoryview) -> WireProduceRequest:
@@ -97,8 +97,8 @@ def _read(data: memoryview) -> tuple[WireProduceRequest, int]:
             if size >= 0:
                 records = data[at : at + size]
                 at += size
-            partitions.append(Produced(partition, records))
-        topics.append(TopicProduced(key, name or "", None, partitions))
+            partitions.append(WirePartition(partition, records))
+        topics.append(WireTopic(key, name or "", None, partitions))
     return WireProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
@@ -144,9 +144,9 @@ def _read_flexible(version: int, data: memoryview) -> tuple[WireProduceRequest, 
                 records = data[at : at + size - 1]
                 at += size - 1
             at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
-            partitions.append(Produced(partition, records))
+            partitions.append(WirePartition(partition, records))
         at, left = (at + 1, left) if not data[at] else _skip_tags(data, at, left)
-        topics.append(TopicProduced(key, name, topic_id, partitions))
+        topics.append(WireTopic(key, name, topic_id, partitions))
     return WireProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 

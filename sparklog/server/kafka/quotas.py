@@ -102,7 +102,7 @@ class CreationRate:
         return max(0.0, (1 - self._saved) / self._per_second)
 
 
-class Sender(Protocol):
+class ArrivingConnection(Protocol):
     """The connection of an arriving request."""
 
     def give_up(self) -> None:
@@ -118,7 +118,7 @@ class RequestQueue:
         self._max_bytes = max_bytes
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_waking = False
-        self._arriving: dict[Sender, int] = {}
+        self._arriving: dict[ArrivingConnection, int] = {}
         self.requests = 0
         self.bytes = 0
         """Size of the requests in progress."""
@@ -134,19 +134,19 @@ class RequestQueue:
         """How many connections wait for room."""
         return len(self._waiting)
 
-    def arrive(self, sender: Sender, size: int) -> None:
+    def arrive(self, connection: ArrivingConnection, size: int) -> None:
         """Count received bytes of an arriving request. Closes connections if all such requests are too large now."""
         arriving = self._arriving
-        arriving[sender] = arriving.get(sender, 0) + size
+        arriving[connection] = arriving.get(connection, 0) + size
         self.arriving_bytes += size
         while self.arriving_bytes > self._max_bytes != NO_LIMIT and len(arriving) > 1:
             largest = max(arriving, key=arriving.__getitem__)
             self.end_arrival(largest)
             largest.give_up()
 
-    def end_arrival(self, sender: Sender) -> None:
+    def end_arrival(self, connection: ArrivingConnection) -> None:
         """Forget the sender's arriving request, if it has one: it is complete, or will never be."""
-        self.arriving_bytes -= self._arriving.pop(sender, 0)
+        self.arriving_bytes -= self._arriving.pop(connection, 0)
 
     def reserve(self, size: int) -> None:
         """Count the bytes of a request that is complete."""

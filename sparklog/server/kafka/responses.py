@@ -48,14 +48,14 @@ def broker_address(broker: BrokerInfo, listener: str) -> dict[str, Any]:
 
 NODE_ENDPOINTS_TAG = 0
 _LEADER = struct.Struct(">ii")
-_NOBODY = _LEADER.pack(-1, -1)
+_NO_LEADER = _LEADER.pack(-1, -1)
 _INT32 = struct.Struct(">i")
 
 
 def current_leader(call: KafkaCall, leader: CurrentLeader | None) -> bytes:
     """Return a partition's LeaderIdAndEpoch; -1 and -1 if no leader is named."""
     if leader is None or call.session.listener not in leader.broker.listeners:
-        return _NOBODY + packing.NO_TAGS
+        return _NO_LEADER + packing.NO_TAGS
     return _LEADER.pack(leader.broker.broker_id, leader.leader_epoch) + packing.NO_TAGS
 
 

@@ -94,8 +94,8 @@ class ScramExchange:
 
     def _find(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
         self.claimed = user
-        nobody = _credential_of_nobody(self._mechanism, user)
-        found = credentials(user).get(self._mechanism, nobody)
+        unknown = _credential_of_unknown_user(self._mechanism, user)
+        found = credentials(user).get(self._mechanism, unknown)
         return found.salt, found.stored_key, found.server_key, found.iterations
 
 
@@ -164,7 +164,7 @@ def _admit(session: Session, api_key: int) -> None:
         session.authentication.admit(api_key)
 
 
-def _credential_of_nobody(mechanism: ScramMechanism, user: str) -> ScramCredential:
+def _credential_of_unknown_user(mechanism: ScramMechanism, user: str) -> ScramCredential:
     return ScramCredential(
         salt=hmac.digest(_SECRET, user.encode(), "sha256"),
         iterations=MIN_ITERATIONS,

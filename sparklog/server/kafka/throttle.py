@@ -24,7 +24,7 @@ PRODUCE, FETCH = 0, 1
 _FREE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
-class Throttle:
+class ConnectionThrottle:
     """The quotas of one connection. Used on one event loop, by one request at a time."""
 
     __slots__ = (

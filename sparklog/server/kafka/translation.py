@@ -24,7 +24,7 @@ from sparklog.security.quotas import Mutate, unlimited
 from sparklog.server.kafka.answer_cache import AnswerCache
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
-from sparklog.server.kafka.throttle import Throttle
+from sparklog.server.kafka.throttle import ConnectionThrottle
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -55,7 +55,7 @@ class Session:
     """If set, called before each request with its API key. Raises KafkaError to end the connection."""
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
     """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
-    throttle: Throttle | None = None
+    throttle: ConnectionThrottle | None = None
     """Counts what the present request costs; None: no quota applies to the client."""
     answers: AnswerCache | None = None
     """The answers that are kept for this connection's listener; None: each answer is made."""
@@ -82,7 +82,7 @@ class Session:
         self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
         self.subject = Subject(self.principal, self.host)
 
-    def count_with(self, throttle: Throttle | None) -> None:
+    def count_with(self, throttle: ConnectionThrottle | None) -> None:
         """Set what counts the costs of the next request; None: nothing does."""
         self.throttle = throttle
 
@@ -146,10 +146,10 @@ class KafkaCall(Struct, frozen=True, kw_only=True):
 
 Pieces = Sequence[bytes | LogSlice]
 """A response body: bytes, and log slices that go from the file to the socket."""
-Answer = Message | Pieces | None
+ResponseBody = Message | Pieces | None
 
 
-class Wide(NamedTuple):
+class WideArrays(NamedTuple):
     """How a request with many elements is split into parts (`wide_requests`)."""
 
     request_arrays: tuple[str, ...]
@@ -164,7 +164,7 @@ class Wide(NamedTuple):
     """Names of fields that do not distinguish elements if `once` is set: those of the first element count."""
 
 
-PARTITIONS = Wide(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
+PARTITIONS = WideArrays(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
 """Topics, and partitions within them."""
 READ_PARTITIONS = PARTITIONS._replace(once=True)
 
@@ -173,8 +173,8 @@ class Translation(Struct, frozen=True, kw_only=True, eq=False):
     """One entry of the table in `apis/__init__.py`."""
 
     api: Api[Any, Any]
-    serve: Callable[[KafkaCall, Message], Awaitable[Answer]]
-    refuse: Callable[[KafkaCall, Message, KafkaError], Answer] | None = None
+    serve: Callable[[KafkaCall, Message], Awaitable[ResponseBody]]
+    refuse: Callable[[KafkaCall, Message, KafkaError], ResponseBody] | None = None
     """Makes the answer to a request that the handler refused as a whole. None: the error goes only to the top of the
     response. Most of Kafka's responses repeat it for every element of the request."""
     read: Callable[[int, memoryview], Message] | None = None
@@ -184,13 +184,13 @@ class Translation(Struct, frozen=True, kw_only=True, eq=False):
     """Puts the milliseconds to wait into an answer that is made of pieces; None: they are there."""
     ends_with_connection: bool = False
     """Whether a waiting request is cancelled when its client disconnects."""
-    wide: Wide | None = None
+    wide: WideArrays | None = None
     """How large requests are split; None: they are not."""
     max_elements: int | None = None
     """Maximum number of elements in all arrays of a request. None: MAX_ELEMENTS if `wide` is set, else MAX_TOGETHER."""
     is_cached: Callable[[Message], bool] = lambda _: True
     """Whether the answer to a request follows from what `api.cached_by` counts."""
-    tell: Callable[[Session, Message], None] | None = None
+    note_session: Callable[[Session, Message], None] | None = None
     """Notes what a request tells of its connection: called where the answer is kept, as `serve` is not."""
 
     @property
@@ -198,7 +198,7 @@ class Translation(Struct, frozen=True, kw_only=True, eq=False):
         """Maximum total number of elements; larger requests are refused."""
         return self.max_elements or (MAX_ELEMENTS if self.wide else MAX_TOGETHER)
 
-    async def respond(self, call: KafkaCall, request: Message) -> Answer:
+    async def respond(self, call: KafkaCall, request: Message) -> ResponseBody:
         """Return the answer, also if the request is refused.
 
         Raises the KafkaError if the response has no field for it; the connection must then be closed.

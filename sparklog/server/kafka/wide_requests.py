@@ -1,12 +1,12 @@
-"""Splitting of large requests: they are served in parts, like many small requests, and the answers are joined.
+"""Splitting of large requests: the parts are served like many small requests, and their answers are joined.
 
 In most APIs, the elements of a request (topics, partitions, groups or resources) are independent of each other. They
 are in one array of the request and of the response, or in nested arrays, such as topics and their partitions. Duplicate
 elements of a request that is split are answered once.
 
-In APIs that only read (`Wide.once`), duplicates are answered once in every request. Otherwise, a request of a few bytes
-could name an element that is expensive to describe a hundred times. Apache Kafka answers most duplicates again; clients
-send none.
+In APIs that only read (`WideArrays.once`), duplicates are answered once in every request. Otherwise, a request of a few
+bytes could name an element a hundred times that is expensive to describe. Apache Kafka answers most duplicates again;
+clients send none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 TOGETHER = 500
 """Number of elements that are described in one go: a few milliseconds of work."""
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 Element = TypeVar("Element")
 
 
-def without_duplicates(wide: Wide, request: Message) -> Message:
+def without_duplicates(wide: WideArrays, request: Message) -> Message:
     """Return the request with each element named once, if that is enough for this API.
 
     Elements that only differ in nested elements are merged, except with one that has null, which means all.
@@ -35,12 +35,12 @@ def without_duplicates(wide: Wide, request: Message) -> Message:
     return _once(request, wide) if wide.once else request
 
 
-def is_wide(wide: Wide, request: Message) -> bool:
+def is_wide(wide: WideArrays, request: Message) -> bool:
     """Return whether the request has more elements than one part may have."""
     return _weight(request, wide.request_arrays, wide.part) > wide.part
 
 
-async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: Wide) -> tuple[bytes]:
+async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: WideArrays) -> tuple[bytes]:
     """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
     slices = call.broker.slices
     parts = await slices.in_thread(
@@ -135,7 +135,7 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
     return dataclasses.replace(first, **{name: tuple(elements)})
 
 
-def _once(value: Any, wide: Wide) -> Any:
+def _once(value: Any, wide: WideArrays) -> Any:
     name = _array(value.__class__, wide.request_arrays)
     elements = getattr(value, name) if name else None
     if not (name and elements):

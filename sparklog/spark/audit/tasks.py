@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparklog.arrow.filesystems import Owner, log_directory, not_seen, open_folder, sees
+from sparklog.arrow.filesystems import LogDirOwner, log_directory, not_seen, open_folder, sees
 from sparklog.base.errors import (
     BrokerNotAvailable,
     InvalidUpdateVersion,
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 class Access:
     """How tasks reach segments: in the folders that the driver saw, else through brokers."""
 
-    owners: Mapping[str, Owner | None]
+    owners: Mapping[str, LogDirOwner | None]
     """Whose each log directory is, as the driver sees it."""
     client: Mapping[str, Any]
     """Keyword arguments of clients; empty for an audit of folders without brokers."""
@@ -55,7 +55,7 @@ class Access:
     @classmethod
     def of(cls, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> Access:
         """Return the access to the segments that rows of WORK name."""
-        return cls({path: Owner.of(path) for path in {log_directory(row[3]) for row in work if row[3]}}, client)
+        return cls({path: LogDirOwner.of(path) for path in {log_directory(row[3]) for row in work if row[3]}}, client)
 
 
 def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:

@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
 
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
@@ -101,11 +101,11 @@ class HistoryLookup:
         self._options = options
         self._log = log
         self._names: dict[TopicPartition, ArchiveName] = {}
-        self._logs: dict[TopicPartition, Bounds] = {}
+        self._logs: dict[TopicPartition, ReadableOffsets] = {}
         self._tables: dict[str, ArchiveTable] = {}
         self._pasts: dict[TopicPartition, Past] = {}
 
-    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+    def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Look at the log, then at the archive, and return where they begin and end together.
 
         Raises as any lookup does, and ConfigError over the archive.
@@ -181,12 +181,12 @@ class HistoryLookup:
             raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
 
 
-def _both(log: Bounds, past: Past | None) -> Bounds:
+def _both(log: ReadableOffsets, past: Past | None) -> ReadableOffsets:
     """Return the bounds of archive and log together."""
     if past is None:
         return log
     begin, end = past.archived  # without a broker, the files' high watermark may lag
-    return Bounds(min(begin, log.log_start), max(end, log.high_watermark), max(end, log.first_unstable))
+    return ReadableOffsets(min(begin, log.log_start), max(end, log.high_watermark), max(end, log.first_unstable))
 
 
 def find_pasts(
@@ -206,7 +206,7 @@ def find_pasts(
 
 
 def part(
-    ranges: Iterable[OffsetRange], logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
+    ranges: Iterable[OffsetRange], logs: Mapping[TopicPartition, ReadableOffsets], pasts: Mapping[TopicPartition, Past]
 ) -> tuple[list[OffsetRange], list[OffsetRange], list[str]]:
     """Split ranges at the end of the archive; return the parts below it, the parts from there on, and the losses.
 

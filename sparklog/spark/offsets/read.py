@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparklog.arrow.filesystems import Owner, not_seen, open_reader, sees
+from sparklog.arrow.filesystems import LogDirOwner, not_seen, open_reader, sees
 from sparklog.base.errors import (
     InvalidUpdateVersion,
     KafkaError,
@@ -73,7 +73,7 @@ class Slice:
     offset_to: int
     folder: str | None
     """The partition's folder; None if the driver does not see it."""
-    owner: Owner | None = None
+    owner: LogDirOwner | None = None
     """Whose log directory the folder is in, as the driver sees it."""
     client: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the clients, for reads through the broker; empty if there is none."""

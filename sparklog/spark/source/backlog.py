@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from sparklog.arrow.filesystems import Readers
+from sparklog.arrow.filesystems import LogReaders
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import LogReader
@@ -74,7 +74,7 @@ def measure(lookup: Lookup, ranges: Iterable[OffsetRange]) -> Mapping[TopicParti
 
     Raises OSError and the errors of `lookup`.
     """
-    readers = Readers()
+    readers = LogReaders()
     found: dict[TopicPartition, Backlog] = {}
     fetched = []
     for whole in ranges:

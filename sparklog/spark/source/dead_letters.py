@@ -37,7 +37,7 @@ MAX_REQUEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """Where malformed records go. Implements DeadLetterPlace."""
+    """Where malformed records go. Implements DeadLetterTarget."""
 
     topic: str
     broker: BrokerOptions

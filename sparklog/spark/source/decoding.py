@@ -13,8 +13,8 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from sparklog.arrow.options import Mode
-from sparklog.arrow.typed import CORRUPT, Decoding
+from sparklog.arrow.options import ParseMode
+from sparklog.arrow.typed import CORRUPT, DecodingPlan
 from sparklog.base.errors import ConfigError, SchemaError
 from sparklog.schemas.columns import nullable_within
 from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, StringFormat, type_of
@@ -42,14 +42,14 @@ def typed_schema(raw: StructType, options: TypedOptions) -> StructType:
 
 def _table(raw: StructType, types: Mapping[str, DataType], options: TypedOptions) -> StructType:
     fields = [StructField(each.name, types.get(each.name, each.dataType)) for each in raw.fields]
-    if options.mode is Mode.PERMISSIVE:
+    if options.mode is ParseMode.PERMISSIVE:
         fields.append(StructField(options.corrupt_column, spark_type(CORRUPT)))
         if options.corrupt_column in TYPES:
             raise ConfigError(f"columnNameOfCorruptRecord = {options.corrupt_column}: there is a column of that name")
     return StructType(fields)
 
 
-def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptions | None) -> Decoding:
+def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptions | None) -> DecodingPlan:
     """Return how tasks decode the columns of a read.
 
     schema: of the read; its types choose the version of a subject that they came from
@@ -66,7 +66,7 @@ def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptio
     formats = {name: _format(name, column, options, schema) for name, column in options.columns.items()}
     types = {name: spark_type(of.decoder(name).type) for name, of in formats.items()}
     check_columns(schema, _table(EVERYTHING, types, options))
-    return Decoding(formats, options.mode, options.corrupt_column, dead_letters)
+    return DecodingPlan(formats, options.mode, options.corrupt_column, dead_letters)
 
 
 def _type(column: TypedColumn, options: TypedOptions) -> DataType:

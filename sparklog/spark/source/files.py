@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.arrow.filesystems import not_seen, sees
 from sparklog.arrow.options import IsolationLevel
-from sparklog.arrow.segments import Records
+from sparklog.arrow.segments import PartitionRead
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.source.filters import LOWEST
 from sparklog.spark.source.offsets import OffsetRange, report_losses
@@ -68,10 +68,10 @@ def from_elsewhere(
     yield from rest
 
 
-def records_of(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Records:
+def records_of(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> PartitionRead:
     """Return what reads the records of a task from its folder."""
     oldest_ms = task.timestamp_ms.low
-    return Records(
+    return PartitionRead(
         partition=task.partition,
         folder=task.folder,
         columns=columns,

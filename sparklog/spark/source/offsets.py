@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
@@ -67,7 +67,7 @@ class Lookup(Protocol):
         """Return the names of the topics that the selection chooses. One that it names need not exist."""
         ...
 
-    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+    def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Return the bounds of the selected partitions.
 
         Raises UnknownTopicOrPartition if a topic or partition that the selection names does not exist.
@@ -120,7 +120,7 @@ def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[OffsetRange
 
 
 def starting_offsets(
-    position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
+    position: Position, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the first offset to read of each partition, and the losses.
 
@@ -140,7 +140,7 @@ def starting_offsets(
 
 
 def ending_offsets(
-    position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
+    position: Position, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the offset before which to stop in each partition, and the losses.
 
@@ -159,7 +159,7 @@ def ending_offsets(
 
 
 def stream_ranges(
-    start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]
+    start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, ReadableOffsets]
 ) -> tuple[list[OffsetRange], list[str]]:
     """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0.
 
@@ -236,7 +236,7 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
 
 
 def _chosen(
-    position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup, which: str
+    position: Position, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup, which: str
 ) -> dict[TopicPartition, int]:
     """Return the offset that `position` means in each partition; it may lie outside the bounds."""
     match position:
@@ -258,7 +258,7 @@ def _chosen(
 
 
 def _at_times(
-    timestamps_ms: Offsets, no_match: NoMatch, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
+    timestamps_ms: Offsets, no_match: NoMatch, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup
 ) -> dict[TopicPartition, int]:
     found = lookup.offsets_for_times(timestamps_ms)
     offsets = {}
@@ -273,15 +273,15 @@ def _at_times(
     return offsets
 
 
-def _edge_or_offset(offset: int, bounds: Bounds) -> int:
+def _edge_or_offset(offset: int, bounds: ReadableOffsets) -> int:
     return {EARLIEST_IN_JSON: bounds.log_start, LATEST_IN_JSON: bounds.end}.get(offset, offset)
 
 
-def _within(offset: int, bounds: Bounds) -> int:
+def _within(offset: int, bounds: ReadableOffsets) -> int:
     return min(max(offset, bounds.log_start), bounds.high_watermark)
 
 
-def _check_stable(ends: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> None:
+def _check_stable(ends: Offsets, bounds: Mapping[TopicPartition, ReadableOffsets]) -> None:
     """Raise ConfigError if a read is to go beyond an open transaction: skipping its records would lose them."""
     for partition, offset in sorted(ends.items()):
         each = bounds.get(partition)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sparklog.arrow.options import IsolationLevel, Mode
+from sparklog.arrow.options import IsolationLevel, ParseMode
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.base.ids import TopicPartition, check_topic
@@ -541,7 +541,7 @@ OPTIONS: Mapping[str, Option] = {
         *(_option(name, _name, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
         *(option for name in COLUMNS for option in _typed_column(name)),
-        _option("mode", lambda raw: Mode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
+        _option("mode", lambda raw: ParseMode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
         _option("columnNameOfCorruptRecord", _name, "a column's name"),
         _option("deadLetterTopic", _topic, "a topic's name"),
         _option("schema.registry.url", _urls, "http or https URLs separated by commas", *ALL_USES),

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
-from sparklog.arrow.options import IsolationLevel, Mode
+from sparklog.arrow.options import IsolationLevel, ParseMode
 from sparklog.base.ids import TopicPartition
 from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
 
 if TYPE_CHECKING:
-    from sparklog.arrow.typed import Decoding
+    from sparklog.arrow.typed import DecodingPlan
     from sparklog.spark.source.encoding import RowEncoding
 
 LATEST_IN_JSON = -1
@@ -151,7 +151,7 @@ class TypedOptions:
     """Which of the columns `key` and `value` are typed, and what becomes of malformed records."""
 
     columns: Mapping[str, TypedColumn]
-    mode: Mode
+    mode: ParseMode
     corrupt_column: str
     registry: RegistryOptions | None
     protobuf: ReadingOptions
@@ -253,7 +253,7 @@ class ReadOptions:
     """Where spans of micro-batches go, by OTLP; None: there are none."""
     archive: str | None = None
     """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
-    decoding: Decoding | None = None
+    decoding: DecodingPlan | None = None
     """How to decode keys and values, as `decoding.plan_decoding` says; None: they stay bytes."""
 
 

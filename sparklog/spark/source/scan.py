@@ -13,7 +13,7 @@ from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.arrow.filesystems import Owner, Readers
+from sparklog.arrow.filesystems import LogDirOwner, LogReaders
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import LogReader
 from sparklog.log.segment.ranges import ReadRange
@@ -35,7 +35,7 @@ class FilesTask(InputPartition):
     """Timestamps that the query wants; batches with no such record may be skipped."""
     aborted: AbortedRanges = NONE_ABORTED
     """Transactions to skip. The plan names them, because files that name them may be replaced before the task reads."""
-    owner: Owner | None = None
+    owner: LogDirOwner | None = None
     """Whose log directory the folder is in. An executor may have another broker's at the same path."""
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class InFiles:
         reader: LogReader,
         timestamp_ms: Interval,
         aborted: AbortedRanges,
-        owner: Owner | None,
+        owner: LogDirOwner | None,
     ) -> None:
         """kept: the parts of `whole` that may have records with these timestamps."""
         self.whole = whole
@@ -90,7 +90,7 @@ class InFiles:
         reader: LogReader,
         timestamp_ms: Interval,
         aborted: AbortedRanges,
-        owner: Owner | None,
+        owner: LogDirOwner | None,
     ) -> InFiles:
         """Return the range without segments that have no records with these timestamps. Raises OSError."""
         kept = [whole]
@@ -134,7 +134,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
 
     The ranges of a partition follow one another, in the order of their offsets.
     """
-    readers = Readers()
+    readers = LogReaders()
     parts: list[Part] = []
     for partition, of_partition in groupby(ranges, lambda each: each.partition):
         folder, wanted = lookup.folder(partition), [*of_partition]

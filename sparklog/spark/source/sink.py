@@ -38,8 +38,8 @@ from pyspark import TaskContext
 
 from sparklog.base.errors import InvalidTxnState, KafkaError, ProducerFenced, RetriableError
 from sparklog.client import Producer
-from sparklog.client.sinks.sinks import Batch, BatchProducer, BatchWinner
-from sparklog.client.sinks.sync import Sinks
+from sparklog.client.sinks.sinks import BatchProducer, BatchWinner, SinkBatchId
+from sparklog.client.sinks.sync import SinkClient
 from sparklog.spark.source.options import WriteOptions
 
 RENEWALS = 3
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 class SinkBatch:
     """A batch of a sink."""
 
-    batch: Batch
+    batch: SinkBatchId
     is_one_off: bool
     """It is a batch job: the sink has no other batch."""
 
@@ -80,9 +80,9 @@ class Part:
 def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
     """Return the batch of a job that is no part of a stream, or that its application names."""
     if options.transaction is None:
-        return SinkBatch(Batch(f"spark-job-{job_id}", str(job_id), 0), True)
+        return SinkBatch(SinkBatchId(f"spark-job-{job_id}", str(job_id), 0), True)
     sink_id = f"spark-app-{options.transaction.app_id}{_suffix(options.sink_id or options.topic)}"
-    return SinkBatch(Batch(sink_id, str(job_id), options.transaction.version), False)
+    return SinkBatch(SinkBatchId(sink_id, str(job_id), options.transaction.version), False)
 
 
 def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
@@ -101,7 +101,7 @@ def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
     if not (query_id and batch_id and run_id):
         raise InvalidTxnState(f"the task of a stream lacks one of the properties {QUERY_ID}, {BATCH_ID}, {RUN_ID}")
     suffix = _suffix(options.sink_id or (options.topic if job is not None else None))
-    return SinkBatch(Batch(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
+    return SinkBatch(SinkBatchId(f"spark-{query_id}{suffix}", run_id, int(batch_id)), False)
 
 
 def _suffix(of_write: str | None) -> str:
@@ -115,7 +115,7 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
     or was written by this run already.
     """
-    with Sinks(**options.connection) as sinks:
+    with SinkClient(**options.connection) as sinks:
         identity = sinks.join(of.batch, timeout_ms=options.timeout_ms, is_one_off=of.is_one_off)
         if identity is None:
             logger.warning("batch %d of %s is committed: its rows are skipped", of.batch.batch_id, of.batch.sink_id)
@@ -131,7 +131,9 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None
 
 
 @contextmanager
-def _renewals(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: int) -> Iterator[Callable[[], None]]:
+def _renewals(
+    sinks: SinkClient, batch: SinkBatchId, identity: BatchProducer, timeout_ms: int
+) -> Iterator[Callable[[], None]]:
     """Renew the batch inside the block. Yield a function that raises the error for which the batch is not open."""
     is_over = threading.Event()
     failed: list[KafkaError] = []
@@ -176,7 +178,7 @@ def commit(parts: Sequence[Part], options: WriteOptions) -> None:
         return
     if len(winners) < len(parts):
         raise InvalidTxnState(f"batch {batch.batch_id} of {batch.sink_id} was committed while its tasks were running")
-    with Sinks(**options.connection) as sinks:
+    with SinkClient(**options.connection) as sinks:
         sinks.commit(batch, winners)
         try:
             sinks.await_readable(batch)
@@ -197,7 +199,7 @@ def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = 
     batch = _batch_of(parts) if parts else job.batch if job else None
     assert batch
     try:
-        with Sinks(**options.connection) as sinks:
+        with SinkClient(**options.connection) as sinks:
             sinks.abort(batch)
     except (InvalidTxnState, ProducerFenced) as error:
         logger.warning("batch %d of %s is not aborted: %s", batch.batch_id, batch.sink_id, error)
@@ -207,7 +209,7 @@ def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = 
         )
 
 
-def _batch_of(parts: Sequence[Part]) -> Batch:
+def _batch_of(parts: Sequence[Part]) -> SinkBatchId:
     batches = {part.of.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")

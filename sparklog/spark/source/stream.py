@@ -39,7 +39,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
@@ -226,7 +226,7 @@ class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
                 self._opened = self._history = HistoryLookup(self._options, self._opened)
         return self._opened
 
-    def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, Bounds]:
+    def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, ReadableOffsets]:
         """Return the current bounds; ask again while a log seems to end before the offset already read.
 
         A broker that has just started may not know its high watermarks yet. A log that stays too short has lost
@@ -258,7 +258,7 @@ def _without_first_start(offset: Json) -> dict[TopicPartition, int]:
     return from_json({topic: numbers for topic, numbers in offset.items() if topic != FIRST_START})
 
 
-def _ends(bounds: dict[TopicPartition, Bounds], begin: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _ends(bounds: dict[TopicPartition, ReadableOffsets], begin: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return where a trigger ends that begins at `begin`."""
     return {partition: each.end_after(begin.get(partition, 0)) for partition, each in bounds.items()}
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.arrow.options import CORRUPT_RECORD, Mode
+from sparklog.arrow.options import CORRUPT_RECORD, ParseMode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
@@ -82,10 +82,10 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
     if not typed:
         _refuse(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
         return None
-    mode = given.get("mode", Mode.FAILFAST)
-    if mode is not Mode.PERMISSIVE:
+    mode = given.get("mode", ParseMode.FAILFAST)
+    if mode is not ParseMode.PERMISSIVE:
         _refuse(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
-    if mode is Mode.FAILFAST:
+    if mode is ParseMode.FAILFAST:
         _refuse(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
     return TypedOptions(
         columns=typed,

@@ -13,7 +13,7 @@ import pytest
 from sparklog.base.clock import SystemClock
 from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
-from sparklog.client.commits import Commits
+from sparklog.client.commits import GroupOffsets
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
@@ -72,7 +72,9 @@ async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -
     assignment.assign([PARTITION])
     assignment.state(PARTITION).move_to(7)
     membership = Membership(coordinator, config, lambda: 0)
-    return Committer(Commits(coordinator, config), membership, assignment, CallbackInvoker(lambda: None), config, clock)
+    return Committer(
+        GroupOffsets(coordinator, config), membership, assignment, CallbackInvoker(lambda: None), config, clock
+    )
 
 
 class OnceHung(Silent):

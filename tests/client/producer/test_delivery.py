@@ -15,7 +15,7 @@ from sparklog.client.producer.delivery import (
     Delivery,
     OffsetRange,
     RecordMetadata,
-    Split,
+    SplitBatch,
     TableDelivery,
     TableMetadata,
     settled,
@@ -76,10 +76,10 @@ def test_deliveries_follow_a_batch_that_was_split_and_split_again() -> None:
     middle = outcome_of(3)
     deliveries = [Delivery(whole, index) for index in range(6)]
 
-    whole.split(Split((0, 2), (left, right)))
+    whole.split(SplitBatch((0, 2), (left, right)))
     assert not deliveries[0].done()
     left.written(AcknowledgedBatch(10, -1, [0, 1]))
-    right.split(Split((0, 3), (middle, end)))
+    right.split(SplitBatch((0, 3), (middle, end)))
     middle.written(AcknowledgedBatch(12, -1, [2, 3, 4]))
     end.failed(DeliveryTimeout("too late"))
 
@@ -96,7 +96,7 @@ def test_callbacks_are_called_once_even_where_the_batch_was_split_and_one_of_the
     whole.call_when_done(1, lambda metadata, error: seen.append((metadata, error)))
     failure = DeliveryTimeout("too late")
 
-    whole.split(Split((0, 1), (left, right)))
+    whole.split(SplitBatch((0, 1), (left, right)))
     right.failed(failure)
     left.written(AcknowledgedBatch(10, -1, [5]))
 
@@ -106,7 +106,7 @@ def test_callbacks_are_called_once_even_where_the_batch_was_split_and_one_of_the
 def test_a_table_has_a_range_for_each_batch_in_order() -> None:
     first, second, left, right = outcome_of(2), outcome_of(3), outcome_of(1), outcome_of(2)
     delivery = TableDelivery("t", [first, second])
-    second.split(Split((0, 1), (left, right)))
+    second.split(SplitBatch((0, 1), (left, right)))
     first.written(AcknowledgedBatch(0, -1, [0, 0]))
     assert not delivery.done()
     left.written(AcknowledgedBatch(5, -1, [0]))
@@ -132,7 +132,7 @@ async def test_cancelling_one_who_waits_does_not_disturb_the_others() -> None:
 async def test_settled_waits_for_parts_and_does_not_mind_failures() -> None:
     whole, left, right = outcome_of(2), outcome_of(1), outcome_of(1)
     waiting = asyncio.create_task(settled([whole]))
-    whole.split(Split((0, 1), (left, right)))
+    whole.split(SplitBatch((0, 1), (left, right)))
     left.failed(DeliveryTimeout("too late"))
     await asyncio.sleep(0)
     assert not waiting.done()

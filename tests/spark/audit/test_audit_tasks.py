@@ -8,7 +8,7 @@ import re
 import pytest
 from crc32c import crc32c
 
-from sparklog.arrow.filesystems import Owner
+from sparklog.arrow.filesystems import LogDirOwner
 from sparklog.base.errors import ConfigError
 from sparklog.client import Admin, Maintenance
 from sparklog.records.batch import iterate_headers
@@ -76,7 +76,7 @@ def test_an_executor_that_has_another_broker_s_log_directory_at_the_path_reads_t
     client = {"bootstrap_servers": topics.bootstrap}
     view = BrokerSource(client, lambda topic: topic == written).view()
     topics.fill(written, 500, batches=10)  # only the folder has these: a broker sends what it has described
-    elsewhere = {str(topics.broker.data_dir): Owner("another cluster", 77)}
+    elsewhere = {str(topics.broker.data_dir): LogDirOwner("another cluster", 77)}
 
     facts = read(view, Access(elsewhere, client))
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from sparklog.arrow.filesystems import Owner
+from sparklog.arrow.filesystems import LogDirOwner
 from sparklog.base.consumer_protocol import Assignment, Subscription, write_assignment, write_subscription
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import LocalFs
@@ -131,7 +131,7 @@ def test_a_commit_is_of_the_member_that_had_the_partition_then(topic: Topic) -> 
 
 def test_a_slice_whose_folder_an_executor_does_not_see_is_no_empty_slice(topic: Topic) -> None:
     topic.write(commit("g", 0, 1))
-    elsewhere = replace(topic.slice(), owner=Owner("cluster", 77))
+    elsewhere = replace(topic.slice(), owner=LogDirOwner("cluster", 77))
     with pytest.raises(ConfigError, match=r"the executor on .* does not"):
         survey(elsewhere)
 

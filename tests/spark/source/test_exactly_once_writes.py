@@ -31,8 +31,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sparklog.base.errors import InvalidTxnState, TransactionalIdNotFound
 from sparklog.client import Producer
-from sparklog.client.sinks.sinks import Batch, SinkDescription
-from sparklog.client.sinks.sync import Sinks
+from sparklog.client.sinks.sinks import SinkBatchId, SinkDescription
+from sparklog.client.sinks.sync import SinkClient
 from sparklog.spark.source import sink
 from sparklog.spark.source.option_parsing import parse_write_options
 from sparklog.spark.source.source import SparklogDataSource
@@ -115,8 +115,8 @@ def faults(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sinks(topics) -> Iterator[Sinks]:
-    with Sinks(bootstrap_servers=topics.bootstrap, retry_backoff_ms=10) as client:
+def sinks(topics) -> Iterator[SinkClient]:
+    with SinkClient(bootstrap_servers=topics.bootstrap, retry_backoff_ms=10) as client:
         yield client
 
 
@@ -186,7 +186,7 @@ def values(topics):
     return count
 
 
-def described(sinks: Sinks, sink_id: str) -> SinkDescription:
+def described(sinks: SinkClient, sink_id: str) -> SinkDescription:
     """The sink, once its batch has ended."""
 
     def look() -> SinkDescription | None:
@@ -259,7 +259,7 @@ def test_a_checkpoint_that_is_deleted_begins_anew(copy, values, sinks):
 def test_a_driver_whose_query_was_taken_over_from_a_copied_checkpoint_fails_loudly(copy, faults, values, sinks):
     os.mkfifo(faults / "commit")
     query = copy.start()
-    elsewhere = Batch(copy.sink_id, "elsewhere", 0)
+    elsewhere = SinkBatchId(copy.sink_id, "elsewhere", 0)
     with held_at(faults / "commit"):
         assert sinks.join(elsewhere, timeout_ms=TIMEOUT_MS) is not None
     with pytest.raises(StreamingQueryException, match=r"ProducerFenced.* was replaced by run elsewhere"):
@@ -467,14 +467,14 @@ def test_tasks_without_rows_do_not_join(task, sinks):
 def test_a_task_goes_on_longer_than_the_timeout_of_its_batch(task, topics, values, sinks, monkeypatch):
     options = {"kafka.bootstrap.servers": topics.bootstrap, "kafka.transaction.timeout.ms": "1000"}
     task.options = parse_write_options({**options, "topic": task.options.topic})
-    renewed: list[Batch] = []
-    renew = Sinks.renew
+    renewed: list[SinkBatchId] = []
+    renew = SinkClient.renew
 
-    def count(self: Sinks, batch: Batch, *args: Any, **kwargs: Any) -> None:
+    def count(self: SinkClient, batch: SinkBatchId, *args: Any, **kwargs: Any) -> None:
         renew(self, batch, *args, **kwargs)
         renewed.append(batch)
 
-    monkeypatch.setattr(Sinks, "renew", count)
+    monkeypatch.setattr(SinkClient, "renew", count)
     send_table = Producer.send_table
 
     def send_late(self: Producer, *args: Any, **kwargs: Any) -> Any:

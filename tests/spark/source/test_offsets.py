@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.source.offsets import (
@@ -31,7 +31,7 @@ BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "a"}
 class KnownTopics:
     """A lookup that has been told everything."""
 
-    known: dict[TopicPartition, Bounds]
+    known: dict[TopicPartition, ReadableOffsets]
     times: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
 
     def bounds(self, selection):
@@ -52,26 +52,26 @@ def ranges(known, times=None, **options):
 
 
 def test_a_batch_reads_from_log_start_to_high_watermark():
-    found, lost = ranges({A1: Bounds(0, 0), A0: Bounds(5, 9)})
+    found, lost = ranges({A1: ReadableOffsets(0, 0), A0: ReadableOffsets(5, 9)})
     assert found == [OffsetRange(A0, 5, 9)]
     assert not lost
 
 
 def test_offsets_in_json_may_name_the_ends():
-    both = {A0: Bounds(5, 9), A1: Bounds(0, 4)}
+    both = {A0: ReadableOffsets(5, 9), A1: ReadableOffsets(0, 4)}
     start, end = json.dumps({"a": {"0": 6, "1": -2}}), json.dumps({"a": {"0": -1, "1": 3}})
     assert ranges(both, startingOffsets=start, endingOffsets=end)[0] == [OffsetRange(A0, 6, 9), OffsetRange(A1, 0, 3)]
 
 
 def test_offsets_in_json_name_exactly_what_is_read():
     with pytest.raises(ConfigError, match="missing: a-1"):
-        ranges({A0: Bounds(0, 1), A1: Bounds(0, 1)}, startingOffsets='{"a": {"0": 0}}')
+        ranges({A0: ReadableOffsets(0, 1), A1: ReadableOffsets(0, 1)}, startingOffsets='{"a": {"0": 0}}')
     with pytest.raises(ConfigError, match="not read: a-7"):
-        ranges({A0: Bounds(0, 1)}, endingOffsetsByTimestamp='{"a": {"0": 0, "7": 1}}')
+        ranges({A0: ReadableOffsets(0, 1)}, endingOffsetsByTimestamp='{"a": {"0": 0, "7": 1}}')
 
 
 def test_timestamps_become_offsets():
-    both = {A0: Bounds(2, 9), A1: Bounds(0, 4)}
+    both = {A0: ReadableOffsets(2, 9), A1: ReadableOffsets(0, 4)}
     times = {(A0, 100): 5, (A1, 100): 0, (A0, 200): 8}
     found, lost = ranges(both, times, startingTimestamp="100", endingTimestamp="200")
     assert found == [OffsetRange(A0, 5, 8), OffsetRange(A1, 0, 4)]
@@ -79,7 +79,7 @@ def test_timestamps_become_offsets():
 
 
 def test_no_record_as_late_as_asked_is_an_error_or_the_end():
-    both = {A0: Bounds(2, 9), A1: Bounds(0, 4)}
+    both = {A0: ReadableOffsets(2, 9), A1: ReadableOffsets(0, 4)}
     with pytest.raises(ConfigError, match="no record of a-1 has timestamp 100 or later"):
         ranges(both, {(A0, 100): 5}, startingTimestamp="100")
     found, _ = ranges(both, {(A0, 100): 5}, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")
@@ -96,12 +96,12 @@ def test_no_record_as_late_as_asked_is_an_error_or_the_end():
 )
 def test_what_is_gone_is_said_and_the_rest_is_read(start, end, expected, sentence):
     options = {"startingOffsets": json.dumps({"a": {"0": start}}), "endingOffsets": json.dumps({"a": {"0": end}})}
-    found, [lost] = ranges({A0: Bounds(5, 9)}, **options)
+    found, [lost] = ranges({A0: ReadableOffsets(5, 9)}, **options)
     assert found == expected
     assert sentence in lost
 
 
-OPEN_FROM_6 = Bounds(2, 9, 6)
+OPEN_FROM_6 = ReadableOffsets(2, 9, 6)
 
 
 @pytest.mark.parametrize("ends", [{}, {"endingOffsets": "latest"}, {"endingTimestamp": "200"}])
@@ -124,7 +124,7 @@ def test_a_read_that_has_come_further_waits_and_nothing_is_lost():
 
 
 def test_a_transaction_that_began_before_the_log_start_leaves_nothing_to_read():
-    assert ranges({A0: Bounds(5, 9, 3)}) == ([], [])
+    assert ranges({A0: ReadableOffsets(5, 9, 3)}) == ([], [])
 
 
 def test_losses_fail_the_query_or_are_logged(caplog):
@@ -136,14 +136,14 @@ def test_losses_fail_the_query_or_are_logged(caplog):
 
 
 def test_a_trigger_reads_between_two_offsets_and_new_partitions_from_their_beginning():
-    bounds = {A0: Bounds(0, 9), A1: Bounds(0, 4), B0: Bounds(0, 0)}
+    bounds = {A0: ReadableOffsets(0, 9), A1: ReadableOffsets(0, 4), B0: ReadableOffsets(0, 0)}
     found, lost = stream_ranges({A0: 3, B0: 0}, {A0: 7, A1: 4, B0: 0}, bounds)
     assert found == [OffsetRange(A0, 3, 7), OffsetRange(A1, 0, 4)]
     assert not lost
 
 
 def test_a_trigger_says_what_is_gone():
-    bounds = {A0: Bounds(5, 9), A1: Bounds(2, 4)}
+    bounds = {A0: ReadableOffsets(5, 9), A1: ReadableOffsets(2, 4)}
     found, lost = stream_ranges({A0: 3, B0: 6}, {A0: 7, A1: 4}, bounds)
     assert found == [OffsetRange(A0, 5, 7), OffsetRange(A1, 2, 4)]
     assert lost == [
@@ -155,8 +155,8 @@ def test_a_trigger_says_what_is_gone():
 
 
 def test_a_log_whose_records_were_all_read_may_lose_them():
-    assert stream_ranges({A0: 5}, {A0: 5}, {A0: Bounds(5, 5)}) == ([], [])
-    assert stream_ranges({A0: 3}, {A0: 3}, {A0: Bounds(5, 5)}) == ([], [])
+    assert stream_ranges({A0: 5}, {A0: 5}, {A0: ReadableOffsets(5, 5)}) == ([], [])
+    assert stream_ranges({A0: 3}, {A0: 3}, {A0: ReadableOffsets(5, 5)}) == ([], [])
 
 
 def test_a_limit_is_shared_in_proportion():

@@ -6,7 +6,7 @@ import pyspark.sql.functions as f
 import pytest
 from chispa import assert_df_equality
 
-from sparklog.arrow.folders import Bounds
+from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
@@ -66,7 +66,7 @@ def test_a_path_without_a_log_is_refused(tmp_path, path, reason):
 
 def test_a_partition_that_is_only_being_made_is_empty(tmp_path):
     (tmp_path / "orders-0").mkdir()
-    assert FolderLookup.open(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): Bounds(0, 0)}
+    assert FolderLookup.open(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): ReadableOffsets(0, 0)}
 
 
 def test_topics_that_are_not_in_the_directory_are_named():

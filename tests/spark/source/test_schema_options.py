@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from sparklog.arrow.options import Mode
+from sparklog.arrow.options import ParseMode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.protobuf import ReadingOptions
 from sparklog.schemas.registry_options import RegistryOptions
@@ -32,7 +32,7 @@ def test_values_of_a_registry():
     found = parse_typed_options({**REGISTRY, "subscribe": "t", "VALUEFORMAT": "Avro", "mode": "permissive"})
     assert found == TypedOptions(
         columns={"value": TypedColumn(format=ColumnFormat.AVRO, schema=None, reader_schema=None, subject="t-value")},
-        mode=Mode.PERMISSIVE,
+        mode=ParseMode.PERMISSIVE,
         corrupt_column="_corrupt_record",
         registry=RegistryOptions(urls=("http://a:8081", "https://b:8081")),
         protobuf=ReadingOptions(),
@@ -59,7 +59,7 @@ def test_keys_and_values_may_differ():
         {"assign": '{"t": [0, 1]}', "valueFormat": "string", "keyFormat": "avro", "keySchema": "long"}
     )
     assert {name: column.format for name, column in found.columns.items()} == {"value": "string", "key": "avro"}
-    assert (found.columns["key"].schema, found.registry, found.mode) == ("long", None, Mode.FAILFAST)
+    assert (found.columns["key"].schema, found.registry, found.mode) == ("long", None, ParseMode.FAILFAST)
 
 
 @pytest.mark.parametrize(

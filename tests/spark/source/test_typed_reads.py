@@ -15,8 +15,8 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from sparklog.arrow.options import Mode
-from sparklog.arrow.typed import Decoding, TypedRows
+from sparklog.arrow.options import ParseMode
+from sparklog.arrow.typed import DecodingPlan, RowDecoder
 from sparklog.base.ids import TopicPartition
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.avro import parse_avro
@@ -318,7 +318,7 @@ def test_columns_that_are_decoded_in_pieces_stay_side_by_side():
         "value": AvroFormat(writer=SchemaText("AVRO", "string"), reader=SchemaText("AVRO", "string")),
         "key": StringFormat(),
     }
-    rows = TypedRows(Decoding(formats, Mode.PERMISSIVE, "bad"), ["value", "key"])
+    rows = RowDecoder(DecodingPlan(formats, ParseMode.PERMISSIVE, "bad"), ["value", "key"])
 
     class InPieces:
         type = pa.string()

@@ -19,7 +19,7 @@ from sparklog.broker.apis import acls
 from sparklog.broker.apis.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 _Enum = TypeVar("_Enum", bound=IntEnum)
 
@@ -41,13 +41,13 @@ async def _describe(call: KafkaCall, request: Message) -> Message:
 async def _create(call: KafkaCall, request: Message) -> Message:
     wanted = [
         AclBinding(
-            resource_type=_known(AclResourceType, each.resource_type),
+            resource_type=_enum_member(AclResourceType, each.resource_type),
             name=each.resource_name,
-            pattern_type=_known(PatternType, each.resource_pattern_type),
+            pattern_type=_enum_member(PatternType, each.resource_pattern_type),
             principal=each.principal,
             host=each.host,
-            operation=_known(AclOperation, each.operation),
-            permission=_known(AclPermission, each.permission_type),
+            operation=_enum_member(AclOperation, each.operation),
+            permission=_enum_member(AclPermission, each.permission_type),
         )
         for each in request.creations
     ]
@@ -83,17 +83,17 @@ async def _delete(call: KafkaCall, request: Message) -> Message:
 
 def _filter(message: Message) -> AclBindingFilter:
     return AclBindingFilter(
-        resource_type=_known(AclResourceType, message.resource_type_filter),
+        resource_type=_enum_member(AclResourceType, message.resource_type_filter),
         name=message.resource_name_filter,
-        pattern_type=_known(PatternType, message.pattern_type_filter),
+        pattern_type=_enum_member(PatternType, message.pattern_type_filter),
         principal=message.principal_filter,
         host=message.host_filter,
-        operation=_known(AclOperation, message.operation),
-        permission=_known(AclPermission, message.permission_type),
+        operation=_enum_member(AclOperation, message.operation),
+        permission=_enum_member(AclPermission, message.permission_type),
     )
 
 
-def _known(kind: type[_Enum], number: int) -> _Enum:
+def _enum_member(kind: type[_Enum], number: int) -> _Enum:
     """Return the member of this number, or UNKNOWN."""
     return kind(number) if number in kind._value2member_map_ else kind(0)
 
@@ -127,8 +127,8 @@ def _refuse_to_delete(call: KafkaCall, request: Message, error: KafkaError) -> M
 
 DESCRIBE_ACLS = Translation(api=acls.DESCRIBE_ACLS, serve=_describe, refuse=_refuse_to_describe)
 CREATE_ACLS = Translation(
-    api=acls.CREATE_ACLS, serve=_create, refuse=_refuse_to_create, wide=Wide(("creations",), ("results",))
+    api=acls.CREATE_ACLS, serve=_create, refuse=_refuse_to_create, wide=WideArrays(("creations",), ("results",))
 )
 DELETE_ACLS = Translation(
-    api=acls.DELETE_ACLS, serve=_delete, refuse=_refuse_to_delete, wide=Wide(("filters",), ("filter_results",))
+    api=acls.DELETE_ACLS, serve=_delete, refuse=_refuse_to_delete, wide=WideArrays(("filters",), ("filter_results",))
 )

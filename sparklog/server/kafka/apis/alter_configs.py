@@ -19,7 +19,7 @@ from sparklog.broker.apis.alter_configs import (
 from sparklog.server.kafka.configs import resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 
 async def _alter(call: KafkaCall, request: Message) -> Message:
@@ -74,7 +74,7 @@ def _result(asked: Message, error: KafkaError | None) -> dict[str, Any]:
     }
 
 
-_WIDE = Wide(("resources",), ("responses",), part=10)
+_WIDE = WideArrays(("resources",), ("responses",), part=10)
 ALTER_CONFIGS = Translation(api=alter_configs.ALTER_CONFIGS, serve=_alter, refuse=_refuse, wide=_WIDE)
 INCREMENTAL_ALTER_CONFIGS = Translation(
     api=alter_configs.INCREMENTAL_ALTER_CONFIGS, serve=_alter_incrementally, refuse=_refuse, wide=_WIDE

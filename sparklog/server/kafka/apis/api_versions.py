@@ -30,12 +30,12 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
                 raise InvalidRequest(f"{said!r} is no name or version of software")
-        _tell(call.session, request)
+        _note_software(call.session, request)
     response = await call.serve(api_versions.API, ApiVersionsRequest())
     return _answer(call.version, tuple(response.apis), tuple(response.features))
 
 
-def _tell(session: Session, request: Message) -> None:
+def _note_software(session: Session, request: Message) -> None:
     """Note the client's software."""
     if request.__version__ >= FIRST_WITH_SOFTWARE:
         session.named(request.client_software_name, request.client_software_version)
@@ -76,4 +76,4 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, api_keys=[])
 
 
-TRANSLATION = Translation(api=api_versions.API, serve=serve, refuse=refuse, tell=_tell)
+TRANSLATION = Translation(api=api_versions.API, serve=serve, refuse=refuse, note_session=_note_software)

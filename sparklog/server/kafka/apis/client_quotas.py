@@ -11,7 +11,7 @@ from sparklog.broker.apis import client_quotas
 from sparklog.broker.apis.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 MAX_PARTS = 10
 """Parts of an entity that are looked at. No entity has more than three, so what has more is invalid in any case."""
@@ -90,5 +90,5 @@ ALTER_CLIENT_QUOTAS = Translation(
     api=client_quotas.ALTER_CLIENT_QUOTAS,
     serve=_alter,
     refuse=_refuse_to_alter,
-    wide=Wide(("entries",), ("entries",)),
+    wide=WideArrays(("entries",), ("entries",)),
 )

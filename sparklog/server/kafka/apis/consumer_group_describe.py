@@ -12,11 +12,11 @@ from sparklog.group.requests import ConsumerGroupDescribe, DescribedConsumer, De
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, WideArrays
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 CLASSIC, CONSUMER = 0, 1
-WIDE = Wide(("group_ids",), ("groups", "members"), once=True)
+WIDE = WideArrays(("group_ids",), ("groups", "members"), once=True)
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:

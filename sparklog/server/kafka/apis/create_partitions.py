@@ -9,7 +9,7 @@ from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, NewPartitions, PartitionCreationResult
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 FIRST_WITH_QUOTA_ERROR = 3
 
@@ -47,5 +47,5 @@ def _result(topic: PartitionCreationResult) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=create_partitions.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("results",), part=10)
+    api=create_partitions.API, serve=serve, refuse=refuse, wide=WideArrays(("topics",), ("results",), part=10)
 )

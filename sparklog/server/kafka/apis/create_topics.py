@@ -11,7 +11,7 @@ from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 DEFAULT = -1
 FIRST_WITH_QUOTA_ERROR = 6
@@ -68,5 +68,5 @@ def _config(entry: ConfigEntry) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=create_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",), part=10)
+    api=create_topics.API, serve=serve, refuse=refuse, wide=WideArrays(("topics",), ("topics",), part=10)
 )

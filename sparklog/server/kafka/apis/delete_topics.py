@@ -12,7 +12,7 @@ from sparklog.broker.apis import delete_topics
 from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeletionResult, TopicToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 FIRST_WITH_DISABLED = 3
 FIRST_WITH_QUOTA_ERROR = 5
@@ -60,5 +60,8 @@ def _result(call: KafkaCall, topic: TopicDeletionResult) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=delete_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics", "topic_names"), ("responses",), part=10)
+    api=delete_topics.API,
+    serve=serve,
+    refuse=refuse,
+    wide=WideArrays(("topics", "topic_names"), ("responses",), part=10),
 )

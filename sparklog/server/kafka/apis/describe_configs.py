@@ -14,7 +14,7 @@ from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import BROKER, CLIENT_METRICS, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
@@ -76,6 +76,6 @@ TRANSLATION = Translation(
     api=describe_configs.API,
     serve=serve,
     refuse=refuse,
-    wide=Wide(("resources",), ("results",), part=5, once=True),
+    wide=WideArrays(("resources",), ("results",), part=5, once=True),
     is_cached=_is_cached,
 )

@@ -145,7 +145,7 @@ def _forgotten(version: int, request: Message) -> list[Key]:
 def _pack(
     call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
 ) -> Pieces:
-    packed = _Packing(call, response, is_read_committed=is_read_committed, error=error)
+    packed = _ResponsePacker(call, response, is_read_committed=is_read_committed, error=error)
     for parts in packed.topics:
         packed.begin_topic(parts)
         packed.add(parts)
@@ -155,7 +155,7 @@ def _pack(
 
 async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_committed: bool) -> Pieces:
     """Do what `_pack` does in slices of time, between which others are served."""
-    packed = _Packing(call, response, is_read_committed=is_read_committed)
+    packed = _ResponsePacker(call, response, is_read_committed=is_read_committed)
 
     async def add(parts: Sequence[PartitionFetchResult]) -> None:
         packed.add(parts)
@@ -167,7 +167,7 @@ async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_c
     return packed.end()
 
 
-class _Packing:
+class _ResponsePacker:
     """A response that is being packed, into as few pieces as it has slices."""
 
     def __init__(

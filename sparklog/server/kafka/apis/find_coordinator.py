@@ -13,7 +13,7 @@ from sparklog.broker.apis import find_coordinator
 from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest, FoundCoordinator
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import broker_address, message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 FIRST_WITH_SEVERAL = 4
 
@@ -56,5 +56,8 @@ def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=find_coordinator.API, serve=serve, refuse=refuse, wide=Wide(("coordinator_keys",), ("coordinators",), once=True)
+    api=find_coordinator.API,
+    serve=serve,
+    refuse=refuse,
+    wide=WideArrays(("coordinator_keys",), ("coordinators",), once=True),
 )

@@ -27,7 +27,7 @@ from sparklog.group.requests import (
     SyncGroup,
 )
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 FIRST_JOIN_WITH_REBALANCE_TIMEOUT = 1
 FIRST_JOIN_WITH_KNOWN_MEMBER_ID = 4
@@ -166,5 +166,5 @@ JOIN_GROUP = Translation(api=group_apis.JOIN_GROUP, serve=_join, refuse=_refuse_
 SYNC_GROUP = Translation(api=group_apis.SYNC_GROUP, serve=_sync, refuse=_refuse_to_sync)
 HEARTBEAT = Translation(api=group_apis.HEARTBEAT, serve=_heartbeat)
 LEAVE_GROUP = Translation(
-    api=group_apis.LEAVE_GROUP, serve=_leave, refuse=_refuse_to_leave, wide=Wide(("members",), ("members",))
+    api=group_apis.LEAVE_GROUP, serve=_leave, refuse=_refuse_to_leave, wide=WideArrays(("members",), ("members",))
 )

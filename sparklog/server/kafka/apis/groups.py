@@ -24,13 +24,13 @@ from sparklog.group.requests import (
 )
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import OPERATIONS_NOT_ASKED, KafkaCall, Translation, WideArrays
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 MANY_GROUPS = 1_000
 """Only a few lists of more groups are in memory at once."""
-DESCRIBED = Wide(("groups",), ("groups", "members"), once=True)
+DESCRIBED = WideArrays(("groups",), ("groups", "members"), once=True)
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
@@ -131,5 +131,5 @@ DELETE_GROUPS = Translation(
     api=group_apis.DELETE_GROUPS,
     serve=_delete,
     refuse=_refuse_to_delete,
-    wide=Wide(("groups_names",), ("results",)),
+    wide=WideArrays(("groups_names",), ("results",)),
 )

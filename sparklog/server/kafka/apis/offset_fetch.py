@@ -22,22 +22,22 @@ from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchRes
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, WideArrays
 from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_WITH_GROUP_ERROR = 2
 FIRST_WITH_SEVERAL = 8
 FIRST_WITH_IDS = 10
 NOTHING = CommittedOffset(partition=TopicPartition("", -1))
-WIDE = Wide(
+WIDE = WideArrays(
     ("groups", *PARTITIONS.request_arrays),
     ("groups", *PARTITIONS.response_arrays),
     once=True,
     beside=("member_id", "member_epoch"),
 )
-_Fetched = tuple[Message, OffsetFetchResponse]
+_FetchedGroup = tuple[Message, OffsetFetchResponse]
 """A requested group, and what the coordinator answered."""
-_Row = tuple[str | UUID, dict[str, Any] | None]
+_PartitionRow = tuple[str | UUID, dict[str, Any] | None]
 """A topic's name or id, and the fields of one of its partitions."""
 
 
@@ -45,7 +45,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
     """Return the offsets of each group; if they are many, in parts that are joined."""
     ids = TopicIds(call.broker)
 
-    async def fetch(asked: Message) -> _Fetched:
+    async def fetch(asked: Message) -> _FetchedGroup:
         return asked, await call.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
 
     groups = await call.broker.slices.each(_asked(call, request), fetch)
@@ -83,12 +83,12 @@ def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
     )
 
 
-def _make(call: KafkaCall, groups: Sequence[tuple[_Fetched, list[_Row]]]) -> Message:
+def _make(call: KafkaCall, groups: Sequence[tuple[_FetchedGroup, list[_PartitionRow]]]) -> Message:
     made = [_group(call, asked, response, rows) for (asked, response), rows in groups]
     return call.answer(groups=made) if call.version >= FIRST_WITH_SEVERAL else call.answer(**made[0])
 
 
-def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows: list[_Row]) -> dict[str, Any]:
+def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows: list[_PartitionRow]) -> dict[str, Any]:
     name = "topic_id" if call.version >= FIRST_WITH_IDS else "name"
     topics = [
         {name: key, "partitions": [part for _, part in parts if part]} for key, parts in groupby(rows, itemgetter(0))
@@ -97,7 +97,7 @@ def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows:
     return {"group_id": asked.group_id, **fields} if call.version >= FIRST_WITH_SEVERAL else fields
 
 
-def _rows(call: KafkaCall, ids: TopicIds, group: _Fetched) -> Iterator[_Row]:
+def _rows(call: KafkaCall, ids: TopicIds, group: _FetchedGroup) -> Iterator[_PartitionRow]:
     """Yield the partitions of a group, each with its topic's key; a topic without partitions has None."""
     asked, response = group
     if response.error is None:
@@ -111,7 +111,7 @@ def _rows(call: KafkaCall, ids: TopicIds, group: _Fetched) -> Iterator[_Row]:
             yield from _refused(topic.name, topic.partition_indexes, response.error)
 
 
-def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> Iterator[_Row]:
+def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> Iterator[_PartitionRow]:
     """Yield the committed offsets. A deleted topic has no id, so only versions with names include it."""
     for name, found in by_topic((each.partition.topic, each) for each in offsets).items():
         key = ids.id_of(name) if call.version >= FIRST_WITH_IDS else name
@@ -120,7 +120,7 @@ def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -
                 yield key, _part(each.partition.partition, each, each.error)
 
 
-def _refused(key: str | UUID, numbers: Sequence[int], error: KafkaError) -> Iterator[_Row]:
+def _refused(key: str | UUID, numbers: Sequence[int], error: KafkaError) -> Iterator[_PartitionRow]:
     if not numbers:
         yield key, None
     for number in numbers:

@@ -16,7 +16,7 @@ from sparklog.broker.apis.partition_reassignments import (
 )
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.responses import by_topic, message_of
-from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation, WideArrays
 
 PART = 1_000
 """Partitions that are moved together, in one round of the controller: about 10 ms of work if all are refused."""
@@ -91,7 +91,7 @@ ALTER_PARTITION_REASSIGNMENTS = Translation(
     api=partition_reassignments.ALTER_PARTITION_REASSIGNMENTS,
     serve=_alter,
     refuse=_refuse_to_alter,
-    wide=Wide(("topics", "partitions"), ("responses", "partitions"), part=PART),
+    wide=WideArrays(("topics", "partitions"), ("responses", "partitions"), part=PART),
 )
 LIST_PARTITION_REASSIGNMENTS = Translation(
     api=partition_reassignments.LIST_PARTITION_REASSIGNMENTS,

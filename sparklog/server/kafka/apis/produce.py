@@ -40,7 +40,7 @@ from sparklog.records.batch import (
     Codec,
 )
 from sparklog.server.kafka import packing
-from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
+from sparklog.server.kafka.produce_request import WireProduceRequest, WireTopic, read_produce_request
 from sparklog.server.kafka.responses import current_leader, node_endpoints
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
@@ -110,7 +110,7 @@ def refuse(call: KafkaCall, request: WireProduceRequest, error: KafkaError) -> P
 
 def _sort_out(
     call: KafkaCall,
-    topic: TopicProduced,
+    topic: WireTopic,
     wanted: list[PartitionProduce],
     refused: dict[int, PartitionProduceResult],
 ) -> None:

@@ -15,7 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import transactions
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 from sparklog.transaction.requests import AddPartitions, DescribeTransactions, EndTxn, ListTransactions
 
 FIRST_WITH_FENCED = 2
@@ -207,6 +207,6 @@ DESCRIBE_TRANSACTIONS = Translation(
     api=transactions.DESCRIBE,
     serve=describe,
     refuse=refuse_describe,
-    wide=Wide(("transactional_ids",), ("transaction_states",), once=True),
+    wide=WideArrays(("transactional_ids",), ("transaction_states",), once=True),
 )
 LIST_TRANSACTIONS = Translation(api=transactions.LIST, serve=list_transactions, refuse=refuse_list)

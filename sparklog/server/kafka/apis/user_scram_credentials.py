@@ -12,7 +12,7 @@ from sparklog.broker.apis.user_scram_credentials import (
 )
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import message_of
-from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
@@ -70,7 +70,7 @@ DESCRIBE_USER_SCRAM_CREDENTIALS = Translation(
     api=user_scram_credentials.DESCRIBE_USER_SCRAM_CREDENTIALS,
     serve=_describe,
     refuse=_refuse_to_describe,
-    wide=Wide(("users",), ("results",)),
+    wide=WideArrays(("users",), ("results",)),
 )
 ALTER_USER_SCRAM_CREDENTIALS = Translation(
     api=user_scram_credentials.ALTER_USER_SCRAM_CREDENTIALS,

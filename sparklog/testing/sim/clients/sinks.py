@@ -16,7 +16,7 @@ from itertools import count
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.producer.producer import AsyncProducer
-from sparklog.client.sinks.sinks import AsyncSinks, Batch, BatchWinner
+from sparklog.client.sinks.sinks import AsyncSinkClient, BatchWinner, SinkBatchId
 from sparklog.testing.sim.checks.checker import Anomaly
 from sparklog.testing.sim.checks.transactions import AskedBatch, End, Ledger, PartitionView, Transaction, check_batches
 from sparklog.testing.sim.clients.users import SimUser
@@ -58,16 +58,16 @@ class SinkQuery:
 
     async def _run_once(self, is_over: asyncio.Event) -> None:
         run_id = f"run-{next(self._runs)}"
-        sinks = AsyncSinks(**self._user.options())
+        sinks = AsyncSinkClient(**self._user.options())
         try:
             while not is_over.is_set():
                 await asyncio.sleep(self._user.chance.expovariate(3))
-                await self._write(sinks, Batch(SINK, run_id, self._number))
+                await self._write(sinks, SinkBatchId(SINK, run_id, self._number))
                 self._number += 1
         except (SparklogError, _Stopped):
             return
 
-    async def _write(self, sinks: AsyncSinks, batch: Batch) -> None:
+    async def _write(self, sinks: AsyncSinkClient, batch: SinkBatchId) -> None:
         """Write a batch. Raises SparklogError or _Stopped if the run ends without knowing it committed."""
         asked = self._asked.setdefault(batch.batch_id, AskedBatch())
         chance = self._user.chance
@@ -98,14 +98,14 @@ class SinkQuery:
             raise _Stopped  # before the driver's own note of the commit
         asked.be_over()
 
-    def _told(self, batch: Batch, asked: AskedBatch) -> None:
+    def _told(self, batch: SinkBatchId, asked: AskedBatch) -> None:
         """Take the sink's word that an earlier run has committed the batch."""
         asked.be_over()
         if all(each.end is End.ABORTED for each in asked.transactions):
             self._found.append(Anomaly("phantom", f"nobody has asked for the commit of {batch}"))
 
     async def _attempt(
-        self, sinks: AsyncSinks, batch: Batch, name: str, before: Sequence[Transaction]
+        self, sinks: AsyncSinkClient, batch: SinkBatchId, name: str, before: Sequence[Transaction]
     ) -> _Attempt | bool | None:
         """Write what an attempt of a task writes. Return None if the batch is committed, False if it has stopped.
 

@@ -53,7 +53,7 @@ MISSING_TOPIC_MS = 1_000
 logger = logging.getLogger(__name__)
 
 
-class GroupMembership:
+class GroupRebalancer:
     """The group of one consumer, from `subscribe` on."""
 
     def __init__(
