@@ -43,10 +43,10 @@ from sparklog.jobs.archiving import (
     slice_option,
     topics_option,
 )
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
+from sparklog.jobs.following import TablePartition, is_due, lag_option, lags, lateness, reason_of, waited
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import ArchiveTarget, Copied
+from sparklog.spark.history.archive import ArchiveTarget, CopyResult
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.merging import merge_small_files
 
@@ -92,7 +92,9 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
             wanted.setdefault(todo[name].archive, []).append(ArchiveTarget(log=log, offset_to=log.last_stable_offset))
     copied = archive_all(context, options, wanted)
     after = {
-        name: Followed(log=log, reached=done.offset_to if (done := copied[name].archived) else todo[name].archived_to)
+        name: TablePartition(
+            log=log, reached=done.offset_to if (done := copied[name].archived) else todo[name].archived_to
+        )
         for name, log in described(context, copied).items()
         if isinstance(log, LogDescription)
     }
@@ -103,13 +105,13 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     for name, row in sorted(todo.items()):
         waited_ms = waited(row.archived_to, row.offsets, row.lag_ms, took_ms)
         late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
-        outcome = copied.get(name) or Copied(error=_why_not(row, logs.get(name)))
+        outcome = copied.get(name) or CopyResult(error=_why_not(row, logs.get(name)))
         rows.append(_report_row(row, outcome, after.get(name), ages.get(name), late, merged.get(name, 0)))
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
 def _merge(
-    context: JobContext, wanted: Mapping[str, Iterable[ArchiveTarget]], copied: Mapping[TopicPartition, Copied]
+    context: JobContext, wanted: Mapping[str, Iterable[ArchiveTarget]], copied: Mapping[TopicPartition, CopyResult]
 ) -> dict[TopicPartition, int]:
     """Merge small files of the partitions that got new ones; return how many of each."""
     merged: dict[TopicPartition, int] = {}
@@ -128,14 +130,14 @@ def _with_archive(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaErro
     return {name: log for name, log in logs.items() if known.get(name.topic, "unknown")}
 
 
-def _look(log: LogDescription, tables: Tables) -> Followed:
+def _look(log: LogDescription, tables: Tables) -> TablePartition:
     try:
-        return Followed(log=log, reached=archived_to(TableLocation(log.config.retention_archive), log, tables))
+        return TablePartition(log=log, reached=archived_to(TableLocation(log.config.retention_archive), log, tables))
     except SparklogError as error:
-        return Followed(log=log, error=str(error))
+        return TablePartition(log=log, error=str(error))
 
 
-def _plan_row(partition: Followed, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
+def _plan_row(partition: TablePartition, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
     log = partition.log
     return (
         *log.partition, is_due(partition, lag_ms, target_ms), reason_of(partition, lag_ms),
@@ -157,7 +159,7 @@ def _why_not(row: Row, log: LogDescription | KafkaError | None) -> str:
 
 
 def _report_row(
-    row: Row, copied: Copied, after: Followed | None, lag_ms: int | None, late: str, merged_files: int
+    row: Row, copied: CopyResult, after: TablePartition | None, lag_ms: int | None, late: str, merged_files: int
 ) -> tuple[Any, ...]:
     outcome, reason = (LATE, late) if late else (DONE, row.reason)
     if lost := lost_reason(copied):

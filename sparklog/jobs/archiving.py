@@ -12,7 +12,7 @@ from sparklog.client import Maintenance
 from sparklog.jobs.job import JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
+from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, CopyResult, archive
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
@@ -88,9 +88,9 @@ def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> in
 
 def archive_all(
     context: JobContext, options: Options, wanted: Mapping[str, Sequence[ArchiveTarget]]
-) -> dict[TopicPartition, Copied]:
+) -> dict[TopicPartition, CopyResult]:
     """Archive the targets of each table, by URI. If a table cannot be written, only its own partitions fail."""
-    copied: dict[TopicPartition, Copied] = {}
+    copied: dict[TopicPartition, CopyResult] = {}
     for uri, targets in sorted(wanted.items()):
         try:
             copied |= archive(
@@ -98,11 +98,11 @@ def archive_all(
                 slice_bytes=options["slice_mb"] * MIB, say=context.say,
             )  # fmt: skip
         except SparklogError as error:
-            copied |= {each.log.partition: Copied(error=str(error)) for each in targets}
+            copied |= {each.log.partition: CopyResult(error=str(error)) for each in targets}
     return copied
 
 
-def lost_reason(copied: Copied) -> str:
+def lost_reason(copied: CopyResult) -> str:
     """Return what was deleted before it could be archived; empty if nothing was."""
     if copied.lost_to is None:
         return ""

@@ -44,9 +44,9 @@ from sparklog.spark.compaction.work import (
     REPORT_SCHEMA,
     STALE,
     UNCHANGED,
-    Outcome,
-    Settings,
-    Work,
+    CompactionOutcome,
+    CompactionSettings,
+    PartitionWork,
 )
 
 NAME = "compaction"
@@ -87,7 +87,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     """
     rows = planned.filter("due or error").collect()
     reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
-    outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
+    outcomes = [CompactionOutcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
                 for row in rows if row.error]  # fmt: skip
     left = [TopicPartition(row.topic, row.partition) for row in rows if row.due]
     for attempt in range(1, ATTEMPTS + 1):
@@ -111,7 +111,7 @@ def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
 
 def _compact(
     context: JobContext, options: Options, partitions: list[TopicPartition], reasons: Mapping[TopicPartition, str]
-) -> list[Outcome]:
+) -> list[CompactionOutcome]:
     """Compact the partitions and return their outcomes. Describes their logs again, as the plan may be old."""
     works, outcomes = [], []
     for partition, log in _described(context, partitions).items():
@@ -123,8 +123,8 @@ def _compact(
         if isinstance(due, NotDue):
             outcomes.append(_outcome(partition, UNCHANGED, due.reason))
         else:
-            works.append(Work(log=log, plan=due, reason=reasons[partition]))
-    settings = Settings(
+            works.append(PartitionWork(log=log, plan=due, reason=reasons[partition]))
+    settings = CompactionSettings(
         client={**PATIENT, **context.client},
         holder=HOLDER,
         now_ms=context.now_ms,
@@ -168,8 +168,8 @@ def _row(
     return (*partition, due, reason, error, *figures, segments, groups)
 
 
-def _outcome(partition: TopicPartition, outcome: str, reason: str) -> Outcome:
-    return Outcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
+def _outcome(partition: TopicPartition, outcome: str, reason: str) -> CompactionOutcome:
+    return CompactionOutcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
 
 
 JOB = Job(

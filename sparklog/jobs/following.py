@@ -15,7 +15,7 @@ from sparklog.log.description import LogDescription
 from sparklog.spark.source.quantities import parse_time_ms
 
 
-class _Time(click.ParamType[int]):
+class _TimeType(click.ParamType[int]):
     """A time with a unit; its value is in ms."""
 
     name = "time"
@@ -31,7 +31,7 @@ def lag_option() -> click.Option:
     """Return the option that names the target."""
     return click.Option(
         ["--lag-target"],
-        type=_Time(),
+        type=_TimeType(),
         default="60s",
         show_default=True,
         metavar="TIME",
@@ -40,7 +40,7 @@ def lag_option() -> click.Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class TablePartition:
     """A partition that a table follows."""
 
     log: LogDescription
@@ -64,7 +64,7 @@ class Followed:
         return max(0, self.log.high_watermark - self.begin)
 
 
-def lags(context: JobContext, partitions: Collection[Followed]) -> dict[TopicPartition, int]:
+def lags(context: JobContext, partitions: Collection[TablePartition]) -> dict[TopicPartition, int]:
     """Return the age in ms of the first record that the table lacks, of each partition; 0 if it lacks none.
 
     Partitions with an error, and those whose lag cannot be found out, are left out.
@@ -77,12 +77,12 @@ def lags(context: JobContext, partitions: Collection[Followed]) -> dict[TopicPar
     return complete | {name: 0 if time_ms is None else max(0, now_ms - time_ms) for name, time_ms in found.items()}
 
 
-def is_due(partition: Followed, lag_ms: int | None, target_ms: int) -> bool:
+def is_due(partition: TablePartition, lag_ms: int | None, target_ms: int) -> bool:
     """Return whether there is something to do, or to report."""
     return bool(partition.error or partition.offsets) or (lag_ms is not None and lag_ms > target_ms)
 
 
-def reason_of(partition: Followed, lag_ms: int | None) -> str:
+def reason_of(partition: TablePartition, lag_ms: int | None) -> str:
     """Return what the table lacks of a partition."""
     if partition.error:
         return partition.error
@@ -98,7 +98,7 @@ def waited(reached: int | None, offsets: int, lag_ms: int | None, took_ms: int) 
     return 0 if reached is None or not offsets or lag_ms is None else lag_ms + took_ms
 
 
-def lateness(waited_ms: int, after: Followed | None, lag_ms: int | None, target_ms: int) -> str:
+def lateness(waited_ms: int, after: TablePartition | None, lag_ms: int | None, target_ms: int) -> str:
     """Return where a run missed the target; empty if it did not.
 
     waited_ms: as `waited` returns it
@@ -119,7 +119,7 @@ def seconds(time_ms: int) -> str:
     return f"{time_ms / 1000:.1f} s"
 
 
-def _behind(partition: Followed, lag_ms: int | None) -> Iterator[str]:
+def _behind(partition: TablePartition, lag_ms: int | None) -> Iterator[str]:
     """Yield what the table lacks, and what holds it back."""
     age = "of unknown age" if lag_ms is None else f"the first is {seconds(lag_ms)} old"
     yield f"{partition.left} offsets are not in the table, {age}"

@@ -25,7 +25,7 @@ from sparklog.client import Admin
 from sparklog.cluster.history import HISTORY_TOPIC
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
-from sparklog.spark.audit.audit import Auditor, Source
+from sparklog.spark.audit.audit import Auditor, AuditSource
 from sparklog.spark.audit.broker import BrokerSource
 from sparklog.spark.audit.findings import CRITICAL, WARNING
 from sparklog.spark.audit.folders import FolderSource
@@ -79,7 +79,7 @@ def _decided(found: DataFrame) -> list[str]:
     return [name for name in ("decided_at", "decided") if name in found.columns]
 
 
-def _source(context: JobContext, options: Options) -> Source:
+def _source(context: JobContext, options: Options) -> AuditSource:
     wanted = topic_chooser(options["topics"])
     return FolderSource(options["path"], wanted) if options["path"] else BrokerSource(context.client, wanted)
 

@@ -42,7 +42,7 @@ from pyspark.sql import functions as F
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.client import Maintenance
 from sparklog.jobs.runs import INTERRUPTED
-from sparklog.spark.shipping import text_of
+from sparklog.spark.shipping import error_text
 
 RUNS = "runs"
 RUNS_SCHEMA = (
@@ -127,7 +127,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Started:
+class _ActiveRun:
     """A run in progress: the first columns of its row in `runs`."""
 
     job: Job
@@ -144,14 +144,14 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     """
     if dry_run:
         return Run(context.run_id, OK, _fetched(job.plan(context, options)), 0)
-    run = _Started(job=job, context=context, options=options, at_ms=context.now_ms)
+    run = _ActiveRun(job=job, context=context, options=options, at_ms=context.now_ms)
     try:
         with _cancelled_by_id(context, job.name):
             plan = _fetched(job.plan(context, options))
             rows = job.apply(context, options, plan).toArrow()
     except BaseException as error:
         # Record Ctrl-C, too: the work may be half done.
-        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else text_of(error)
+        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else error_text(error)
         _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         _attempt(lambda: _tell_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
@@ -211,7 +211,7 @@ def _fetched(rows: DataFrame) -> DataFrame:
     return rows.sparkSession.createDataFrame(rows.toArrow())
 
 
-def _stamped(rows: DataFrame, run: _Started) -> DataFrame:
+def _stamped(rows: DataFrame, run: _ActiveRun) -> DataFrame:
     at = F.lit(_moment(run.at_ms)).cast("timestamp")
     return rows.select(F.lit(run.context.run_id).alias("run_id"), at.alias("at"), "*")
 
@@ -221,13 +221,13 @@ def _attempt(work: Callable[[], None]) -> str | None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - any error of a disk or the JVM
-        reason = text_of(error).partition("\n")[0]
+        reason = error_text(error).partition("\n")[0]
         logger.warning("what comes after a run could not be done: %s", reason)
         return reason
     return None
 
 
-def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
+def _write_run(run: _ActiveRun, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
     context = run.context
     written = (
         context.run_id, run.job.name, _moment(run.at_ms), _moment(context.now_ms), status, rows, findings, error,
@@ -237,7 +237,7 @@ def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, err
     append(context.spark.createDataFrame([written], RUNS_SCHEMA), context.table(RUNS))
 
 
-def _tell_cluster(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
+def _tell_cluster(run: _ActiveRun, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
     """Add the run to the cluster's history. The caller ignores a failure."""
     if not run.context.client:
         return

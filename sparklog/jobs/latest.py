@@ -41,11 +41,11 @@ from sparklog.base.config_keys import nearest
 from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.jobs.archiving import Logs, describe, described, topics_option
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
+from sparklog.jobs.following import TablePartition, is_due, lag_option, lags, lateness, reason_of, waited
 from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.latest import NOTHING, LatestTable, Merged, OtherRunFirst, Part, source_options
-from sparklog.spark.shipping import text_of
+from sparklog.spark.history.latest import NOTHING, ConcurrentMerge, LatestTable, MergeCounts, MergeRange, source_options
+from sparklog.spark.shipping import error_text
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
 from sparklog.spark.source.typed_options import NAMES
 
@@ -60,7 +60,7 @@ REPORT_SCHEMA = (
 DONE, LATE, FAILED = "done", "late", "failed"
 SUFFIX = "_latest"
 OTHER_RUN_FIRST = (
-    OtherRunFirst,
+    ConcurrentMerge,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConcurrentTransactionException,
@@ -72,11 +72,11 @@ Tables = dict[str, LatestTable | SparklogError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
+class _MergeResult:
     """What a run has done with a partition."""
 
-    part: Part | None = None
-    merged: Merged = NOTHING
+    part: MergeRange | None = None
+    merged: MergeCounts = NOTHING
     note: str = ""
     error: str = ""
 
@@ -115,11 +115,11 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     for row in readable:
         _open(row.table, tables)  # before the look at the logs: see LatestTable
     logs = described(context, [TopicPartition(row.topic, row.partition) for row in readable])
-    done: dict[TopicPartition, _Done] = {}
+    done: dict[TopicPartition, _MergeResult] = {}
     for path, rows in groupby(readable, key=lambda row: row.table):
         done |= _merge_topic(context, options, list(rows), tables[path], logs)
     after = {
-        name: Followed(log=log, reached=part.offset_to)
+        name: TablePartition(log=log, reached=part.offset_to)
         for name, log in described(context, done).items()
         if isinstance(log, LogDescription) and (part := done[name].part)
     }
@@ -130,7 +130,7 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
         name = TopicPartition(row.topic, row.partition)
         waited_ms = waited(row.merged_to, row.offsets, row.lag_ms, took_ms)
         late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
-        outcome = done.get(name, _Done(error=row.error or "it was not merged"))
+        outcome = done.get(name, _MergeResult(error=row.error or "it was not merged"))
         reported.append(_report_row(row, outcome, late, after.get(name), ages.get(name)))
     return context.spark.createDataFrame(reported, REPORT_SCHEMA)
 
@@ -172,40 +172,42 @@ def _open(path: str, tables: Tables) -> LatestTable | SparklogError:
     return tables[path]
 
 
-def _look(log: LogDescription, table: LatestTable | SparklogError) -> Followed:
+def _look(log: LogDescription, table: LatestTable | SparklogError) -> TablePartition:
     if isinstance(table, SparklogError):
-        return Followed(log=log, error=str(table))
+        return TablePartition(log=log, error=str(table))
     try:
         merged = table.merged(log)
     except SparklogError as error:
-        return Followed(log=log, error=str(error))
-    return Followed(log=log, reached=merged.offset_to if merged else None)
+        return TablePartition(log=log, error=str(error))
+    return TablePartition(log=log, reached=merged.offset_to if merged else None)
 
 
-def part_of(partition: Followed) -> Part:
+def part_of(partition: TablePartition) -> MergeRange:
     """Return what to merge of a partition: all of it if the table may have missed a tombstone that is gone."""
     log, reached = partition.log, partition.reached
     is_whole = reached is None or reached < max(log.cleaned_offset, log.log_start_offset)
     offset_from = log.log_start_offset if is_whole else partition.begin
-    return Part(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
+    return MergeRange(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
 
 
 def _merge_topic(
     context: JobContext, options: Options, rows: Sequence[Row], table: LatestTable | SparklogError, logs: Logs
-) -> dict[TopicPartition, _Done]:
+) -> dict[TopicPartition, _MergeResult]:
     """Merge what there is of a topic; return what was done with each partition."""
     done, parts = {}, []
     for row in rows:
         name = TopicPartition(row.topic, row.partition)
         log = logs.get(name)
         if not isinstance(log, LogDescription):
-            done[name] = _Done(error=f"{log.name}: {log}" if log else "the topic was deleted after the plan was made")
+            done[name] = _MergeResult(
+                error=f"{log.name}: {log}" if log else "the topic was deleted after the plan was made"
+            )
         elif (followed := _look(log, table)).error:
-            done[name] = _Done(error=followed.error)
+            done[name] = _MergeResult(error=followed.error)
         else:
             parts.append(part_of(followed))
     due = [part for part in parts if part.offset_from < part.offset_to]
-    done |= {part.log.partition: _Done(part=part) for part in parts}
+    done |= {part.log.partition: _MergeResult(part=part) for part in parts}
     if isinstance(table, SparklogError) or not due:
         return done
     context.say(f"merging {sum(part.offset_to - part.offset_from for part in due)} offsets into {table.path}")
@@ -214,14 +216,14 @@ def _merge_topic(
         merged = table.merge(context.spark, due, given)
     except OTHER_RUN_FIRST as first:
         note = str(first).partition("\n")[0]
-        return done | {part.log.partition: _Done(note=note) for part in due}
+        return done | {part.log.partition: _MergeResult(note=note) for part in due}
     except (SparklogError, PySparkException, Py4JJavaError) as error:
-        reason = text_of(error).partition("\n")[0]
-        return done | {part.log.partition: _Done(error=reason) for part in due}
-    return done | {part.log.partition: _Done(part=part, merged=merged[part.log.partition]) for part in due}
+        reason = error_text(error).partition("\n")[0]
+        return done | {part.log.partition: _MergeResult(error=reason) for part in due}
+    return done | {part.log.partition: _MergeResult(part=part, merged=merged[part.log.partition]) for part in due}
 
 
-def _plan_row(partition: Followed, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
+def _plan_row(partition: TablePartition, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
     log, part = partition.log, part_of(partition)
     return (
         *log.partition, is_due(partition, lag_ms, target_ms), reason_of(partition, lag_ms), path, partition.reached,
@@ -229,7 +231,9 @@ def _plan_row(partition: Followed, path: str, lag_ms: int | None, target_ms: int
     )  # fmt: skip
 
 
-def _report_row(row: Row, done: _Done, late: str, after: Followed | None, lag_ms: int | None) -> tuple[Any, ...]:
+def _report_row(
+    row: Row, done: _MergeResult, late: str, after: TablePartition | None, lag_ms: int | None
+) -> tuple[Any, ...]:
     outcome, reason = (LATE, late) if late else (DONE, done.note or row.reason)
     if done.error:
         outcome, reason = FAILED, done.error

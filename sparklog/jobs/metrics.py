@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from sparklog.base.metric_families import Families
 from sparklog.base.metric_table import JOB_SECTIONS
 from sparklog.jobs.runs import OUTCOMES
-from sparklog.jobs.schedule import Figures, JobServer
+from sparklog.jobs.schedule import JobServer, ScheduleMetrics
 
 
 class JobCollector(Collector):
@@ -29,7 +29,7 @@ class JobCollector(Collector):
             self._add(families, schedule.name, schedule.job.name, self._server.figures[schedule.name])
         yield from families
 
-    def _add(self, families: Families, schedule: str, job: str, figures: Figures) -> None:
+    def _add(self, families: Families, schedule: str, job: str, figures: ScheduleMetrics) -> None:
         labels = (schedule, job)
         for outcome in OUTCOMES:
             families.add("sparklog_job_runs_total", figures.outcomes[outcome], *labels, outcome)

@@ -47,9 +47,9 @@ from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark.folders import describe_folders
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.groups import RecordPosition
-from sparklog.spark.offsets.read import Compacted, Slice, Survey
-from sparklog.spark.offsets.snapshots import Target, install
-from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
+from sparklog.spark.offsets.read import PartitionSlice, SliceCompacted, SliceSurvey
+from sparklog.spark.offsets.snapshots import SnapshotTarget, install
+from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, PartitionProgress, ReplayTable
 from sparklog.spark.offsets.topic import ReplayTask
 from sparklog.spark.segment_files import is_visible
 
@@ -73,10 +73,10 @@ Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 class ReplayTables:
     """The tables at the start of a run."""
 
-    history: Table
-    newest: Table
-    offsets: Table
-    members: Table
+    history: ReplayTable
+    newest: ReplayTable
+    offsets: ReplayTable
+    members: ReplayTable
 
     @classmethod
     def open(cls, context: JobContext, options: Options) -> ReplayTables:
@@ -85,9 +85,9 @@ class ReplayTables:
         A table that does not exist is empty.
         """
 
-        def table(name: str) -> Table:
+        def table(name: str) -> ReplayTable:
             folder = options["tables"]
-            return Table.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
+            return ReplayTable.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
 
         return cls(history=table(HISTORY), newest=table(NEWEST), offsets=table(OFFSETS), members=table(MEMBERS))
 
@@ -98,7 +98,7 @@ class ReplayTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartitionReplay:
     """The work on one partition."""
 
     log: LogDescription
@@ -140,7 +140,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
         try:
             return _apply(context, options)
         except (PySparkException, Py4JJavaError) as error:  # its text has the task's error
-            if Compacted.__name__ not in str(error):
+            if SliceCompacted.__name__ not in str(error):
                 raise
             context.say("the topic was compacted meanwhile: once more")
     return _apply(context, options)
@@ -174,7 +174,9 @@ def _described(context: JobContext, options: Options) -> Logs:
         return maintenance.describe_logs([TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
 
 
-def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> tuple[list[Part], Mapping[int, Survey]]:
+def _surveyed(
+    context: JobContext, options: Options, parts: Sequence[PartitionReplay]
+) -> tuple[list[PartitionReplay], Mapping[int, SliceSurvey]]:
     """Survey the batch headers of the parts, and return the adjusted parts and the surveys.
 
     Each part ends where all transactions before have ended. A part whose new records were compacted starts at the log
@@ -191,7 +193,7 @@ def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> t
     return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
 
 
-def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> Part:
+def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> PartitionReplay:
     """Return the work on a partition, with the reason."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history, _ = _in_log(tables.history, log)
@@ -210,13 +212,13 @@ def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made:
     before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # beyond: it was made of another log
     is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
     snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
-    return Part(
+    return PartitionReplay(
         log=log, outcome=outcome, reason=reason, offset_from=offset_from, offset_to=offset_to,
         history_from=history_from, rebuild=rebuild, snapshot=snapshot,
     )  # fmt: skip
 
 
-def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
+def _in_log(table: ReplayTable, log: LogDescription) -> tuple[int | None, bool]:
     """Return the offset up to which a table agrees with the log, and whether the log has all that the table has.
 
     The offset is None if the table has nothing of the log. The leader epochs show if the log has lost records.
@@ -242,10 +244,10 @@ def _snapshots_made(context: JobContext) -> dict[int, int]:
     return {row[0]: row[1] for row in newest.collect()}
 
 
-def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> list[Slice]:
+def _slices(context: JobContext, options: Options, parts: Sequence[PartitionReplay]) -> list[PartitionSlice]:
     client = {} if options["path"] else dict(context.client)
     return [
-        Slice(
+        PartitionSlice(
             partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
             folder=part.log.folder if options["path"] or is_visible(part.log) else None,
             owner=Owner.of(log_directory(part.log.folder)), client=client,
@@ -255,7 +257,11 @@ def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> lis
 
 
 def _works(
-    context: JobContext, options: Options, parts: Sequence[Part], surveys: Mapping[int, Survey], tables: ReplayTables
+    context: JobContext,
+    options: Options,
+    parts: Sequence[PartitionReplay],
+    surveys: Mapping[int, SliceSurvey],
+    tables: ReplayTables,
 ) -> list[ReplayTask]:
     known = _groups_before(tables, [part.number for part in parts if not part.rebuild])
     return [
@@ -283,8 +289,8 @@ def _groups_before(
 
 
 def _write_tables(
-    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], parts: Sequence[Part]
-) -> Table:
+    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], parts: Sequence[PartitionReplay]
+) -> ReplayTable:
     """Update all tables with the parts, and return the table with the newest records."""
     newest = tables.newest
     if works:
@@ -301,9 +307,9 @@ def _write_tables(
     return newest
 
 
-def _reached(part: Part) -> Reached:
+def _reached(part: PartitionReplay) -> PartitionProgress:
     epoch = LeaderEpochs(part.log.epochs).epoch_at(part.offset_to - 1)
-    return Reached(part.log.topic_id, part.offset_to, epoch)
+    return PartitionProgress(part.log.topic_id, part.offset_to, epoch)
 
 
 def _newest(
@@ -315,13 +321,15 @@ def _newest(
     return offsets_topic.newest(tables.newest.read(), changes, rebuilt)
 
 
-def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]) -> Mapping[int, int | str]:
+def _install_snapshots(
+    context: JobContext, newest: ReplayTable, parts: Sequence[PartitionReplay]
+) -> Mapping[int, int | str]:
     wanted = [part for part in parts if part.snapshot]
     if not wanted:
         return {}
     rows = newest.read()
     targets = [
-        Target(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
+        SnapshotTarget(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
         for part in wanted
         if part.offset_to > 0
     ]
@@ -332,7 +340,9 @@ def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]
     return done
 
 
-def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequence[Part]) -> list[Target]:
+def _led_elsewhere(
+    context: JobContext, targets: Sequence[SnapshotTarget], parts: Sequence[PartitionReplay]
+) -> list[SnapshotTarget]:
     """Return the targets with a newer leader epoch, if the log still has all records of the snapshot.
 
     The leader may be another broker, or the same one again.
@@ -350,7 +360,7 @@ def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequen
     return found
 
 
-def _report_row(part: Part, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
+def _report_row(part: PartitionReplay, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
     size = sizes.get(part.number)
     outcome, reason = part.outcome, part.reason
     if isinstance(size, str):

@@ -47,7 +47,7 @@ from sparklog.jobs.archiving import (
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
-from sparklog.spark.history.archive import ArchiveTarget, Copied
+from sparklog.spark.history.archive import ArchiveTarget, CopyResult
 from sparklog.spark.history.archive_files import TableLocation
 
 PLAN_SCHEMA = (
@@ -223,7 +223,7 @@ def _archive_all(
     options: Options,
     todo: Mapping[TopicPartition, Row],
     logs: Mapping[TopicPartition, LogDescription | KafkaError],
-) -> dict[TopicPartition, Copied]:
+) -> dict[TopicPartition, CopyResult]:
     """Archive what is planned, table by table. If a table cannot be written, only its own partitions fail."""
     by_table: dict[str, list[ArchiveTarget]] = {}
     for name, row in todo.items():
@@ -248,14 +248,16 @@ def _still_there(
     return log
 
 
-def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | None, now_ms: int) -> tuple[Any, ...]:
+def _delete(
+    admin: Admin, row: Row, log: LogDescription | str, copied: CopyResult | None, now_ms: int
+) -> tuple[Any, ...]:
     """Move the log start offset as far as the plan and the archive allow, and return the partition's report row."""
     name = TopicPartition(row.topic, row.partition)
     if isinstance(log, str):
         return (*name, FAILED, log, row.archive, *[None] * 8)
     outcome, reason, target = DONE, row.reason, min(row.delete_before, delete_before(log, given_up_of(log, now_ms)))
     if row.archive:
-        copied = copied or Copied(error="it was not archived")
+        copied = copied or CopyResult(error="it was not archived")
         target = min(target, copied.archived.offset_to if copied.archived else log.log_start_offset)
         if lost := lost_reason(copied):
             outcome, reason = LOST, lost

@@ -32,7 +32,7 @@ from sparklog.jobs.job import COULD_NOT_RUN, RUNS, JobContext, run_job
 from sparklog.jobs.runs import PastRun, last_runs
 from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
-from sparklog.spark.shipping import text_of
+from sparklog.spark.shipping import error_text
 
 CANCEL_TIMEOUT_S = 60
 """How long a cancelled run may take to end and to be recorded."""
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Figures:
+class ScheduleMetrics:
     """The state of a schedule, for metrics."""
 
     last: PastRun | None = None
@@ -57,7 +57,7 @@ class JobServer:
 
     def __init__(self, config: ServerConfig, session: WarmSession, clock: Clock | None = None) -> None:
         self.config = config
-        self.figures = {schedule.name: Figures() for schedule in config.schedules}
+        self.figures = {schedule.name: ScheduleMetrics() for schedule in config.schedules}
         self._session = session
         self._clock = clock or SystemClock()
         self._locks = {schedule.job.name: threading.Lock() for schedule in config.schedules}
@@ -152,7 +152,7 @@ class JobServer:
             )  # fmt: skip
             _, status, _, findings, error = run_job(schedule.job, context, schedule.options)
         except Exception as failure:  # noqa: BLE001 - one job's failure is not the server's
-            error = text_of(failure).partition("\n")[0]
+            error = error_text(failure).partition("\n")[0]
             if not isinstance(failure, SparklogError):
                 logger.error("%s: %s", schedule.name, "".join(traceback.format_exception(failure)))
         ended = self._now()

@@ -11,10 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.avro import NO_DEFAULT, Array, Enum, Fixed, Kind, Map, Record, Simple, Type, Union, describe
+from sparklog.schemas.avro import (
+    NO_DEFAULT,
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroKind,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    describe,
+)
 
 
-def encode_default(of: Type, value: Any, path: str) -> bytes:
+def encode_default(of: AvroType, value: Any, path: str) -> bytes:
     """Return the Avro body of a default value. Raises SchemaError, with the field's path, if it is not of its type."""
     try:
         return _encode(of, value)
@@ -22,21 +34,21 @@ def encode_default(of: Type, value: Any, path: str) -> bytes:
         raise SchemaError(f"{path}: the default {value!r} is no {describe(of)}") from None
 
 
-def _encode(of: Type, value: Any) -> bytes:  # noqa: PLR0911 - a case for each type
+def _encode(of: AvroType, value: Any) -> bytes:  # noqa: PLR0911 - a case for each type
     match of:
-        case Simple(kind):
+        case AvroPrimitive(kind):
             return _SIMPLE[kind](value)
-        case Union(branches):
+        case AvroUnion(branches):
             return _in_union(branches, value)
-        case Fixed(_, size):
+        case AvroFixed(_, size):
             return _needed(value.encode("latin-1") if isinstance(value, str) else b"", size)
-        case Enum(_, symbols):
+        case AvroEnum(_, symbols):
             return _long(symbols.index(value))
-        case Array(items):
+        case AvroArray(items):
             return _block(_typed(value, list), lambda each: _encode(items, each))
-        case Map(values):
+        case AvroMap(values):
             return _block(_typed(value, dict).items(), lambda each: _text(each[0]) + _encode(values, each[1]))
-        case Record(_, fields):
+        case AvroRecord(_, fields):
             given = _typed(value, dict)
             parts = [(field.type, given.get(field.name, field.default)) for field in fields]
             if any(part is NO_DEFAULT for _, part in parts):
@@ -44,7 +56,7 @@ def _encode(of: Type, value: Any) -> bytes:  # noqa: PLR0911 - a case for each t
             return b"".join(_encode(each, part) for each, part in parts)
 
 
-def _in_union(branches: tuple[Type, ...], value: Any) -> bytes:
+def _in_union(branches: tuple[AvroType, ...], value: Any) -> bytes:
     for position, branch in enumerate(branches):
         try:
             return _long(position) + _encode(branch, value)
@@ -103,13 +115,13 @@ def _null(value: None) -> bytes:
     return b""
 
 
-_SIMPLE: dict[Kind, Callable[[Any], bytes]] = {
-    Kind.NULL: _null,
-    Kind.BOOLEAN: lambda value: bytes([_typed(value, bool)]),
-    Kind.INT: _number(32),
-    Kind.LONG: _number(64),
-    Kind.FLOAT: lambda value: struct.pack("<f", _typed(value, (int, float))),
-    Kind.DOUBLE: lambda value: struct.pack("<d", _typed(value, (int, float))),
-    Kind.BYTES: _bytes,
-    Kind.STRING: _text,
+_SIMPLE: dict[AvroKind, Callable[[Any], bytes]] = {
+    AvroKind.NULL: _null,
+    AvroKind.BOOLEAN: lambda value: bytes([_typed(value, bool)]),
+    AvroKind.INT: _number(32),
+    AvroKind.LONG: _number(64),
+    AvroKind.FLOAT: lambda value: struct.pack("<f", _typed(value, (int, float))),
+    AvroKind.DOUBLE: lambda value: struct.pack("<d", _typed(value, (int, float))),
+    AvroKind.BYTES: _bytes,
+    AvroKind.STRING: _text,
 }

@@ -54,7 +54,7 @@ class SchemaText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class SubjectVersion:
     """A version of a subject."""
 
     subject: str
@@ -103,18 +103,18 @@ class Registry:
                 f"{self._where} gives no GUID for schema {number}, as Confluent Platform 8 does: headers cannot name it"
             ) from None
 
-    def version(self, subject: str, version: int | str = "latest") -> Version:
+    def version(self, subject: str, version: int | str = "latest") -> SubjectVersion:
         """Return a version of a subject. Raises as `by_id`."""
         path = f"subjects/{quote(subject, safe='')}/versions/{version}{self._form}"
         found = self._get(path, f"subject {subject}")
         guid = found.get("guid")
         try:
             ids: tuple[SchemaId, ...] = (int(found["id"]), *([UUID(guid)] if guid else []))
-            return Version(subject=subject, version=int(found["version"]), ids=ids, schema=self._schema(found))
+            return SubjectVersion(subject=subject, version=int(found["version"]), ids=ids, schema=self._schema(found))
         except (KeyError, ValueError, TypeError) as wrong:
             raise RegistryError(f"{self._where} answers for subject {subject} without {wrong}") from None
 
-    def versions(self, subject: str, most: int) -> list[Version]:
+    def versions(self, subject: str, most: int) -> list[SubjectVersion]:
         """Return the versions of a subject, oldest first, but only the newest `most`. Raises as `by_id`."""
         numbers = self._get(f"subjects/{quote(subject, safe='')}/versions", f"subject {subject}")
         if not isinstance(numbers, list) or not all(isinstance(each, int) for each in numbers):

@@ -1,6 +1,6 @@
 """Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
 
-Only this module of the reading side loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`, the
+Only this module of the reading side loads the gRPC client. Every call ends within `ConnectionOptions.timeout_ms`, the
 clients' time-out. The time-out for a single broker is shorter: if a broker hangs, its partitions soon have other
 leaders, and a longer wait would leave no time to ask those.
 
@@ -38,11 +38,11 @@ from sparklog.client.offsets import ListedOffset, OffsetSpec
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.folders import belongs_to
-from sparklog.spark.source.offsets import ArchiveName, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.source.offsets import ArchiveName, Offsets, PartitionRange, check_there, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
-    BrokerOptions,
+    ConnectionOptions,
     ReadMode,
     ReadOptions,
     Selection,
@@ -66,7 +66,7 @@ ELECTION_PAUSE_S = 0.1
 class BrokerLookup:
     """Lookup that asks a broker about its topics. Implements Lookup."""
 
-    def __init__(self, broker: BrokerOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
+    def __init__(self, broker: ConnectionOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
         self._client: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "request_timeout_ms": min(broker.timeout_ms, ANSWER_MS),
@@ -196,7 +196,7 @@ class BrokerLookup:
         folders = self._folders or {}
         return next((folders[each] for each in able if each in folders), None)
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         folder = self.folder(whole.partition)
         if folder is None or self._isolation_level is IsolationLevel.READ_UNCOMMITTED:
             return NONE_ABORTED
@@ -243,7 +243,7 @@ class BrokerLookup:
         }
 
 
-def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def fetch_range(whole: PartitionRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, fetched from the broker.
 
     Raises DataLost if records are gone and `failOnDataLoss` is set, RequestTimedOut if the broker returns nothing in

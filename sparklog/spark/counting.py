@@ -27,7 +27,7 @@ from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.files import from_elsewhere, records_of
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options
+from sparklog.spark.source.option_parsing import OptionUse, parse_read_options, parse_typed_options
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.read import failures_told
 from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
@@ -54,7 +54,7 @@ def count(options: Mapping[str, str]) -> Counts:
     Raises ConfigError for options that are not allowed, for readMode history, and for mode DROPMALFORMED, which looks
     at every record; otherwise the errors of the read, such as DataLost or CorruptRecord.
     """
-    parsed, typed = parse_read_options(options, Use.BATCH), parse_typed_options(options)
+    parsed, typed = parse_read_options(options, OptionUse.BATCH), parse_typed_options(options)
     if parsed.read_mode is ReadMode.HISTORY:
         raise ConfigError("count covers logs, but not the archive that readMode = history reads")
     if typed is not None and typed.mode is Mode.DROPMALFORMED:

@@ -24,8 +24,8 @@ from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import SegmentInfo
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import Predicate, fold
-from sparklog.spark.source.offsets import Lookup, OffsetRange, batch_ranges
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.offsets import Lookup, PartitionRange, batch_ranges
+from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.plan import narrow
 from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
@@ -145,7 +145,7 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
 
     Raises ConfigError for options that are not allowed, and the errors of planning a read, but not DataLost.
     """
-    parsed = parse_read_options(options, Use.BATCH)
+    parsed = parse_read_options(options, OptionUse.BATCH)
     predicate, _ = fold(filters)
     lookup = open_lookup(parsed)
     try:
@@ -155,12 +155,12 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _ReadPlan:
     """What a read does with archive and log."""
 
-    ranges: Mapping[TopicPartition, OffsetRange]
+    ranges: Mapping[TopicPartition, PartitionRange]
     """Ranges that the options leave, of archive and log together."""
-    log: Mapping[TopicPartition, OffsetRange]
+    log: Mapping[TopicPartition, PartitionRange]
     """The parts of them that are read from the log."""
     tasks: Mapping[TopicPartition, Sequence[Task]]
     """Tasks that read the log."""
@@ -180,11 +180,11 @@ def _explain(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> Scan
     return Scan(partitions=tuple(found), lost=tuple(plan.lost))
 
 
-def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Plan:
+def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _ReadPlan:
     ranges, lost = batch_ranges(options, lookup)
     tasks = plan_tasks(options, lookup, ranges, predicate)
     by_partition = {each.partition: each for each in ranges}
-    return _Plan(
+    return _ReadPlan(
         ranges=by_partition,
         log=by_partition,
         tasks=_grouped(tasks, lambda task: task.partition),
@@ -193,7 +193,7 @@ def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Pl
     )
 
 
-def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Plan:
+def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _ReadPlan:
     from sparklog.spark.history.plan import divide_history  # loads deltalake, which no other read needs
 
     history = divide_history(options, lookup)
@@ -210,7 +210,7 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
             size_bytes=sum(opened.values()),
             tasks=len(tasks),
         )
-    return _Plan(
+    return _ReadPlan(
         ranges={each.partition: each for each in history.ranges},
         log={each.partition: each for each in history.newer},
         tasks=_grouped(log, lambda task: task.partition),
@@ -222,13 +222,13 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
 def _explain_partition(
     options: ReadOptions,
     predicate: Predicate,
-    plan: _Plan,
+    plan: _ReadPlan,
     bounds: Bounds,
     partition: TopicPartition,
     folder: str | None,
     segments: Sequence[SegmentInfo],
 ) -> PartitionScan:
-    whole = plan.ranges.get(partition, OffsetRange(partition, bounds.log_start, bounds.log_start))
+    whole = plan.ranges.get(partition, PartitionRange(partition, bounds.log_start, bounds.log_start))
     left = next(iter(narrow([whole], predicate)), whole._replace(offset_to=whole.offset_from))
     tasks = plan.tasks.get(partition, ())
     opened = _opened(tasks, segments)
@@ -262,7 +262,7 @@ def _opened(tasks: Iterable[Task], segments: Sequence[SegmentInfo]) -> dict[int,
     return opened
 
 
-def _overlaps(segments: Iterable[SegmentInfo], whole: OffsetRange) -> Iterator[SegmentInfo]:
+def _overlaps(segments: Iterable[SegmentInfo], whole: PartitionRange) -> Iterator[SegmentInfo]:
     """Yield the parts of segments that a range touches, as if their bytes were spread evenly over their offsets."""
     for each in segments:
         low, high = max(each.base_offset, whole.offset_from), min(each.next_offset, whole.offset_to)
@@ -279,7 +279,7 @@ def _why(options: ReadOptions, folder: str | None) -> str:
     return f"readMode = {options.read_mode}, and {seen} visible from here"
 
 
-def _why_nothing(whole: OffsetRange, bounds: Bounds, predicate: Predicate) -> str:
+def _why_nothing(whole: PartitionRange, bounds: Bounds, predicate: Predicate) -> str:
     if not predicate.wants(whole.partition):
         return "the filters want other topics or partitions"
     if whole.size:
@@ -289,7 +289,9 @@ def _why_nothing(whole: OffsetRange, bounds: Bounds, predicate: Predicate) -> st
     return f"the options leave none of the offsets {bounds.log_start} to {bounds.end - 1}"
 
 
-def _why_closed(each: SegmentInfo, plan: _Plan, whole: OffsetRange, left: OffsetRange, predicate: Predicate) -> str:
+def _why_closed(
+    each: SegmentInfo, plan: _ReadPlan, whole: PartitionRange, left: PartitionRange, predicate: Predicate
+) -> str:
     """Return why a segment is not opened: the first reason on the way from options to tasks."""
     if not _touches(each, whole):
         return BY_RANGE
@@ -301,7 +303,7 @@ def _why_closed(each: SegmentInfo, plan: _Plan, whole: OffsetRange, left: Offset
     return BY_TIMESTAMPS if log is not None and _touches(each, log) else IN_ARCHIVE
 
 
-def _touches(each: SegmentInfo, whole: OffsetRange) -> bool:
+def _touches(each: SegmentInfo, whole: PartitionRange) -> bool:
     return each.base_offset < whole.offset_to and each.next_offset > whole.offset_from
 
 

@@ -26,7 +26,7 @@ from sparklog.log.directory.checkpoints import (
     read_topic_id,
 )
 from sparklog.records.aborted import AbortedRanges
-from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, check_there
+from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, check_there
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
@@ -94,7 +94,7 @@ class FolderLookup:
         """Return nothing: all folders are visible."""
         return {}
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         partition, offset_from, offset_to = whole
         return self._folders[partition].aborted(open_reader(self.folder(partition)), offset_from, offset_to)
 

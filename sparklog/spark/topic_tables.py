@@ -20,8 +20,8 @@ from sparklog.base.errors import ConfigError, RegistryError, SchemaError
 from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.schemas.registry import Registry, UnknownSchema
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.source.option_parsing import SELECTIONS, Use, parse_read_options, parse_typed_options
-from sparklog.spark.source.options import AtOffsets, AtTimestamps, Position
+from sparklog.spark.source.option_parsing import SELECTIONS, OptionUse, parse_read_options, parse_typed_options
+from sparklog.spark.source.options import Position, SpecificOffsets, SpecificTimestamps
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.typed_options import COLUMNS, MISTAKES
 
@@ -77,7 +77,7 @@ def _topics(given: Mapping[str, str]) -> list[str]:
     selection = {name: given[name] for name in SELECTIONS if name in given} or {"subscribepattern": ".*"}
     typed = {name for name in given if name.startswith((*COLUMNS, REGISTRY)) or name in _MISTAKES}
     rest = {name: value for name, value in given.items() if name not in typed}
-    parsed = parse_read_options({**rest, **selection}, Use.BATCH)
+    parsed = parse_read_options({**rest, **selection}, OptionUse.BATCH)
     if _names_partitions(parsed.starting) or _names_partitions(parsed.ending):
         raise ConfigError("offsets and timestamps of single partitions have no meaning for tables of several topics")
     lookup = open_lookup(parsed)
@@ -88,8 +88,8 @@ def _topics(given: Mapping[str, str]) -> list[str]:
 
 
 def _names_partitions(position: Position) -> bool:
-    return isinstance(position, AtOffsets) or (
-        isinstance(position, AtTimestamps) and not isinstance(position.timestamps_ms, int)
+    return isinstance(position, SpecificOffsets) or (
+        isinstance(position, SpecificTimestamps) and not isinstance(position.timestamps_ms, int)
     )
 
 

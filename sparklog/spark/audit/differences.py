@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.records.batch import DELETE_HORIZON_BIT
-from sparklog.spark.audit.bytes import MISSING_BATCH
+from sparklog.spark.audit.segment_scan import MISSING_BATCH
 from sparklog.spark.audit.tables import PARTITION, REPLICA
 
 DIVERGED = "diverged"

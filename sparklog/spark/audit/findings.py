@@ -7,7 +7,7 @@
     orphan_folder          a log that the store does not know, or does not assign to this broker; or one of another
                            topic that once had the name
     epoch_disagreement     broker and store differ about leader or leader epoch
-    kinds from bytes       bytes.py
+    kinds from bytes       segment_scan.py
     kinds from replicas    differences.py
 
 Numbers from two moments are compared in the order that makes growth harmless: an earlier high watermark with a later
@@ -19,7 +19,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparklog.spark.audit.bytes import (
+from sparklog.spark.audit.differences import DIVERGED
+from sparklog.spark.audit.segment_scan import (
     CORRUPT_BATCH,
     EPOCH_DISAGREEMENT,
     MISSING_BATCH,
@@ -29,7 +30,6 @@ from sparklog.spark.audit.bytes import (
     WRONG_INDEX_ENTRY,
     WRONG_TRANSACTION_INDEX,
 )
-from sparklog.spark.audit.differences import DIVERGED
 from sparklog.spark.audit.tables import PARTITION, REPLICA, AuditTables
 
 LAGGING_IN_ISR = "lagging_in_isr"

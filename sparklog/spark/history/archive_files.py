@@ -114,7 +114,7 @@ class FilePart:
 
 
 @dataclass(slots=True)
-class _Day:
+class _DayRows:
     """Rows of one day."""
 
     path: str = ""
@@ -144,14 +144,14 @@ class DatedFiles:
         self._partition = partition
         self._limit = waiting_bytes
         self._most_open = most_open
-        self._days: dict[int, _Day] = {}
+        self._days: dict[int, _DayRows] = {}
         self._waiting = 0
         self._done: list[ArchivedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows with columns topic, partition, offset, timestamp (us) and others; all columns are kept."""
         for number, part in by_day(rows):
-            day = self._days.setdefault(number, _Day())
+            day = self._days.setdefault(number, _DayRows())
             _note(day, part)
             day.waiting.append(part)
             size = part.nbytes + PART_BYTES
@@ -245,7 +245,7 @@ def date_of(day: int) -> str | None:
         return None
 
 
-def _note(day: _Day, rows: pa.RecordBatch) -> None:
+def _note(day: _DayRows, rows: pa.RecordBatch) -> None:
     times = rows.column("timestamp").cast(pa.int64()).to_numpy()
     first, last = int(times.min()), int(times.max())
     offsets = rows.column("offset")

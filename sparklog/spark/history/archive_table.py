@@ -8,7 +8,7 @@ Several topics may share a table.
 
 The table also holds the progress of each partition (progress.py). A commit writes it together with the files, so every
 offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same offsets,
-Delta refuses the second commit, because it advances a partition that has advanced since it was looked at (`Moved`).
+Delta refuses the second commit with `ConcurrentCommit`: the partition's progress is no longer what that job read.
 
 This module loads `deltalake`; of the history package, only reads and jobs that need an archive import it.
 """
@@ -35,7 +35,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
-from sparklog.spark.history.progress import Archived, Progress, TableProgress
+from sparklog.spark.history.progress import Progress, TableProgress, TableRange
 from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -48,7 +48,7 @@ REPLACE_ATTEMPTS = 10
 """How often a commit that replaces files begins anew because another writer was first."""
 
 
-class Moved(SparklogError):
+class ConcurrentCommit(SparklogError):
     """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
 
 
@@ -99,14 +99,14 @@ class ArchiveTable:
         """Load the commits of other writers."""
         self._table.update_incremental()
 
-    def archived(self, partition: TopicPartition, topic_id: str = "") -> Archived | None:
+    def archived(self, partition: TopicPartition, topic_id: str = "") -> TableRange | None:
         """Return the offsets of a partition that the table has; None if it has none.
 
         Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
         """
         return self._progress.archived(partition, topic_id)
 
-    def archived_of(self, log: LogDescription) -> Archived | None:
+    def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
         Raises as `archived`, and if the table has records that the log has lost.
@@ -116,7 +116,8 @@ class ArchiveTable:
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
         """Add the files and the partitions' progress in one commit; return the table's version.
 
-        On a local disk the commit is flushed when this returns. Raises Moved, and ConfigError for any other failure.
+        On a local disk the commit is flushed when this returns. Raises ConcurrentCommit, and ConfigError for any other
+        failure.
         """
         written_ms = _now_ms()
         return self._commit(
@@ -127,8 +128,8 @@ class ArchiveTable:
     def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
         """Put new files with the same records in the place of old ones, in one commit; return the table's version.
 
-        Streams from the table see no change. Raises Moved if another writer has removed one of the old files, or
-        commits all the time, and ConfigError for any other failure.
+        Streams from the table see no change. Raises ConcurrentCommit if another writer has removed one of the old
+        files, or commits all the time, and ConfigError for any other failure.
         """
         now_ms = _now_ms()
         removed = [RemoveAction(file.path, False, now_ms, file.size_bytes, {DATE: file.date}) for file in old]
@@ -136,14 +137,14 @@ class ArchiveTable:
         for _ in range(REPLACE_ATTEMPTS):
             paths = {unquote(path.as_py()) for path in self._adds()["path"]}
             if gone := [file.path for file in old if file.path not in paths]:
-                raise Moved(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
+                raise ConcurrentCommit(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
             try:
                 # No retries: delta-rs would not see that a concurrent commit has removed a file too, if that changed no
                 # data either, and would put the records into the table twice.
                 return self._commit([*removed, *added], [], retries=0)
-            except Moved:
+            except ConcurrentCommit:
                 self.refresh()
-        raise Moved(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
+        raise ConcurrentCommit(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
 
     def _commit(
         self, actions: list[AddAction | RemoveAction], transactions: list[Transaction], retries: int | None = None
@@ -158,7 +159,7 @@ class ArchiveTable:
             )
         except CommitFailedError as error:
             if retries == 0 or "oncurrent" in str(error):
-                raise Moved(f"archive {self.place.uri}: {error}") from error
+                raise ConcurrentCommit(f"archive {self.place.uri}: {error}") from error
             raise ConfigError(f"archive {self.place.uri}: {error}") from error
         except (DeltaError, OSError) as error:
             raise ConfigError(f"archive {self.place.uri}: {error}") from error

@@ -28,7 +28,7 @@ from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files
-from sparklog.spark.source.offsets import OffsetRange, report_losses
+from sparklog.spark.source.offsets import PartitionRange, report_losses
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, Task
 from sparklog.spark.spark_api import arrow_schema
@@ -46,7 +46,7 @@ _SCHEMA = arrow_schema(table_schema(include_headers=True))
 class ArchiveTask(InputPartition):
     """Offsets of one partition to read from these files of an archive."""
 
-    whole: OffsetRange
+    whole: PartitionRange
     place: TableLocation
     files: tuple[FilePart, ...]
 
@@ -100,7 +100,7 @@ def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]
 def read_file(
     fs: pafs.FileSystem,
     part: FilePart,
-    whole: OffsetRange,
+    whole: PartitionRange,
     columns: Sequence[str],
     rows: int = ROWS,
     size_bytes: int = BYTES,
@@ -119,7 +119,7 @@ def read_file(
                     yield _as_read(kept, columns)
 
 
-def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.RecordBatch:
+def _wanted(batch: pa.RecordBatch, part: FilePart, whole: PartitionRange) -> pa.RecordBatch:
     """Return the rows of a file that are of the partition and at the offsets of `whole`."""
     offsets = batch.column("offset")
     wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
@@ -167,7 +167,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield records from the log, and from the archive those that have moved there meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
-    left = OffsetRange(task.partition, *_bounds(task.task))
+    left = PartitionRange(task.partition, *_bounds(task.task))
     log = _from_log(task.task, strict, columns)
     while True:
         try:
@@ -187,7 +187,7 @@ def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> It
 
 
 def _rest_of_log(
-    task: Task, left: OffsetRange, options: ReadOptions, columns: Sequence[str]
+    task: Task, left: PartitionRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Return the records at the remaining offsets of a task, from wherever the log has them now."""
     if left.size <= 0:
@@ -199,7 +199,7 @@ def _rest_of_log(
     return _from_log(FetchTask(left), options, columns)
 
 
-def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
+def _archived_since(task: LogTask, left: PartitionRange) -> ArchiveTask | None:
     """Return a task for the offsets of a range that were archived since the plan; None if there are none."""
     # Loads deltalake: only needed if the log was trimmed meanwhile.
     from sparklog.spark.history.archive_table import ArchiveTable
@@ -226,7 +226,7 @@ def _bounds(task: Task) -> tuple[int, int]:
     return task.whole.offset_from, task.whole.offset_to
 
 
-def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
+def _may_hold(metadata: Any, number: int, whole: PartitionRange) -> bool:
     """Return whether a row group may hold any of the offsets, by its statistics."""
     group = metadata.row_group(number)
     for index in range(group.num_columns):

@@ -40,7 +40,7 @@ class RecordPosition(NamedTuple):
     time_ms: int
 
 
-class Groups:
+class PartitionGroups:
     """The groups of one partition, as of the records taken so far."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.source.options import BrokerOptions
+from sparklog.spark.source.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from sparklog.client import Producer
@@ -40,19 +40,19 @@ class DeadLetterTopic:
     """Where malformed records go. Implements DeadLetterPlace."""
 
     topic: str
-    broker: BrokerOptions
+    broker: ConnectionOptions
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Columns of records that a copy is made of."""
         return NEEDED
 
-    def open(self) -> DeadLetters:
+    def open(self) -> DeadLetterProducer:
         """Return what writes the dead letters of a task."""
-        return DeadLetters(self)
+        return DeadLetterProducer(self)
 
 
-class DeadLetters:
+class DeadLetterProducer:
     """Writes the malformed records of a task; connects at the first. Implements DeadLetterWriter."""
 
     def __init__(self, to: DeadLetterTopic) -> None:

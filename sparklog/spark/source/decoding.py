@@ -17,17 +17,17 @@ from sparklog.arrow.options import Mode
 from sparklog.arrow.typed import CORRUPT, Decoding
 from sparklog.base.errors import ConfigError, SchemaError
 from sparklog.schemas.columns import nullable_within
-from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, StringFormat, type_of
+from sparklog.schemas.formats import AvroFormat, Format, FramedAvroFormat, JsonFormat, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
-from sparklog.schemas.protobuf import Message
-from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
+from sparklog.schemas.protobuf import ProtobufMessage
+from sparklog.schemas.protobuf_formats import FramedProtobufFormat, ProtobufFormat
 from sparklog.schemas.protobuf_program import type_of_message
-from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, UnknownSchema, Version
+from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, SubjectVersion, UnknownSchema
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.dead_letters import DeadLetterTopic
-from sparklog.spark.source.options import BrokerOptions, ColumnFormat, TypedColumn, TypedOptions
+from sparklog.spark.source.options import ColumnFormat, ConnectionOptions, TypedColumn, TypedOptions
 from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
@@ -49,7 +49,7 @@ def _table(raw: StructType, types: Mapping[str, DataType], options: TypedOptions
     return StructType(fields)
 
 
-def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptions | None) -> Decoding:
+def plan_decoding(options: TypedOptions, schema: StructType, broker: ConnectionOptions | None) -> Decoding:
     """Return how tasks decode the columns of a read.
 
     schema: of the read; its types choose the version of a subject that they came from
@@ -96,7 +96,7 @@ def _format(name: str, column: TypedColumn, options: TypedOptions, schema: Struc
     if reader is None:
         reader = _version_of(name, column, versions, schema, type_of)
     writers: dict[SchemaId, SchemaText] = {each: version.schema for version in versions for each in version.ids}
-    return FramedFormat(reader=reader, writers=writers, registry=options.registry)
+    return FramedAvroFormat(reader=reader, writers=writers, registry=options.registry)
 
 
 def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
@@ -116,19 +116,19 @@ def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, sche
         if version.schema.kind == "PROTOBUF"
         for each in version.ids
     }
-    return FramedProtobuf(message=message, options=options.protobuf, writers=writers, registry=options.registry)
+    return FramedProtobufFormat(message=message, options=options.protobuf, writers=writers, registry=options.registry)
 
 
 def _type_of_text(schema: SchemaText, column: TypedColumn, options: TypedOptions) -> pa.DataType:
     return type_of_message(message_of(schema, column.message_name), options.protobuf)
 
 
-def _given_message(column: TypedColumn) -> Message | None:
+def _given_message(column: TypedColumn) -> ProtobufMessage | None:
     """Return the message of a schema that an option gives."""
     text = column.reader_schema if column.reader_schema is not None else column.schema
     if text is None:
         return None
-    message: Message = descriptors().from_text(text).message(column.message_name)
+    message: ProtobufMessage = descriptors().from_text(text).message(column.message_name)
     return message
 
 
@@ -140,7 +140,7 @@ def _json_type(column: TypedColumn) -> pa.DataType:
     return of
 
 
-def _versions(registry: Registry, column: TypedColumn) -> list[Version]:
+def _versions(registry: Registry, column: TypedColumn) -> list[SubjectVersion]:
     if column.subject is None:
         return []
     try:
@@ -154,7 +154,7 @@ def _versions(registry: Registry, column: TypedColumn) -> list[Version]:
 def _version_of(
     name: str,
     column: TypedColumn,
-    versions: Sequence[Version],
+    versions: Sequence[SubjectVersion],
     schema: StructType,
     read: Callable[[SchemaText], pa.DataType],
 ) -> SchemaText:

@@ -17,7 +17,7 @@ from sparklog.arrow.options import IsolationLevel
 from sparklog.arrow.segments import Records
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.source.filters import LOWEST
-from sparklog.spark.source.offsets import OffsetRange, report_losses
+from sparklog.spark.source.offsets import PartitionRange, report_losses
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FilesTask
 
@@ -43,15 +43,15 @@ def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         yield from fetch_range(whole, options)
 
 
-def _joined(task: FilesTask) -> Iterator[OffsetRange]:
+def _joined(task: FilesTask) -> Iterator[PartitionRange]:
     """Yield the offsets of the task's pieces, adjacent pieces as one range."""
     low, high = task.ranges[0].offset_from, task.ranges[0].offset_to
     for piece in task.ranges[1:]:
         if piece.offset_from != high:
-            yield OffsetRange(task.partition, low, high)
+            yield PartitionRange(task.partition, low, high)
             low = piece.offset_from
         high = piece.offset_to
-    yield OffsetRange(task.partition, low, high)
+    yield PartitionRange(task.partition, low, high)
 
 
 def from_elsewhere(
@@ -61,7 +61,7 @@ def from_elsewhere(
     if options.broker is not None:
         from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are gone
 
-        yield from fetch_range(OffsetRange(task.partition, left.offset_from, left.offset_to), options)
+        yield from fetch_range(PartitionRange(task.partition, left.offset_from, left.offset_to), options)
         return
     lost, rest = records_of(task, options, columns).read_left(left)
     report_losses(lost, fail=options.fail_on_data_loss)

@@ -35,18 +35,18 @@ from sparklog.spark.source.options import (
     AllTopics,
     ApplicationTransaction,
     Assign,
-    AtCommitted,
-    AtOffsets,
-    AtTimestamps,
-    BrokerOptions,
     ColumnFormat,
+    CommittedOffsets,
+    ConnectionOptions,
     DeliveryGuarantee,
     Edge,
-    NoMatch,
+    NoMatchStrategy,
     Position,
     ReadMode,
     ReadOptions,
     Selection,
+    SpecificOffsets,
+    SpecificTimestamps,
     Subscribe,
     SubscribePattern,
     TriggerLimits,
@@ -66,7 +66,7 @@ from sparklog.spark.source.typed_options import (
 )
 
 
-class Use(StrEnum):
+class OptionUse(StrEnum):
     """The operation that options are given for."""
 
     BATCH = "a batch read"
@@ -74,15 +74,15 @@ class Use(StrEnum):
     WRITE = "a write"
 
 
-READS = frozenset({Use.BATCH, Use.STREAM})
-ALL_USES = frozenset(Use)
+READS = frozenset({OptionUse.BATCH, OptionUse.STREAM})
+ALL_USES = frozenset(OptionUse)
 SELECTIONS = ("subscribe", "subscribepattern", "assign")
 OF_ALL_CLIENTS = ("request_timeout_ms", "retry_backoff_ms")
 TRANSACTION_TIMEOUT_MS = 300_000
 """Longer than Kafka's minute: no task gives a sign of life while Spark runs an earlier stage again."""
 
 
-def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], use: OptionUse) -> ReadOptions:
     """Return the options of a batch or streaming read. Raises ConfigError with the mistake and the allowed values."""
     given = _checked(options, use)
     path = given.get("path")
@@ -91,7 +91,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     _check_history(given)
     return ReadOptions(
         selection=_selection(given, needed=path is None),
-        starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
+        starting=_starting(given, default=Edge.LATEST if use is OptionUse.STREAM else Edge.EARLIEST, use=use),
         ending=_ending(given),
         path=path,
         broker=_broker(given, use) if path is None else None,
@@ -117,19 +117,19 @@ def parse_typed_options(options: Mapping[str, str]) -> TypedOptions | None:
     if typed.isdisjoint(name.lower() for name in options):
         return None
     names = typed | set(SELECTIONS)
-    given = _checked({name: raw for name, raw in options.items() if name.lower() in names}, Use.BATCH)
+    given = _checked({name: raw for name, raw in options.items() if name.lower() in names}, OptionUse.BATCH)
     return typed_options(given, _selection(given, needed=False))
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Return the options of a batch or streaming write. Raises ConfigError with the mistake and the allowed values."""
-    given = _checked(options, Use.WRITE)
+    given = _checked(options, OptionUse.WRITE)
     producer = {
         option.producer_argument: given[name]
         for name, option in OPTIONS.items()
         if option.producer_argument and name in given
     }
-    connection = {"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given)}
+    connection = {"bootstrap_servers": _bootstrap(given, OptionUse.WRITE), **_security(given)}
     guarantee = _guarantee(given)
     if guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
         for name in ("sparksinkid", "txnappid", "txnversion", "kafka.transaction.timeout.ms"):
@@ -170,17 +170,17 @@ def _guarantee(given: Mapping[str, Any]) -> DeliveryGuarantee:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class SourceOption:
     """One option: its documented name, the parser of its text, and the uses in which it has a meaning."""
 
     name: str
     parse: Callable[[str], Any]
     expects: str
-    uses: frozenset[Use] = READS
+    uses: frozenset[OptionUse] = READS
     producer_argument: str = ""
 
 
-def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
+def _checked(options: Mapping[str, str], use: OptionUse) -> dict[str, Any]:
     """Return typed values by lower-case name. Raises ConfigError for the first option or value that is not allowed."""
     given = {}
     for name, raw in options.items():
@@ -195,7 +195,7 @@ def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
     return given
 
 
-def _refusal(name: str, option: Option | None, use: Use) -> str:
+def _refusal(name: str, option: SourceOption | None, use: OptionUse) -> str:
     allowed = {key: each.name for key, each in OPTIONS.items() if use in each.uses}
     near = difflib.get_close_matches(name.lower(), allowed, n=1)
     what = f"option {option.name} has no meaning for {use}" if option else f"unknown option {name}"
@@ -222,17 +222,17 @@ def _selection(given: Mapping[str, Any], *, needed: bool) -> Selection:
     return selection
 
 
-def _bootstrap(given: Mapping[str, Any], use: Use) -> str:
+def _bootstrap(given: Mapping[str, Any], use: OptionUse) -> str:
     names = ("kafka.bootstrap.servers", "bootstrap.servers")
     name = _one_of(given, names, needed=False)
     if name is None:
-        instead = "" if use is Use.WRITE else ", or path for a log directory"
+        instead = "" if use is OptionUse.WRITE else ", or path for a log directory"
         raise ConfigError(f"option kafka.bootstrap.servers is missing: HOST:PORT of the broker{instead}")
     return str(given[name])
 
 
-def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
-    return BrokerOptions(
+def _broker(given: Mapping[str, Any], use: OptionUse) -> ConnectionOptions:
+    return ConnectionOptions(
         bootstrap_servers=_bootstrap(given, use),
         timeout_ms=given.get("kafkaconsumer.polltimeoutms", 120_000),
         retries=given.get("fetchoffset.numretries", 3),
@@ -244,7 +244,7 @@ def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
 
 def _group(given: Mapping[str, Any]) -> str | None:
     name = _one_of(given, GROUP_NAMES, needed=False)
-    if name is None and given.get("startingoffsets") == AtCommitted():
+    if name is None and given.get("startingoffsets") == CommittedOffsets():
         raise ConfigError("startingOffsets = group needs group.id: the group to begin at")
     return given[name] if name else None
 
@@ -261,7 +261,7 @@ def _refuse_broker(given: Mapping[str, Any]) -> None:
             raise ConfigError(f"path and {name} contradict each other: path reads files, without a broker")
     if given.get("readmode") is ReadMode.FETCH:
         raise ConfigError("path and readMode = fetch contradict each other: path reads files, without a broker")
-    if given.get("startingoffsets") == AtCommitted():
+    if given.get("startingoffsets") == CommittedOffsets():
         raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
 
 
@@ -292,13 +292,13 @@ def _trigger_limits(given: Mapping[str, Any]) -> TriggerLimits:
     return limits
 
 
-def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
-    no_match = given.get("startingoffsetsbytimestampstrategy", NoMatch.ERROR)
+def _starting(given: Mapping[str, Any], *, default: Edge, use: OptionUse) -> Position:
+    no_match = given.get("startingoffsetsbytimestampstrategy", NoMatchStrategy.ERROR)
     for name in ("startingtimestamp", "startingoffsetsbytimestamp"):
         if name in given:
-            return AtTimestamps(given[name], no_match)
+            return SpecificTimestamps(given[name], no_match)
     position: Position = given.get("startingoffsets", default)
-    if use is Use.BATCH and _names_edge(position, Edge.LATEST):
+    if use is OptionUse.BATCH and _names_edge(position, Edge.LATEST):
         raise ConfigError("startingOffsets cannot be latest in a batch read: nothing would be read")
     return position
 
@@ -306,7 +306,7 @@ def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
 def _ending(given: Mapping[str, Any]) -> Position:
     for name in ("endingtimestamp", "endingoffsetsbytimestamp"):
         if name in given:
-            return AtTimestamps(given[name], NoMatch.LATEST)
+            return SpecificTimestamps(given[name], NoMatchStrategy.LATEST)
     position: Position = given.get("endingoffsets", Edge.LATEST)
     if _names_edge(position, Edge.EARLIEST):
         raise ConfigError("endingOffsets cannot be earliest: nothing would be read")
@@ -314,7 +314,7 @@ def _ending(given: Mapping[str, Any]) -> Position:
 
 
 def _names_edge(position: Position, edge: Edge) -> bool:
-    return position is edge or (isinstance(position, AtOffsets) and edge.value in position.offsets.values())
+    return position is edge or (isinstance(position, SpecificOffsets) and edge.value in position.offsets.values())
 
 
 def _whole_number(low: int) -> Callable[[str], int]:
@@ -385,11 +385,11 @@ def _number(value: Any, *, low: int) -> int:
 def _edge_or_offsets(raw: str) -> Position:
     if raw.strip().lower() in ("earliest", "latest"):
         return Edge[raw.strip().upper()]
-    return AtOffsets(_per_partition(raw, low=EARLIEST_IN_JSON))
+    return SpecificOffsets(_per_partition(raw, low=EARLIEST_IN_JSON))
 
 
 def _starting_offsets(raw: str) -> Position:
-    return AtCommitted() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
+    return CommittedOffsets() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
 
 
 def _name(raw: str) -> str:
@@ -415,14 +415,14 @@ _SINK_ID = "a text of 1 to 100 letters, digits, dots, dashes and underscores"
 _TRUE_OR_FALSE = "true or false"
 
 
-def _option(name: str, parse: Callable[[str], Any], expects: str, *uses: Use) -> Option:
-    return Option(name=name, parse=parse, expects=expects, uses=frozenset(uses) or READS)
+def _option(name: str, parse: Callable[[str], Any], expects: str, *uses: OptionUse) -> SourceOption:
+    return SourceOption(name=name, parse=parse, expects=expects, uses=frozenset(uses) or READS)
 
 
-def _producer_option(key: str, parse: Callable[[str], Any], expects: str) -> Option:
-    return Option(
+def _producer_option(key: str, parse: Callable[[str], Any], expects: str) -> SourceOption:
+    return SourceOption(
         name=f"kafka.{key}", parse=parse, expects=expects,
-        uses=frozenset({Use.WRITE}), producer_argument=key.replace(".", "_"),
+        uses=frozenset({OptionUse.WRITE}), producer_argument=key.replace(".", "_"),
     )  # fmt: skip
 
 
@@ -462,7 +462,7 @@ def _urls(raw: str) -> tuple[str, ...]:
 _FORMATS = "raw, string, json, avro or protobuf"
 
 
-def _typed_column(name: str) -> tuple[Option, ...]:
+def _typed_column(name: str) -> tuple[SourceOption, ...]:
     return (
         _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), _FORMATS, *ALL_USES),
         _option(
@@ -475,11 +475,11 @@ def _typed_column(name: str) -> tuple[Option, ...]:
         _option(f"{name}ReaderSchema", str, f"an Avro schema, as JSON; with protobuf: as {name}Schema"),
         _option(f"{name}MessageName", _name, "the name of a message", *ALL_USES),
         _option(f"{name}Subject", _name, "a subject's name", *ALL_USES),
-        _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), Use.WRITE),
+        _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), OptionUse.WRITE),
     )
 
 
-def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
+def _security_option(key: str, allowed: tuple[str, ...]) -> SourceOption:
     def parse(raw: str) -> str:
         if allowed and raw not in allowed:
             raise ValueError(raw)
@@ -491,11 +491,11 @@ def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
         "sasl.login.callback.handler.class": "Kafka's OAuthBearerLoginCallbackHandler",
     }
     expects = " or ".join(allowed) or texts.get(key, "a PEM file on every executor")
-    return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
+    return SourceOption(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
 
 
 GROUP_NAMES = ("group.id", "kafka.group.id")
-OPTIONS: Mapping[str, Option] = {
+OPTIONS: Mapping[str, SourceOption] = {
     option.name.lower(): option
     for option in (
         _option("path", str, "a folder or a URI"),
@@ -507,23 +507,25 @@ OPTIONS: Mapping[str, Option] = {
         _option("startingOffsets", _starting_offsets, f"group, {_OFFSETS}"),
         _option("startingTimestamp", _whole_number(0), "a timestamp in ms"),
         _option("startingOffsetsByTimestamp", _timestamps, _TIMES),
-        _option("startingOffsetsByTimestampStrategy", lambda raw: NoMatch(raw.strip().lower()), "error or latest"),
-        _option("endingOffsets", _edge_or_offsets, _OFFSETS, Use.BATCH),
-        _option("endingTimestamp", _whole_number(0), "a timestamp in ms", Use.BATCH),
-        _option("endingOffsetsByTimestamp", _timestamps, _TIMES, Use.BATCH),
-        _option("maxOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
+        _option(
+            "startingOffsetsByTimestampStrategy", lambda raw: NoMatchStrategy(raw.strip().lower()), "error or latest"
+        ),
+        _option("endingOffsets", _edge_or_offsets, _OFFSETS, OptionUse.BATCH),
+        _option("endingTimestamp", _whole_number(0), "a timestamp in ms", OptionUse.BATCH),
+        _option("endingOffsetsByTimestamp", _timestamps, _TIMES, OptionUse.BATCH),
+        _option("maxOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), OptionUse.STREAM),
         _option(
             "maxBytesPerTrigger",
             _quantity(parse_bytes),
             "a number of bytes from 1, or with a unit: 512m, 1g",
-            Use.STREAM,
+            OptionUse.STREAM,
         ),
-        _option("minOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
+        _option("minOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), OptionUse.STREAM),
         _option(
             "maxTriggerDelay",
             _quantity(parse_time_ms),
             "a time such as 90s, 15m or 1h; without a unit in ms",
-            Use.STREAM,
+            OptionUse.STREAM,
         ),
         _option("minPartitions", _whole_number(1), _NUMBER.format(1)),
         _option("maxRecordsPerPartition", _whole_number(1), _NUMBER.format(1)),
@@ -536,8 +538,8 @@ OPTIONS: Mapping[str, Option] = {
             lambda raw: IsolationLevel(raw.strip().lower()),
             "read_committed or read_uncommitted",
         ),
-        _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
-        _option("tracing.otlp.endpoint", _url, "http://HOST:PORT or https://HOST:PORT", Use.STREAM),
+        _option("filterPushdown", _boolean, _TRUE_OR_FALSE, OptionUse.BATCH),
+        _option("tracing.otlp.endpoint", _url, "http://HOST:PORT or https://HOST:PORT", OptionUse.STREAM),
         *(_option(name, _name, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
         *(option for name in COLUMNS for option in _typed_column(name)),
@@ -549,26 +551,26 @@ OPTIONS: Mapping[str, Option] = {
         _option("schema.registry.bearer.auth.token", str, "a token", *ALL_USES),
         _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
         _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
-        *(_option(name, _boolean, _TRUE_OR_FALSE, Use.WRITE) for name in CHOICES),
-        _option(ID_SERIALIZER, _in_headers, "prefix or header", Use.WRITE),
+        *(_option(name, _boolean, _TRUE_OR_FALSE, OptionUse.WRITE) for name in CHOICES),
+        _option(ID_SERIALIZER, _in_headers, "prefix or header", OptionUse.WRITE),
         *(_option(name, _boolean, _TRUE_OR_FALSE) for name in OF_PROTOBUF),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),
         *(_security_option(key, allowed) for key, allowed in SECURITY_KEYS.items()),
-        _option("topic", _topic, "a topic's name", Use.WRITE),
+        _option("topic", _topic, "a topic's name", OptionUse.WRITE),
         _option(
             "deliveryGuarantee",
             lambda raw: DeliveryGuarantee(raw.strip().lower()),
             "exactly_once or at_least_once",
-            Use.WRITE,
+            OptionUse.WRITE,
         ),
-        _option("sparkSinkId", _sink_id, _SINK_ID, Use.WRITE),
-        _option("txnAppId", _sink_id, _SINK_ID, Use.WRITE),
-        _option("txnVersion", _whole_number(0), _NUMBER.format(0), Use.WRITE),
-        _option("kafka.transaction.timeout.ms", _whole_number(1_000), _NUMBER.format(1_000), Use.WRITE),
-        _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
-        _option("queryName", str, "any text; Spark's own", Use.WRITE),
+        _option("sparkSinkId", _sink_id, _SINK_ID, OptionUse.WRITE),
+        _option("txnAppId", _sink_id, _SINK_ID, OptionUse.WRITE),
+        _option("txnVersion", _whole_number(0), _NUMBER.format(0), OptionUse.WRITE),
+        _option("kafka.transaction.timeout.ms", _whole_number(1_000), _NUMBER.format(1_000), OptionUse.WRITE),
+        _option("checkpointLocation", str, "a folder; Spark's own", OptionUse.WRITE),
+        _option("queryName", str, "any text; Spark's own", OptionUse.WRITE),
         _producer_option("acks", _acks, "all, 1 or 0"),
         _producer_option("compression.type", _codec, "none, gzip, snappy, lz4 or zstd"),
         _producer_option("linger.ms", _whole_number(0), _NUMBER.format(0)),

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from sparklog.arrow.columns import TableShape
 from sparklog.arrow.segments import settled
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.shipping import Shipped, lacking
+from sparklog.spark.shipping import TaskObject, missing_module_text
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
@@ -29,7 +29,7 @@ logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]
 
 
-class TopicReader(Shipped, DataSourceReader):
+class TopicReader(TaskObject, DataSourceReader):
     """Reads all records that the options select."""
 
     predicate = EVERYTHING
@@ -88,7 +88,7 @@ def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
     except Exception as error:
         brokers = f" (brokers {options.broker.bootstrap_servers})" if options.broker else ""
         if isinstance(error, ModuleNotFoundError):
-            error.add_note(lacking(error))
+            error.add_note(missing_module_text(error))
         error.add_note(f"while reading {task}{brokers}")
         logger.error("reading %s%s failed: %s: %s", task, brokers, type(error).__name__, error)
         raise

@@ -59,7 +59,7 @@ class SinkBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TaskAttempt:
     """A task attempt that has joined a batch."""
 
     producer: Producer
@@ -69,7 +69,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """The part of a task attempt in a batch."""
 
     of: SinkBatch
@@ -109,7 +109,7 @@ def _suffix(of_write: str | None) -> str:
 
 
 @contextmanager
-def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None]:
+def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
     """Let the running task attempt write in a batch: yield the attempt, or None if the batch is committed already.
 
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
@@ -127,7 +127,7 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None
             Producer(**producer_options) as producer,
         ):
             producer.enlist(*identity)
-            yield Attempt(producer, identity, check)
+            yield TaskAttempt(producer, identity, check)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def _renewals(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: i
         thread.join()
 
 
-def commit(parts: Sequence[Part], options: WriteOptions) -> None:
+def commit(parts: Sequence[BatchPart], options: WriteOptions) -> None:
     """Commit the batch of these parts, and wait until it can be read. Without parts there is nothing to commit.
 
     Raises InvalidTxnState if the batch was aborted, or was committed for some of its tasks only, and ProducerFenced if
@@ -186,7 +186,7 @@ def commit(parts: Sequence[Part], options: WriteOptions) -> None:
             )
 
 
-def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = None) -> None:
+def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | None = None) -> None:
     """Give the batch up, unless it is committed. Never raises a KafkaError: Spark has an error to report already.
 
     job: the batch if there are no parts. A stream whose tasks have all failed leaves its batch to the next run, or to
@@ -207,7 +207,7 @@ def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = 
         )
 
 
-def _batch_of(parts: Sequence[Part]) -> Batch:
+def _batch_of(parts: Sequence[BatchPart]) -> Batch:
     batches = {part.of.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")

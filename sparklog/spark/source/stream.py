@@ -44,7 +44,7 @@ from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.shipping import Shipped
+from sparklog.spark.shipping import TaskObject
 from sparklog.spark.source.backlog import measure
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.limits import TriggerPace
@@ -80,7 +80,7 @@ FIRST_START = "@start"
 logger = logging.getLogger("sparklog.spark")
 
 
-class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the records that arrive in the topics that the options select."""
 
     def __init__(

@@ -26,7 +26,7 @@ from typing import Any
 
 from sparklog.arrow.options import CORRUPT_RECORD, Mode
 from sparklog.base.errors import ConfigError
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
@@ -93,7 +93,7 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
         registry=_registry(given) if uses_registry else None,
         dead_letter_topic=_dead_letter_topic(given, selection),
-        protobuf=ReadingOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
+        protobuf=ProtobufReadOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
     )
 
 

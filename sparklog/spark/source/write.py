@@ -29,9 +29,9 @@ from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.client import Producer
 from sparklog.client.sinks.sinks import BatchWinner
 from sparklog.spark.columns import HEADERS
-from sparklog.spark.shipping import Shipped
+from sparklog.spark.shipping import TaskObject
 from sparklog.spark.source.options import DeliveryGuarantee, WriteOptions
-from sparklog.spark.source.sink import Part, SinkBatch, abort, commit, job_batch, present_batch, taking_part
+from sparklog.spark.source.sink import BatchPart, SinkBatch, abort, commit, job_batch, present_batch, taking_part
 from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, need
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
@@ -51,11 +51,11 @@ class TaskCommitMessage(WriterCommitMessage):
     """What a task wrote."""
 
     records: int
-    part: Part | None = None
+    part: BatchPart | None = None
     """Its part in a batch of a sink; None with AT_LEAST_ONCE, and if it has no rows."""
 
 
-class TopicWriter(Shipped, DataSourceArrowWriter):
+class TopicWriter(TaskObject, DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -77,7 +77,7 @@ class TopicWriter(Shipped, DataSourceArrowWriter):
             abort(parts_of(messages), self._options, self._job)
 
 
-class TopicStreamWriter(Shipped, DataSourceStreamArrowWriter):
+class TopicStreamWriter(TaskObject, DataSourceStreamArrowWriter):
     """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -98,7 +98,7 @@ class TopicStreamWriter(Shipped, DataSourceStreamArrowWriter):
         abort(parts_of(messages), self._options)
 
 
-def parts_of(messages: Iterable[WriterCommitMessage | None]) -> list[Part]:
+def parts_of(messages: Iterable[WriterCommitMessage | None]) -> list[BatchPart]:
     """Return the parts of the tasks that were done; the messages of others are None."""
     return [each.part for each in messages if isinstance(each, TaskCommitMessage) and each.part is not None]
 
@@ -136,13 +136,13 @@ def write_task(
         if attempt is None:
             for _ in rows:  # rows of a query may be counted, and its state kept, as they pass by
                 pass
-            return TaskCommitMessage(0, Part(of, None))
+            return TaskCommitMessage(0, BatchPart(of, None))
         written = send(rows, options, attempt.producer, attempt.check)
-        return TaskCommitMessage(written.records, Part(of, BatchWinner(attempt.identity, written.topics)))
+        return TaskCommitMessage(written.records, BatchPart(of, BatchWinner(attempt.identity, written.topics)))
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SendResult:
     """What was sent and acknowledged: the number of records, and the partitions by topic."""
 
     records: int
@@ -154,7 +154,7 @@ def send(
     options: WriteOptions,
     producer: Producer,
     check: Callable[[], None] = lambda: None,
-) -> Written:
+) -> SendResult:
     """Send all rows, and return once they are acknowledged.
 
     check: called between batches; raises if there is no use in going on. Raises that, the errors of the producer, and
@@ -174,7 +174,7 @@ def send(
         metadata = delivery.result()
         topics.setdefault(metadata.topic, set()).update(each.partition for each in metadata.ranges)
     check()
-    return Written(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
+    return SendResult(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
 
 
 def routed(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:

@@ -70,11 +70,11 @@ from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim.checks.checker import Anomaly
 from sparklog.testing.sim.clock import LoopClock
-from sparklog.testing.sim.grpc import Called, SimGrpcListener
-from sparklog.testing.sim.kafka import Framed, SimKafkaListener, listeners
+from sparklog.testing.sim.grpc import SimGrpcListener, UnaryCall
+from sparklog.testing.sim.kafka import FramedRequest, SimKafkaListener, listeners
 from sparklog.testing.sim.loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim.network import SimNetwork, SimPeers
-from sparklog.testing.sim.store import Ended, ObservedTree, SqliteNodes, kept_end
+from sparklog.testing.sim.store import ObservedTree, ReplicaEnd, SqliteNodes, first_missing_offset
 from sparklog.testing.sim.trace import Trace
 
 SESSION_TIMEOUT_MS = 3_000
@@ -173,9 +173,9 @@ class SimNode:
         async def serve(api: Api[Any, Any], request: Any) -> Any:
             if not broker.has_services:
                 raise NetworkException(f"{self.name} does not listen yet")
-            if isinstance(request, Called):
+            if isinstance(request, UnaryCall):
                 return await grpc_listener.serve(request)
-            if isinstance(request, Framed):
+            if isinstance(request, FramedRequest):
                 return await kafka_listener.serve(request)
             return await broker.serve(api, request)
 
@@ -466,14 +466,14 @@ class SimCluster:
 
         A dead process counts with the logs that it had.
         """
-        found: dict[int, Ended] = {}
+        found: dict[int, ReplicaEnd] = {}
         for node in self.nodes.values():
             if node.broker is None or not node.broker.has_services:
                 return 0
             if log := node.find_log(name):
                 is_led = node.broker.services.replicas.is_led(name) or node.broker_id == former
-                found[node.broker_id] = Ended(log.epochs, log.log_end_offset, node.is_running and is_led)
-        return kept_end(found.pop(elected), found.values()) if elected in found else 0
+                found[node.broker_id] = ReplicaEnd(log.epochs, log.log_end_offset, node.is_running and is_led)
+        return first_missing_offset(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:
         """Return a new generator for one part of the simulation, so that its use does not affect other parts."""

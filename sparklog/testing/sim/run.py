@@ -74,7 +74,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
         cluster = SimCluster(
             loop, scenario.seed, brokers=scenario.brokers, settings=keys, has_sqlite=scenario.has_sqlite
         )
-        work = _Run(cluster, scenario)
+        work = _SimRun(cluster, scenario)
         with logs_in_trace(cluster):
             try:
                 loop.run(work.main())
@@ -122,7 +122,7 @@ def as_the_seed_says(seed: int) -> Iterator[None]:
         gc.enable()
 
 
-class _Run:
+class _SimRun:
     def __init__(self, cluster: SimCluster, scenario: Scenario) -> None:
         self.history = History(cluster.loop.time)
         self.anomalies: list[Anomaly] = []

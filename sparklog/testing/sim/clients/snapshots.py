@@ -23,14 +23,14 @@ from sparklog.testing.sim.clients.workload import batches_of, bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeSnapshot:
+class SnapshotRequest:
     """A request to the leader to take a snapshot. `takes_s` is the pause in seconds between reading and sending."""
 
     partition: TopicPartition
     takes_s: float
 
 
-async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaManager) -> None:
+async def _take(request: SnapshotRequest, *, handlers: Handlers, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
     epoch = replica.partition.leader_epoch
     end_offset, data = await asyncio.to_thread(_newest, replica.log, replica.last_stable_offset)
@@ -82,5 +82,5 @@ class Snapshotter:
         while not is_over.is_set():
             await asyncio.sleep(chance.expovariate(1))
             partition = chance.choice(self._partitions)
-            request = TakeSnapshot(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
+            request = SnapshotRequest(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
             await self._client.ask_leader(partition, TAKE_SNAPSHOT, request)

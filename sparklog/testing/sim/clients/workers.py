@@ -16,7 +16,13 @@ from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Tr
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.commits import NamedCommits
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
-from sparklog.testing.sim.clients.members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
+from sparklog.testing.sim.clients.members import (
+    GuestMember,
+    MemberGroup,
+    SimClassicMember,
+    SimConsumerMember,
+    SimMember,
+)
 from sparklog.testing.sim.clients.merges import Merger
 from sparklog.testing.sim.clients.moves import MovedTopics
 from sparklog.testing.sim.clients.snapshots import Snapshotter
@@ -189,11 +195,11 @@ class Workers:
                     ],
                 )
 
-    def _guest(self, group: UserGroup) -> Guest:
+    def _guest(self, group: UserGroup) -> GuestMember:
         """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
         name = f"{group.name}-guest"
         client = PlainGroupClient(self._client(name))
-        return Guest(client, MemberGroup(group.name, self._unchecked(), self.partitions))
+        return GuestMember(client, MemberGroup(group.name, self._unchecked(), self.partitions))
 
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))
