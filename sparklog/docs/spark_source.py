@@ -10,7 +10,7 @@ from sparklog.docs.configuration import default_of
 from sparklog.docs.markdown import code, line, page, table
 from sparklog.spark.columns import TYPES
 from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
-from sparklog.spark.source.option_parsing import OPTIONS, READS, OptionUse, SourceOption
+from sparklog.spark.source.option_table import OPTIONS, READS, OptionUse, SourceOption
 from sparklog.spark.source.write import WRITTEN
 
 PRODUCER = {item.name: item.default for item in dataclasses.fields(ProducerConfig)}

@@ -220,7 +220,7 @@ class MessageProgram:
                 default = [kernels.DEFAULT_BYTES, column.number, *self._constant(text), int(column.nullable)]
                 self.endings[column.domain].append(default)
         elif column.nullable:
-            bits = _bits(value, of, column)
+            bits = _number_bits(value, of, column)
             kind = kernels.DEFAULT_NUMBER if bits else kernels.VALID
             self.endings[column.domain].append([kind, column.number, bits, column.width, 0])
 
@@ -296,7 +296,7 @@ def _default_of(of: ProtobufField) -> bool | int | float | str | bytes:
     return "" if of.kind is FieldKind.STRING else b"" if of.kind is FieldKind.BYTES else 0
 
 
-def _bits(value: bool | int | float | str | bytes, of: ProtobufField, column: Column) -> int:
+def _number_bits(value: bool | int | float | str | bytes, of: ProtobufField, column: Column) -> int:
     """Return a number as the loop stores it: its bits as a signed number of 64."""
     if isinstance(value, str) and of.enum is not None:
         value = next(number for number, symbol in of.enum.symbols if symbol == value)

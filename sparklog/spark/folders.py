@@ -26,7 +26,7 @@ from sparklog.log.directory.checkpoints import (
     read_topic_id,
 )
 from sparklog.records.aborted import AbortedRanges
-from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, check_there
+from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, check_exist
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
@@ -114,10 +114,10 @@ class FolderLookup:
             case SubscribePattern():
                 return [each for each in there if each.topic not in INTERNAL_TOPICS and selection.matches(each.topic)]
             case Subscribe(names):
-                check_there(set(names), {each.topic for each in there}, "in the log directory")
+                check_exist(set(names), {each.topic for each in there}, "in the log directory")
                 return [each for each in there if each.topic in names]
             case Assign(partitions):
-                check_there(partitions, set(there), "in the log directory")
+                check_exist(partitions, set(there), "in the log directory")
                 return sorted(partitions)
 
 

@@ -312,7 +312,7 @@ class MemoryFs:
         with self._mutex:
             self.check(path)
             folder = self._root
-            for name in _parts(path):
+            for name in _split_path(path):
                 node = folder.names.get(name)
                 if node is None:
                     with self.change(path, takes_room=True) as share:
@@ -361,7 +361,7 @@ class MemoryFs:
 
     def _find(self, path: str) -> _FileContent | _Folder | None:
         node: _FileContent | _Folder | None = self._root
-        for name in _parts(path):
+        for name in _split_path(path):
             if not isinstance(node, _Folder):
                 return None
             node = node.names.get(name)
@@ -384,7 +384,7 @@ class MemoryFs:
         return node
 
     def _parent(self, path: str) -> tuple[_Folder, str]:
-        *folders, name = _parts(path)
+        *folders, name = _split_path(path)
         return self._folder("/".join(folders)), name
 
 
@@ -416,7 +416,7 @@ def _surviving_bytes(content: _FileContent, chance: random.Random) -> bytes:
     size = chance.choice((len(before), len(after), chance.randint(low, high)))
     page = chance.choice(PAGE_SIZES)
     keep = chance.choice((0.0, 0.5, 0.95, 1.0))
-    same = _common(before, after)
+    same = _common_prefix(before, after)
     data = bytearray(before[:size].ljust(size, b"\0"))
     for start in range(same - same % page, min(size, len(after)), page):
         if chance.random() < keep:
@@ -425,7 +425,7 @@ def _surviving_bytes(content: _FileContent, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def _common(before: bytes, after: bytes) -> int:
+def _common_prefix(before: bytes, after: bytes) -> int:
     """Return the length of the common prefix."""
     low, high = 0, min(len(before), len(after))
     while low < high:
@@ -437,7 +437,7 @@ def _common(before: bytes, after: bytes) -> int:
     return low
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [part for part in posixpath.normpath(path).split("/") if part and part != "."]
 
 

@@ -20,10 +20,10 @@ from pyspark.sql import Row, SparkSession
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
-from sparklog.jobs.following import TablePartition
 from sparklog.jobs.job import JobContext, Run, run_job
-from sparklog.jobs.latest import JOB, part_of
+from sparklog.jobs.latest import JOB, merge_range
 from sparklog.jobs.options import parse_options
+from sparklog.jobs.table_lag import TablePartition
 from sparklog.log.description import LogDescription
 from sparklog.schemas.framing import frame_of
 from sparklog.spark.history.latest import ConcurrentMerge, LatestTable, MergeRange
@@ -355,6 +355,6 @@ def test_a_partition_is_read_as_a_whole_if_records_may_have_gone_that_the_table_
         partition=TopicPartition("t", 0), cleaned_offset=cleaned, log_start_offset=log_start, last_stable_offset=100,
         high_watermark=100,
     )  # fmt: skip
-    part = part_of(TablePartition(log=log, reached=reached))
+    part = merge_range(TablePartition(log=log, reached=reached))
     assert (part.offset_from, part.is_whole) == expected
     assert part.offset_to == 100

@@ -299,7 +299,7 @@ def test_a_topic_that_was_made_again_is_not_what_was_planned() -> None:
     planned = Row(topic="t", partition=0, archive=None, error=None)
     log = structs.replace(described(50, 40), topic_id="old")
 
-    assert retention._still_there(planned, log, log) is log
-    assert retention._still_there(planned, log, structs.replace(log, topic_id="new")) == (
+    assert retention._log_to_trim(planned, log, log) is log
+    assert retention._log_to_trim(planned, log, structs.replace(log, topic_id="new")) == (
         "the topic was made again after the plan was made"
     )

@@ -19,7 +19,8 @@ from pyspark import cloudpickle
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.scan import FilesTask
 from sparklog.testing import start_broker
 from support import GOLDEN

@@ -14,7 +14,8 @@ from sparklog.base.errors import CorruptRecord, DataLost, SparklogError
 from sparklog.base.fs import LocalFs
 from sparklog.spark import count
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.testing import start_broker
 from support.logs.transactional_folder import TransactionalFolder

@@ -19,7 +19,8 @@ from sparklog import __version__
 from sparklog.base.fs import LocalFs
 from sparklog.spark.columns import table_schema
 from sparklog.spark.shipping import error_text, task_function
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.spark.source.write import TopicStreamWriter, TopicWriter

@@ -95,7 +95,7 @@ class Auditor:
             found = to_table(self.spark, [], FINDINGS)
         else:
             found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
-        return AuditResult(findings=found, partitions=_summed(facts.segments))
+        return AuditResult(findings=found, partitions=_sum_by_partition(facts.segments))
 
     def _look_again(
         self, view: ClusterView, tables: AuditTables, problems: DataFrame, differences: DataFrame
@@ -103,12 +103,12 @@ class Auditor:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
         facts = self._read(view, "reading again", offsets)
-        batches = read_batches(self.spark, _listing(view, differences.collect()), self.client).cache()
+        batches = read_batches(self.spark, _batch_work(view, differences.collect()), self.client).cache()
         batches.count()
         after = self.source.view()
         last = after.tables(self.spark)
         same = ["broker", "topic", "partition", "base_offset", "identity"]
-        seen, there = _segments(self.spark, view), _segments(self.spark, after).select(*same)
+        seen, there = _segment_table(self.spark, view), _segment_table(self.spark, after).select(*same)
         again = confirmed(problems, _all_problems(tables, last, facts.segments.join(there, same)))
         able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
         found = self._here(again.unionByName(first_differences(batches, differences, able)))
@@ -124,7 +124,7 @@ class Auditor:
         size = sum(max(0, row[7]) for row in work)
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
-        with _telling(self.spark, self.say):
+        with _progress_reports(self.spark, self.say):
             return _FactTables(segments=self._here(facts.drop("slices")), slices=facts)
 
     def _here(self, rows: DataFrame) -> DataFrame:
@@ -141,7 +141,7 @@ class _FactTables:
 
 
 @contextmanager
-def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
+def _progress_reports(spark: SparkSession, say: Say) -> Iterator[None]:
     """Report how many of the tasks are done, while they run."""
     tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
 
@@ -169,7 +169,7 @@ def _all_problems(before: AuditTables, after: AuditTables, facts: DataFrame) -> 
     return state.unionByName(problems_of_bytes(facts)).unionByName(hw_above_bytes(before.replicas, facts))
 
 
-def _listing(view: ClusterView, differing: list[Any]) -> list[tuple[Any, ...]]:
+def _batch_work(view: ClusterView, differing: list[Any]) -> list[tuple[Any, ...]]:
     """Return WORK for the batches of each first slice that differs, for both replicas of the pair."""
     ranges: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
     for row in differing:
@@ -186,7 +186,7 @@ def _listing(view: ClusterView, differing: list[Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _segments(spark: SparkSession, view: ClusterView) -> DataFrame:
+def _segment_table(spark: SparkSession, view: ClusterView) -> DataFrame:
     rows = [
         (replica.broker, *replica.partition, segment.base_offset, segment.next_offset, segment.identity)
         for replica in view.replicas
@@ -195,7 +195,7 @@ def _segments(spark: SparkSession, view: ClusterView) -> DataFrame:
     return to_table(spark, rows, SEGMENTS)
 
 
-def _summed(facts: DataFrame) -> DataFrame:
+def _sum_by_partition(facts: DataFrame) -> DataFrame:
     return facts.groupBy("topic", "partition").agg(
         F.count_distinct("broker").alias("replicas"),
         F.count("*").alias("segments"),

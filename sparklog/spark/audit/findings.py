@@ -249,16 +249,18 @@ def findings(problems: DataFrame, replicas: DataFrame) -> DataFrame:
     unique = problems.groupBy("kind", *REPLICA, "offset").agg(F.min("found").alias("found"))
     rows = unique.join(known, PARTITION, "left").join(leads, REPLICA, "left")
     step = F.coalesce(
-        F.when(F.col("copies") <= 1, _text_of(ALONE)), F.when(F.col("leads"), _text_of(ON_LEADER)), _text_of(NEXT_STEPS)
+        F.when(F.col("copies") <= 1, _text_by_kind(ALONE)),
+        F.when(F.col("leads"), _text_by_kind(ON_LEADER)),
+        _text_by_kind(NEXT_STEPS),
     )
     for name in REPLICA:
         step = F.replace(step, F.lit("{" + name + "}"), F.coalesce(F.col(name).cast("string"), F.lit("?")))
     return rows.select(
-        _text_of(KINDS).alias("severity"), "kind", *REPLICA, "offset", "found", step.alias("next_step")
+        _text_by_kind(KINDS).alias("severity"), "kind", *REPLICA, "offset", "found", step.alias("next_step")
     )  # fmt: skip
 
 
-def _text_of(texts: dict[str, str]) -> Column:
+def _text_by_kind(texts: dict[str, str]) -> Column:
     pairs = [F.lit(item) for pair in texts.items() for item in pair]
     return F.try_element_at(F.create_map(*pairs), F.col("kind"))
 

@@ -74,7 +74,7 @@ def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping
 def read_batches(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """Return BATCHES of the segments that rows of WORK name, from `compare_from` up to `compare_to`."""
     access = SegmentAccess.of(work, client)
-    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batches(row, access))
+    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batch_rows(row, access))
 
 
 def _in_tasks(
@@ -111,7 +111,7 @@ def _in_tasks(
 def scan_row(row: Row, access: SegmentAccess) -> tuple[Any, ...]:
     """Return a row of FACTS for a row of WORK."""
     with ExitStack() as opened:
-        facts = scan_segment(_open(row, access, opened), _work(row))
+        facts = scan_segment(_open_files(row, access, opened), _segment_work(row))
     return (
         row["broker"], row["topic"], row["partition"], row["base_offset"], row["next_offset"], row["identity"],
         facts.is_gone, facts.size_bytes, facts.batches, facts.end_offset,
@@ -119,14 +119,14 @@ def scan_row(row: Row, access: SegmentAccess) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _batches(row: Row, access: SegmentAccess) -> Iterator[tuple[Any, ...]]:
+def _batch_rows(row: Row, access: SegmentAccess) -> Iterator[tuple[Any, ...]]:
     with ExitStack() as opened:
-        files = _open(row, access, opened)
+        files = _open_files(row, access, opened)
         for batch in list_batches(files, row["base_offset"], row["compare_from"], row["compare_to"]):
             yield (row["broker"], row["topic"], row["partition"], *batch)
 
 
-def _work(row: Row) -> SegmentWork:
+def _segment_work(row: Row) -> SegmentWork:
     return SegmentWork(
         base_offset=row["base_offset"],
         next_offset=row["next_offset"],
@@ -140,7 +140,7 @@ def _work(row: Row) -> SegmentWork:
     )
 
 
-def _open(row: Row, access: SegmentAccess, opened: ExitStack) -> SegmentFiles:
+def _open_files(row: Row, access: SegmentAccess, opened: ExitStack) -> SegmentFiles:
     """Return the files of a segment. Raises ConfigError if there is no broker and this machine sees no folder."""
     if folder := row["folder"]:
         if sees(folder, access.owners[log_directory(folder)]):

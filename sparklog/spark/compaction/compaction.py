@@ -1,6 +1,6 @@
 """Compaction of many partitions in one Spark job.
 
-    works ──▶ balanced          bins of about as many bytes, one task each
+    works ──▶ balance           bins of about as many bytes, one task each
           ──▶ compact_in_task   partition by partition: keys into a map, then segments rewritten group by group
           ──▶ by shuffle        partitions with more keys than the map may hold (shuffle.py)
 
@@ -37,7 +37,7 @@ def compact(
     if not works:
         return []
     tasks = min(len(works), BINS_PER_CORE * spark.sparkContext.defaultParallelism)
-    outcomes = _in_tasks(spark.sparkContext, balanced(works, tasks), settings, say)
+    outcomes = _in_tasks(spark.sparkContext, balance(works, tasks), settings, say)
     by_place = {work.log.partition: work for work in works}
     too_large = [by_place[outcome.place] for outcome in outcomes if outcome.is_too_large]
     if not too_large:
@@ -47,7 +47,7 @@ def compact(
     return [outcome for outcome in outcomes if not outcome.is_too_large] + by_shuffle
 
 
-def balanced(works: Iterable[PartitionWork], bins: int) -> list[list[PartitionWork]]:
+def balance(works: Iterable[PartitionWork], bins: int) -> list[list[PartitionWork]]:
     """Distribute the works over at most `bins` bins of about as many bytes; return the bins that are not empty.
 
     The largest work comes first, and each goes to the bin that is emptiest by then.
@@ -69,7 +69,7 @@ def _in_tasks(
 ) -> list[CompactionOutcome]:
     """Run one task for each bin, and report progress meanwhile."""
     done, done_bytes = context.accumulator(0), context.accumulator(0)
-    tasks = context.parallelize(bins, len(bins)).flatMap(task_function(_task(settings, done, done_bytes)))
+    tasks = context.parallelize(bins, len(bins)).flatMap(task_function(_bin_task(settings, done, done_bytes)))
     total, told = sum(len(each) for each in bins), 0
     with ThreadPoolExecutor(1, "compaction") as pool:
         collecting = pool.submit(tasks.collect)
@@ -82,7 +82,7 @@ def _in_tasks(
     return outcomes
 
 
-def _task(
+def _bin_task(
     settings: CompactionSettings, done: Accumulator[int], done_bytes: Accumulator[int]
 ) -> Callable[[Sequence[PartitionWork]], Iterator[CompactionOutcome]]:
     def run(works: Sequence[PartitionWork]) -> Iterator[CompactionOutcome]:

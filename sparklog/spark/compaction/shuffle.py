@@ -44,7 +44,7 @@ from sparklog.spark.compaction.work import (
     CompactionOutcome,
     CompactionSettings,
     PartitionWork,
-    ended_by,
+    outcome_of_error,
 )
 from sparklog.spark.segment_files import read_segment
 from sparklog.spark.shipping import task_function
@@ -109,15 +109,17 @@ def segment_rows(works: Sequence[PartitionWork], number: int, index: int, settin
     """Yield the rows of one segment. The last says whether it could be read; if not, the rewriting finds out why."""
     note = -1 - index
     try:
-        for records in _records(works[number], works[number].plan.segments[index], settings):
-            yield _rows(number, hashes_of(records.keys, settings.seed), records)
+        for records in _keyed_records(works[number], works[number].plan.segments[index], settings):
+            yield _key_rows(number, hashes_of(records.keys, settings.seed), records)
     except (SparklogError, OSError):
         note = NOT_READ
     hashes = np.array([[index, 0]], np.uint64)
-    yield _rows(number, hashes, KeyedRecords(pa.array([b""]), np.array([note]), np.zeros(1, np.int64)))
+    yield _key_rows(number, hashes, KeyedRecords(pa.array([b""]), np.array([note]), np.zeros(1, np.int64)))
 
 
-def _records(work: PartitionWork, segment: SegmentDescription, settings: CompactionSettings) -> Iterator[KeyedRecords]:
+def _keyed_records(
+    work: PartitionWork, segment: SegmentDescription, settings: CompactionSettings
+) -> Iterator[KeyedRecords]:
     log, aborted = work.log, None
     for data in read_segment(log, segment, settings.client, settings.chunk_bytes):
         if aborted is None and has_transactions(data):
@@ -125,7 +127,7 @@ def _records(work: PartitionWork, segment: SegmentDescription, settings: Compact
         yield from CompactionStrategy.of(log.config).read(data, log.log_start_offset, aborted=aborted or NONE_ABORTED)
 
 
-def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
+def _key_rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
     count = len(records.offsets)
     versions = records.versions if records.versions is not None else np.zeros(count, np.int64)
     words = np.ascontiguousarray(hashes.T).view(np.int64)
@@ -139,7 +141,7 @@ def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.
 def _rewriting(works: Sequence[PartitionWork], settings: CompactionSettings) -> Callable[[Batches], Batches]:
     def rewrite(batches: Batches) -> Batches:
         with Maintenance(**settings.client) as maintenance:
-            for number, runs in groupby(_runs(batches), key=lambda run: run[0]):
+            for number, runs in groupby(_partition_runs(batches), key=lambda run: run[0]):
                 arrays = (offsets for _, offsets in runs)
                 outcome = rewrite_sorted(works[number], settings, maintenance, arrays)
                 yield pa.RecordBatch.from_pylist([dataclasses.asdict(outcome)], REPORT_ARROW)
@@ -164,14 +166,14 @@ def rewrite_sorted(
         rewriter.end_survey()
         for group in work.plan.groups:
             kept = survivors.below(group[-1].next_offset)
-            rewriter.rewrite(group, partial(_same, kept))
+            rewriter.rewrite(group, partial(_keep_all, kept))
         return rewriter.finish(keys=survivors.count)
     except Exception as error:  # any error is reported as the outcome, and the other partitions go on
         logger.warning("%s was not compacted", work.log.partition, exc_info=error)
-        return ended_by(work, error, BY_SHUFFLE)
+        return outcome_of_error(work, error, BY_SHUFFLE)
 
 
-def _same(kept: Longs, _: bytes) -> Longs:
+def _keep_all(kept: Longs, _: bytes) -> Longs:
     """Return `kept` for any chunk of a group: the survivors of the group include the chunk's."""
     return kept
 
@@ -204,13 +206,13 @@ def _check_notes(work: PartitionWork, settings: CompactionSettings, notes: Longs
     segments = work.plan.segments
     missing = set(range(len(segments))) - {-1 - note for note in notes.tolist()}
     for index in sorted(missing):
-        for _ in _records(work, segments[index], settings):
+        for _ in _keyed_records(work, segments[index], settings):
             pass
     if missing:
         raise InvalidUpdateVersion(f"{work.log.partition}: {len(missing)} segments could be read only the second time")
 
 
-def _runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
+def _partition_runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
     """Yield the rows of `work` and `offset`, sorted by both, as runs of one partition each."""
     for batch in batches:
         numbers, offsets = batch["work"].to_numpy(), batch["offset"].to_numpy()

@@ -27,8 +27,8 @@ from sparklog.spark.compaction.work import (
     CompactionOutcome,
     CompactionSettings,
     PartitionWork,
-    ended_by,
     outcome_of,
+    outcome_of_error,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,15 @@ def compact_in_task(
     with Maintenance(**settings.client) as maintenance:
         for work in works:
             try:
-                yield work, _compact(work, settings, maintenance)
+                yield work, _compact_partition(work, settings, maintenance)
             except Exception as error:  # any error is reported as the outcome, and the other partitions go on
                 logger.warning("%s was not compacted", work.log.partition, exc_info=error)
-                yield work, ended_by(work, error, BY_TASK)
+                yield work, outcome_of_error(work, error, BY_TASK)
 
 
-def _compact(work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance) -> CompactionOutcome:
+def _compact_partition(
+    work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance
+) -> CompactionOutcome:
     rewriter = PartitionRewriter(work, settings, maintenance, how=BY_TASK)
     strategy = CompactionStrategy.of(work.log.config)
     newest = KeyMap(settings.memory_bytes, settings.seed, versioned=strategy.is_versioned)

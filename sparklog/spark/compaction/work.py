@@ -140,7 +140,7 @@ def outcome_of(work: PartitionWork, outcome: str, reason: str = "", how: str | N
     )
 
 
-def ended_by(work: PartitionWork, error: Exception, how: str) -> CompactionOutcome:
+def outcome_of_error(work: PartitionWork, error: Exception, how: str) -> CompactionOutcome:
     """Return the outcome of a partition whose work ended with an error."""
     kind = STALE if isinstance(error, _STALE) else FAILED if isinstance(error, _FAILED) else QUARANTINED
     text = str(error) if isinstance(error, SparklogError | OSError) else f"{type(error).__name__}: {error}"

@@ -39,7 +39,7 @@ from sparklog.spark.history.progress import Progress, TableRange, progress_of
 from sparklog.spark.shipping import task_function
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import PartitionRange
-from sparklog.spark.source.option_parsing import SECURITY_KEYS
+from sparklog.spark.source.option_table import SECURITY_KEYS
 from sparklog.spark.source.options import Assign, ConnectionOptions, Edge, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, plan_tasks

@@ -61,7 +61,7 @@ class ArchiveTable:
         self._progress = TableProgress(
             table, f"archive {place.uri}", "give this one another table in retention.archive"
         )
-        _check(place.uri, table)
+        _check_archive(place.uri, table)
 
     @classmethod
     def open(cls, place: TableLocation) -> ArchiveTable | None:
@@ -121,7 +121,7 @@ class ArchiveTable:
         """
         written_ms = _now_ms()
         return self._commit(
-            [_add(file, written_ms) for file in files],
+            [_add_action(file, written_ms) for file in files],
             [each for item in progress.items() for each in self._progress.transactions(*item)],
         )
 
@@ -133,7 +133,7 @@ class ArchiveTable:
         """
         now_ms = _now_ms()
         removed = [RemoveAction(file.path, False, now_ms, file.size_bytes, {DATE: file.date}) for file in old]
-        added = [_add(file, now_ms, data_change=False) for file in new]
+        added = [_add_action(file, now_ms, data_change=False) for file in new]
         for _ in range(REPLACE_ATTEMPTS):
             paths = {unquote(path.as_py()) for path in self._adds()["path"]}
             if gone := [file.path for file in old if file.path not in paths]:
@@ -191,8 +191,8 @@ class ArchiveTable:
             FilePart(
                 path=unquote(row["path"]),
                 size_bytes=row["size_bytes"],
-                offset_first=_or(row.get("min.offset"), offset_from),
-                offset_last=_or(row.get("max.offset"), offset_to - 1),
+                offset_first=_value_or(row.get("min.offset"), offset_from),
+                offset_last=_value_or(row.get("max.offset"), offset_to - 1),
                 alone=all(
                     row.get(f"{edge}.{name}") == value
                     for edge in ("min", "max")
@@ -208,7 +208,7 @@ class ArchiveTable:
         return pa.table(self._table.get_add_actions(flatten=True))
 
 
-def _check(uri: str, table: DeltaTable) -> None:
+def _check_archive(uri: str, table: DeltaTable) -> None:
     """Raise ConfigError unless the table is an archive that can be read file by file."""
     there = {each.name: each.type for each in table.schema().fields}
     ours = {each.name: each.type for each in _DELTA_SCHEMA.fields}
@@ -238,7 +238,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _add(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
+def _add_action(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
     lowest: dict[str, Any] = {"topic": file.partition.topic, "partition": file.partition.partition}
     highest = dict(lowest)
     lowest["offset"], highest["offset"] = file.offset_first, file.offset_last
@@ -258,5 +258,5 @@ def _iso(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def _or(value: int | None, instead: int) -> int:
+def _value_or(value: int | None, instead: int) -> int:
     return instead if value is None else value

@@ -107,11 +107,11 @@ class LatestTable:
         session = spark.newSession()  # its settings are no other run's
         newest = newest_records(session, parts, options).persist()
         try:
-            counts = _counts(newest)
+            counts = _count_merged(newest)
             self._merge(session, newest, [each.log.partition.partition for each in parts if each.is_whole])
         finally:
             newest.unpersist()
-        _advance(self.path, parts)
+        _commit_progress(self.path, parts)
         return {each.log.partition: counts.get(each.log.partition.partition, NOTHING) for each in parts}
 
     def _merge(self, session: SparkSession, newest: DataFrame, whole: Sequence[int]) -> None:
@@ -156,7 +156,7 @@ def newest_records(session: SparkSession, parts: Sequence[MergeRange], options: 
     )
 
 
-def _counts(newest: DataFrame) -> dict[int, MergeCounts]:
+def _count_merged(newest: DataFrame) -> dict[int, MergeCounts]:
     deleted = F.count_if(F.col("value").isNull()).alias("deleted")
     rows = newest.groupBy("partition").agg(F.count("*").alias("keys"), deleted).collect()
     return {
@@ -164,7 +164,7 @@ def _counts(newest: DataFrame) -> dict[int, MergeCounts]:
     }
 
 
-def _advance(path: str, parts: Sequence[MergeRange]) -> None:
+def _commit_progress(path: str, parts: Sequence[MergeRange]) -> None:
     """Note the progress, unless another run has come further meanwhile. Raises ConcurrentMerge and ConfigError."""
     table = DeltaTable(path)
     progress = _progress(path, table)

@@ -73,7 +73,7 @@ def merge_small_files(
     cannot be read or written.
     """
     table = ArchiveTable.open(place)
-    groups = list(_due(table, partitions)) if table else []
+    groups = list(_groups_to_merge(table, partitions)) if table else []
     if table is None or not groups:
         return {}
     say(f"merging {sum(len(group.files) for group in groups)} small files of {place.uri}")
@@ -121,7 +121,7 @@ def merge_group(group: MergeGroup, *, place: TableLocation) -> _MergeOutcome:
         return _MergeOutcome(group=group, error=f"{type(error).__name__}: {reason}")
 
 
-def _due(table: ArchiveTable, partitions: Iterable[TopicPartition]) -> Iterator[MergeGroup]:
+def _groups_to_merge(table: ArchiveTable, partitions: Iterable[TopicPartition]) -> Iterator[MergeGroup]:
     """Yield the groups to merge, about `RUN_BYTES` of them."""
     total = 0
     for partition in partitions:

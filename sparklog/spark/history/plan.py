@@ -114,7 +114,7 @@ class HistoryLookup:
         self._names = _archive_names(self._options, self._log, self._logs)
         self._open_tables()
         self._pasts = find_archived(self._names, self._tables)
-        return {partition: _both(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
+        return {partition: _union_bounds(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
 
     def plan(
         self, ranges: Iterable[PartitionRange], predicate: Predicate, lost: Iterable[str] = ()
@@ -183,7 +183,7 @@ class HistoryLookup:
             raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
 
 
-def _both(log: Bounds, past: ArchivedPart | None) -> Bounds:
+def _union_bounds(log: Bounds, past: ArchivedPart | None) -> Bounds:
     """Return the bounds of archive and log together."""
     if past is None:
         return log
@@ -241,7 +241,7 @@ def plan_archive(
 ) -> Iterator[ArchiveTask]:
     """Yield the tasks that read what `predicate` wants of these ranges from archives."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
-    since, before = _moments(predicate.timestamp_ms)
+    since, before = _interval_datetimes(predicate.timestamp_ms)
     files = [
         pasts[each.partition].table.files(each.partition, each.offset_from, each.offset_to, since, before)
         for each in wanted
@@ -260,7 +260,7 @@ def plan_archive(
 def first_since(past: ArchivedPart, partition: TopicPartition, timestamp_ms: int) -> int | None:
     """Return the first archived offset with a record at or after a timestamp; None if there is none."""
     whole = PartitionRange(partition, *past.archived)
-    since, _ = _moments(Interval(low=timestamp_ms))
+    since, _ = _interval_datetimes(Interval(low=timestamp_ms))
     first: int | None = None
     fs = past.table.place.files()
     for file in past.table.files(partition, whole.offset_from, whole.offset_to, since):
@@ -291,12 +291,12 @@ def _archive_names(
     return names
 
 
-def _moments(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
+def _interval_datetimes(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
     """Return the interval's ends as datetimes; None for an end that is open, or beyond the range of datetime."""
-    return _moment(timestamp_ms.low), _moment(timestamp_ms.high)
+    return _datetime_of(timestamp_ms.low), _datetime_of(timestamp_ms.high)
 
 
-def _moment(time_ms: int) -> datetime | None:
+def _datetime_of(time_ms: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

@@ -99,7 +99,7 @@ def survey(slice_: PartitionSlice) -> SliceSurvey:
     begun: dict[int, int] = {}
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
-        for position, header in _headers(data):
+        for position, header in _batch_headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
             seen.take(header)
@@ -122,13 +122,13 @@ def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
     """
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
-        headers = [header for _, header in _headers(data) if header.base_offset < slice_.offset_to]
+        headers = [header for _, header in _batch_headers(data) if header.base_offset < slice_.offset_to]
         for header in headers:
             seen.take(header)
         transactions = [header for header in headers if header.is_transactional and not header.is_control]
         for batch in decode_batches(data, columns=COLUMNS, offset_from=slice_.offset_from, offset_to=slice_.offset_to):
             if batch.num_rows:
-                yield _counting(batch, transactions, slice_.markers)
+                yield _committed_records(batch, transactions, slice_.markers)
     if slice_.must_be_complete and not seen.reaches(slice_.offset_to):
         raise SliceCompacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
 
@@ -151,7 +151,7 @@ def batches(slice_: PartitionSlice) -> Iterator[bytes]:
         yield from reader.read(piece, CHUNK_BYTES)
 
 
-def _counting(batch: pa.RecordBatch, transactions: list[BatchHeader], markers: Markers) -> pa.RecordBatch:
+def _committed_records(batch: pa.RecordBatch, transactions: list[BatchHeader], markers: Markers) -> pa.RecordBatch:
     """Return `batch` without records of transactions that were aborted or have not ended; add `transactional`."""
     offsets = batch.column("offset").to_numpy()
     counts, in_transaction = np.ones(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
@@ -169,7 +169,7 @@ def _is_committed(header: BatchHeader, markers: Markers) -> bool:
     return at < len(ends) and ends[at].is_commit
 
 
-def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+def _batch_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Yield positions and headers of batches in format v2; older message sets know no transactions."""
     try:
         yield from iterate_headers(data)
@@ -187,7 +187,7 @@ def _through_broker(slice_: PartitionSlice) -> Iterator[bytes]:
             if isinstance(log, KafkaError):
                 raise log
             try:
-                for data in _of_segments(maintenance, log, offset, slice_.offset_to):
+                for data in _read_segments(maintenance, log, offset, slice_.offset_to):
                     yield data
                     offset = [header for _, header in iterate_headers(data)][-1].next_offset
                 return
@@ -197,17 +197,17 @@ def _through_broker(slice_: PartitionSlice) -> Iterator[bytes]:
     raise InvalidUpdateVersion(f"{slice_.partition}: segments are replaced faster than they can be read")
 
 
-def _of_segments(maintenance: Any, log: LogDescription, offset: int, offset_to: int) -> Iterator[bytes]:
+def _read_segments(maintenance: Any, log: LogDescription, offset: int, offset_to: int) -> Iterator[bytes]:
     if offset < log.segments[0].base_offset:
         raise OffsetOutOfRange(f"{log.partition} begins at {log.segments[0].base_offset}, not at {offset}")
     for segment in log.segments:
         if segment.next_offset <= offset or segment.base_offset >= offset_to:
             continue
-        position = _position(maintenance, log, segment, offset)
+        position = _position_of_offset(maintenance, log, segment, offset)
         yield from whole_batches(maintenance.read_segment(log, segment, position), offset, offset_to)
 
 
-def _position(maintenance: Any, log: LogDescription, segment: SegmentDescription, offset: int) -> int:
+def _position_of_offset(maintenance: Any, log: LogDescription, segment: SegmentDescription, offset: int) -> int:
     """Return where in the segment's file to begin for `offset`: the position of the last index entry not after it."""
     if offset <= segment.base_offset:
         return 0

@@ -44,7 +44,7 @@ def install(newest: DataFrame, targets: Iterable[SnapshotTarget], client: Mappin
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, parts in groupby(chain.from_iterable(map(_by_partition, batches)), key=lambda each: each[0]):
-            size, error = _install(wanted[number], (part for _, part in parts), options)
+            size, error = _install_snapshot(wanted[number], (part for _, part in parts), options)
             yield pa.record_batch([pa.array([number], pa.int32()), pa.array([size]), pa.array([error], pa.string())],
                                   ["partition", "size_bytes", "error"])  # fmt: skip
 
@@ -54,7 +54,7 @@ def install(newest: DataFrame, targets: Iterable[SnapshotTarget], client: Mappin
         row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(task_function(run), RESULTS).collect()
     }
     for number in wanted.keys() - done.keys():  # partitions without any record left
-        size, error = _install(wanted[number], iter(()), options)
+        size, error = _install_snapshot(wanted[number], iter(()), options)
         done[number] = error or size
     return done
 
@@ -71,7 +71,7 @@ def batches_of(rows: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
             yield from map(bytes, encoded)
 
 
-def _install(
+def _install_snapshot(
     target: SnapshotTarget, rows: Iterator[pa.RecordBatch], client: Mapping[str, Any]
 ) -> tuple[int, str | None]:
     from sparklog.client import Maintenance  # loads gRPC: only where it is used

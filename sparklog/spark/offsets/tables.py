@@ -76,10 +76,10 @@ class ReplayTable:
             if not commits:
                 return cls(spark=spark, path=path, version=-1, progress={})
             version = max(commits)
-            told = [_read(commits[number]) for number in sorted(commits, reverse=True)]
+            told = [_progress_in(commits[number]) for number in sorted(commits, reverse=True)]
             if found := next((each for each in told if each is not None), None):
                 return cls(spark=spark, path=path, version=version, progress=found)
-        return cls(spark=spark, path=path, version=version, progress=_by_rows(spark, path))
+        return cls(spark=spark, path=path, version=version, progress=_progress_from_rows(spark, path))
 
     def reached(self, partition: int, topic_id: str) -> PartitionProgress | None:
         """Return the table's progress in that partition of that topic; None if it has nothing of it."""
@@ -111,7 +111,7 @@ class ReplayTable:
         return after
 
 
-def _read(metadata: str | None) -> Progress | None:
+def _progress_in(metadata: str | None) -> Progress | None:
     try:
         told = json.loads(metadata or "")[_APP]
         return {int(number): PartitionProgress(*reached) for number, reached in told.items()}
@@ -119,7 +119,7 @@ def _read(metadata: str | None) -> Progress | None:
         return None
 
 
-def _by_rows(spark: SparkSession, path: str) -> Progress:
+def _progress_from_rows(spark: SparkSession, path: str) -> Progress:
     """Return the progress by the rows of a table whose metadata is gone; the topic's id is then unknown."""
     rows = spark.read.format("delta").load(path)
     if "log_offset" not in rows.columns:

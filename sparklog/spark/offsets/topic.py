@@ -34,13 +34,13 @@ _TIME = pa.timestamp("us", "UTC")
 _WHO = ("member_id", "client_id", "client_host")
 
 
-def _in_spark(schema: pa.Schema) -> pa.Schema:
+def _with_spark_times(schema: pa.Schema) -> pa.Schema:
     """Return the schema with timestamps as Spark has them."""
     return pa.schema([(each.name, _TIME if pa.types.is_timestamp(each.type) else each.type) for each in schema])
 
 
 COMMITS = pa.schema(
-    [("log_partition", pa.int32()), *_in_spark(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
+    [("log_partition", pa.int32()), *_with_spark_times(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
      ("transactional", pa.bool_())]
 )  # fmt: skip
 NEWEST = pa.schema(

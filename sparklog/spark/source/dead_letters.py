@@ -73,7 +73,9 @@ class DeadLetterProducer:
                 bootstrap_servers=broker.bootstrap_servers, max_request_size=MAX_REQUEST_BYTES, **broker.security
             )
         columns = {name: records.column(name) for name in COPIED}
-        columns["headers"] = with_headers(records.column("headers"), _why(records.column("offset"), partition, reasons))
+        columns["headers"] = with_headers(
+            records.column("headers"), _error_headers(records.column("offset"), partition, reasons)
+        )
         try:
             self._producer.send_table(self._to.topic, pa.table(columns)).result()
         except KafkaError as error:
@@ -89,7 +91,7 @@ class DeadLetterProducer:
             self._producer = None
 
 
-def _why(offsets: pa.Array, partition: TopicPartition, reasons: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _error_headers(offsets: pa.Array, partition: TopicPartition, reasons: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return names of headers, each with its value for every record."""
     rows = len(reasons)
     return [

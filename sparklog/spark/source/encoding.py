@@ -97,11 +97,11 @@ def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
     Raises ConfigError if a column is missing or has no type of its format; SchemaError, with the place and both types,
     if it does not fit its schema; RegistryError if the registry does not have the schema, or refuses it.
     """
-    formats = {name: _writing(name, column, options, schema) for name, column in options.columns.items()}
+    formats = {name: _write_format(name, column, options, schema) for name, column in options.columns.items()}
     return RowEncoding({name: of for name, of in formats.items() if of is not None})
 
 
-def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> WriteFormat | None:
+def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> WriteFormat | None:
     if name not in schema.fieldNames():
         raise ConfigError(f"{name}Format = {column.format}: there is no column {name} among {schema.fieldNames()}")
     spark = schema[name].dataType
@@ -118,29 +118,29 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
     return writing
 
 
-def _avro(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriteFormat:
+def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriteFormat:
     def check(schema: SchemaText) -> None:
         AvroWriteFormat(type=of, schema=schema, naming=None).encoder()
 
     derive = partial(derived_schema, of)
     if options.registry is None:
-        return AvroWriteFormat(type=of, schema=_own("AVRO", column, derive), naming=None)
-    schema, naming = _named("AVRO", column, options, options.registry, derive, check)
+        return AvroWriteFormat(type=of, schema=_given_or_derived("AVRO", column, derive), naming=None)
+    schema, naming = _choose_schema("AVRO", column, options, options.registry, derive, check)
     return AvroWriteFormat(type=of, schema=schema, naming=naming)
 
 
-def _json(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriteFormat:
+def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriteFormat:
     if options.registry is None:
         return JsonWriteFormat(type=of)
 
     def check(_: SchemaText) -> None:
         JsonWriteFormat(type=of).encoder()
 
-    _, naming = _named("JSON", column, options, options.registry, partial(derived_json_schema, of), check)
+    _, naming = _choose_schema("JSON", column, options, options.registry, partial(derived_json_schema, of), check)
     return JsonWriteFormat(type=of, naming=naming)
 
 
-def _protobuf(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriteFormat:
+def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriteFormat:
     def given() -> Any:
         assert column.schema is not None  # typed_options makes sure
         return descriptors().from_text(column.schema)
@@ -152,7 +152,7 @@ def _protobuf(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -
         ProtobufWriteFormat(type=of, message=given().message(column.message_name)).encoder()
 
     own = column if column.schema is None else replace(column, schema=given().text())
-    schema, naming = _named("PROTOBUF", own, options, options.registry, given, check)
+    schema, naming = _choose_schema("PROTOBUF", own, options, options.registry, given, check)
     message = message_of(schema, column.message_name)
     indexes = next(
         (each for each, name in descriptors().message_names(schema.text).items() if name == message.name), None
@@ -163,13 +163,13 @@ def _protobuf(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -
 
 
 _WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], WriteFormat]] = {
-    ColumnFormat.AVRO: _avro,
-    ColumnFormat.PROTOBUF: _protobuf,
-    ColumnFormat.JSON: _json,
+    ColumnFormat.AVRO: _avro_format,
+    ColumnFormat.PROTOBUF: _protobuf_format,
+    ColumnFormat.JSON: _json_format,
 }
 
 
-def _named(
+def _choose_schema(
     kind: str,
     column: WrittenColumn,
     options: WrittenOptions,
@@ -191,9 +191,9 @@ def _named(
         latest = registry.version(column.subject)
         schema, number = latest.schema, next(each for each in latest.ids if isinstance(each, int))
     else:
-        schema = _own(kind, column, derive)
+        schema = _given_or_derived(kind, column, derive)
         check(schema)
-        number = _number_of(schema, column, options, registry, of)
+        number = _schema_number(schema, column, options, registry, of)
     if schema.kind != kind:
         raise SchemaError(f"the schema is {schema.kind}, not {kind}")
     if not options.ids_in_headers:
@@ -204,12 +204,12 @@ def _named(
     return schema, SchemaNaming(schema_id=known[number], in_header=True)
 
 
-def _own(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
+def _given_or_derived(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
     """Return the schema that is given, or that of the column's type."""
     return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
 
 
-def _number_of(
+def _schema_number(
     schema: SchemaText, column: WrittenColumn, options: WrittenOptions, registry: Registry, of: RegistryOptions
 ) -> int:
     assert column.subject is not None  # typed_options makes sure

@@ -25,12 +25,12 @@ from sparklog.spark.source.scan import FilesTask
 def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's pieces, in order, with at least these columns."""
     if not sees(task.folder, task.owner):
-        return _unseen(task, options)
+        return _read_unseen(task, options)
     records = records_of(task, options, columns)
-    return records.read(task.ranges, lambda left: from_elsewhere(task, left, options, columns))
+    return records.read(task.ranges, lambda left: read_missing(task, left, options, columns))
 
 
-def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _read_unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task whose folder this machine does not see, from the broker.
 
     Raises ConfigError if there is no broker.
@@ -39,11 +39,11 @@ def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         raise not_seen(task.folder)
     from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are not seen
 
-    for whole in _joined(task):
+    for whole in _joined_ranges(task):
         yield from fetch_range(whole, options)
 
 
-def _joined(task: FilesTask) -> Iterator[PartitionRange]:
+def _joined_ranges(task: FilesTask) -> Iterator[PartitionRange]:
     """Yield the offsets of the task's pieces, adjacent pieces as one range."""
     low, high = task.ranges[0].offset_from, task.ranges[0].offset_to
     for piece in task.ranges[1:]:
@@ -54,7 +54,7 @@ def _joined(task: FilesTask) -> Iterator[PartitionRange]:
     yield PartitionRange(task.partition, low, high)
 
 
-def from_elsewhere(
+def read_missing(
     task: FilesTask, left: ReadRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece that its segment no longer holds."""

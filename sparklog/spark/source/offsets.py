@@ -126,7 +126,7 @@ def starting_offsets(
 
     Raises ConfigError if the position does not name exactly the partitions that are read, or no record is late enough.
     """
-    chosen = _chosen(position, bounds, lookup, "starting")
+    chosen = _offsets_at(position, bounds, lookup, "starting")
     lost = [
         f"{partition} was to be read from offset {offset}, but begins at {bounds[partition].log_start}"
         for partition, offset in chosen.items()
@@ -136,7 +136,7 @@ def starting_offsets(
         for partition, offset in chosen.items()
         if offset > bounds[partition].high_watermark
     ]
-    return {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}, lost
+    return {partition: _clamp(offset, bounds[partition]) for partition, offset in chosen.items()}, lost
 
 
 def ending_offsets(
@@ -146,7 +146,7 @@ def ending_offsets(
 
     Raises as `starting_offsets` does, and ConfigError if the position names an offset that is not decided yet.
     """
-    chosen = _chosen(position, bounds, lookup, "ending")
+    chosen = _offsets_at(position, bounds, lookup, "ending")
     if isinstance(position, SpecificOffsets):
         _check_stable(chosen, bounds)
     lost = [
@@ -154,7 +154,7 @@ def ending_offsets(
         for partition, offset in chosen.items()
         if offset > bounds[partition].high_watermark
     ]
-    within = {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}
+    within = {partition: _clamp(offset, bounds[partition]) for partition, offset in chosen.items()}
     return {partition: min(offset, bounds[partition].end) for partition, offset in within.items()}, lost
 
 
@@ -212,7 +212,7 @@ def report_losses(lost: Sequence[str], *, fail: bool) -> None:
     logger.warning("records were lost: %s", sentence)
 
 
-def check_there(wanted: Set[Any], there: Set[Any], where: str) -> None:
+def check_exist(wanted: Set[Any], there: Set[Any], where: str) -> None:
     """Raise UnknownTopicOrPartition if topics or partitions are missing."""
     if missing := sorted(map(str, wanted - there)):
         raise UnknownTopicOrPartition(f"not {where}: {', '.join(missing)}")
@@ -235,7 +235,7 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
     }
 
 
-def _chosen(
+def _offsets_at(
     position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup, which: str
 ) -> dict[TopicPartition, int]:
     """Return the offset that `position` means in each partition; it may lie outside the bounds."""
@@ -252,12 +252,12 @@ def _chosen(
             return {partition: committed.get(partition, each.log_start) for partition, each in bounds.items()}
         case SpecificTimestamps(timestamps_ms, no_match):
             if isinstance(timestamps_ms, int):
-                return _at_times(dict.fromkeys(bounds, timestamps_ms), no_match, bounds, lookup)
+                return _offsets_at_times(dict.fromkeys(bounds, timestamps_ms), no_match, bounds, lookup)
             _check_named(timestamps_ms, bounds, f"{which}OffsetsByTimestamp")
-            return _at_times(timestamps_ms, no_match, bounds, lookup)
+            return _offsets_at_times(timestamps_ms, no_match, bounds, lookup)
 
 
-def _at_times(
+def _offsets_at_times(
     timestamps_ms: Offsets, no_match: NoMatchStrategy, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
 ) -> dict[TopicPartition, int]:
     found = lookup.offsets_for_times(timestamps_ms)
@@ -269,7 +269,7 @@ def _at_times(
                 f"no record of {partition} has timestamp {timestamps_ms[partition]} or later; "
                 "with startingOffsetsByTimestampStrategy = latest such a partition is read from its end"
             )
-        offsets[partition] = each.end if offset is None else _within(offset, each)
+        offsets[partition] = each.end if offset is None else _clamp(offset, each)
     return offsets
 
 
@@ -277,7 +277,7 @@ def _edge_or_offset(offset: int, bounds: Bounds) -> int:
     return {EARLIEST_IN_JSON: bounds.log_start, LATEST_IN_JSON: bounds.end}.get(offset, offset)
 
 
-def _within(offset: int, bounds: Bounds) -> int:
+def _clamp(offset: int, bounds: Bounds) -> int:
     return min(max(offset, bounds.log_start), bounds.high_watermark)
 
 

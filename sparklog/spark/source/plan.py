@@ -68,7 +68,7 @@ def prune(whole: PartitionRange, segments: Sequence[SegmentInfo], timestamp_ms: 
         and each.next_offset > whole.offset_from
         and (each.max_timestamp_ms is None or each.max_timestamp_ms >= timestamp_ms.low)
     ]
-    return list(_joined(whole, kept))
+    return list(_parts_in_segments(whole, kept))
 
 
 def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
@@ -100,7 +100,7 @@ def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
     return [tuple(group) for group in groups if group]
 
 
-def _joined(whole: PartitionRange, segments: Iterable[SegmentInfo]) -> Iterator[PartitionRange]:
+def _parts_in_segments(whole: PartitionRange, segments: Iterable[SegmentInfo]) -> Iterator[PartitionRange]:
     """Yield the parts of `whole` that lie in the segments, adjacent parts as one range."""
     current: PartitionRange | None = None
     for segment in segments:

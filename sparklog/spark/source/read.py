@@ -73,12 +73,12 @@ def read_task(
 
     watch: called with all records before that, with their headers
     """
-    with failures_told(task, options):
+    with annotated_failures(task, options):
         yield from _read_task(task, options, schema, watch)
 
 
 @contextmanager
-def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
+def annotated_failures(task: InputPartition, options: ReadOptions) -> Iterator[None]:
     """Add partition, offsets and place of the task to its error, as a note, and log them.
 
     Spark shows nothing of a failed task but its error, and an error of damaged bytes does not know where they are.
@@ -115,10 +115,10 @@ def _read_task(
             records = read_history(task, options, columns)
         case _:
             return iter(())  # Spark makes up a task if the plan has none
-    return shape.apply(_watched(records, watch), task.partition)
+    return shape.apply(_watch_batches(records, watch), task.partition)
 
 
-def _watched(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:
+def _watch_batches(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:
     if watch is None:
         return batches
 

@@ -85,7 +85,7 @@ def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
     return SinkBatch(Batch(sink_id, str(job_id), options.transaction.version), False)
 
 
-def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
+def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
     """Return the batch that the running task writes: the one that its application names, of its query, or of its job.
 
     job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`.
@@ -109,7 +109,7 @@ def _suffix(of_write: str | None) -> str:
 
 
 @contextmanager
-def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
+def task_attempt(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
     """Let the running task attempt write in a batch: yield the attempt, or None if the batch is committed already.
 
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
@@ -123,7 +123,7 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | 
             return
         producer_options = {**options.producer, "transactional_id": of.batch.sink_id}
         with (
-            _renewals(sinks, of.batch, identity, options.timeout_ms) as check,
+            _renewing(sinks, of.batch, identity, options.timeout_ms) as check,
             Producer(**producer_options) as producer,
         ):
             producer.enlist(*identity)
@@ -131,7 +131,7 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | 
 
 
 @contextmanager
-def _renewals(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: int) -> Iterator[Callable[[], None]]:
+def _renewing(sinks: Sinks, batch: Batch, identity: BatchProducer, timeout_ms: int) -> Iterator[Callable[[], None]]:
     """Renew the batch inside the block. Yield a function that raises the error for which the batch is not open."""
     is_over = threading.Event()
     failed: list[KafkaError] = []
@@ -167,7 +167,7 @@ def commit(parts: Sequence[BatchPart], options: WriteOptions) -> None:
     """
     if not parts:
         return
-    batch = _batch_of(parts)
+    batch = _common_batch(parts)
     winners = [part.winner for part in parts if part.winner is not None]
     if not winners:
         logger.warning(
@@ -194,7 +194,7 @@ def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | No
     """
     if any(part.winner is None for part in parts) or not (parts or job):
         return
-    batch = _batch_of(parts) if parts else job.batch if job else None
+    batch = _common_batch(parts) if parts else job.batch if job else None
     assert batch
     try:
         with Sinks(**options.connection) as sinks:
@@ -207,7 +207,7 @@ def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | No
         )
 
 
-def _batch_of(parts: Sequence[BatchPart]) -> Batch:
+def _common_batch(parts: Sequence[BatchPart]) -> Batch:
     batches = {part.of.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")

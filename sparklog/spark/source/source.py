@@ -29,7 +29,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
 from sparklog.spark.shipping import TaskObject
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import ReadOptions, WriteOptions
 from sparklog.spark.source.read import PushdownReader, TopicReader
 from sparklog.spark.source.stream import TopicStreamReader

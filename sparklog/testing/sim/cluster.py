@@ -485,7 +485,7 @@ class SimCluster:
 
     def report(self, kind: str, text: str, error: BaseException | None = None) -> None:
         """Add a finding, with the lines of sparklog's code that raised `error`."""
-        where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
+        where = "".join(f"\n    {line}" for line in _source_lines(error)) if error else ""
         self.trace.event(f"{kind}: {text}")
         self.findings.append(Anomaly(kind, text + where))
 
@@ -535,9 +535,9 @@ class SimCluster:
         """
         found: dict[TopicPartition, dict[str, Any]] = {}
         for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
-            for number, assigned in _assigned(self.tree.get(f"/brokers/topics/{topic}").data):
+            for number, assigned in _assigned_replicas(self.tree.get(f"/brokers/topics/{topic}").data):
                 node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
-                state = _decoded(node.data) if node else {}
+                state = _decode_json(node.data) if node else {}
                 version = node.version if node else -1
                 found[TopicPartition(topic, number)] = {"isr": [], **state, **assigned, "version": version}
         return found
@@ -554,12 +554,12 @@ def _kind_of_remakeable(name: str) -> str | None:
 
 
 @lru_cache(maxsize=1_000)
-def _decoded(data: bytes) -> dict[str, Any]:
+def _decode_json(data: bytes) -> dict[str, Any]:
     return dict(json.loads(data))
 
 
 @lru_cache(maxsize=1_000)
-def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
+def _assigned_replicas(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
     """Return each partition of a topic with its replicas, and with whether a reassignment is under way."""
     topic = json.loads(data)
     moving = {*topic.get("adding_replicas", {}), *topic.get("removing_replicas", {})}
@@ -569,7 +569,7 @@ def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
     )
 
 
-def _places(error: BaseException) -> list[str]:
+def _source_lines(error: BaseException) -> list[str]:
     places, step = [], error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
@@ -578,7 +578,7 @@ def _places(error: BaseException) -> list[str]:
             places.append(f"{name}:{step.tb_lineno} {code.co_name}")
         step = step.tb_next
     cause = error.__cause__
-    return places[-6:] + ([f"from {cause!r}", *_places(cause)] if cause else [])
+    return places[-6:] + ([f"from {cause!r}", *_source_lines(cause)] if cause else [])
 
 
 class _LogToTrace(logging.Handler):

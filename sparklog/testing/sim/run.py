@@ -231,8 +231,8 @@ class _SimRun:
             there = {name for name in there if name.topic not in self._workers.moved_topics.deleted}
             if there != assigned:
                 yield (
-                    f"{node.name} has logs without being a replica: {_listed(there - assigned)}; "
-                    f"it lacks logs: {_listed(assigned - there)}"
+                    f"{node.name} has logs without being a replica: {_names_text(there - assigned)}; "
+                    f"it lacks logs: {_names_text(assigned - there)}"
                 )
 
     def _say_what_is_not_settled(self) -> None:
@@ -437,5 +437,5 @@ class _SimRun:
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
 
 
-def _listed(names: set[TopicPartition]) -> str:
+def _names_text(names: set[TopicPartition]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "nothing"

@@ -30,7 +30,8 @@ from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overla
 from sparklog.spark.history.progress import Progress, TableRange
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import PartitionRange, batch_ranges, report_losses
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
 from sparklog.spark.source.source import SparklogDataSource

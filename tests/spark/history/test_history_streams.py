@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support import environment
 from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archive_closed, fill_days

@@ -20,7 +20,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.spark import broker
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.names import unique
 from support.processes.broker import BrokerProcess

@@ -18,7 +18,8 @@ from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation
 from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
 from sparklog.spark.history.progress import Progress, TableRange
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.stream import TopicStreamReader
 from support.logs.transactional_folder import TransactionalFolder

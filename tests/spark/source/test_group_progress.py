@@ -12,7 +12,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
 from sparklog.server.broker_collector import BrokerCollector
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.metrics import Scrape
 from support.names import unique

@@ -21,7 +21,8 @@ from sparklog.spark.source.offsets import (
     stream_ranges,
     to_json,
 )
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "a"}

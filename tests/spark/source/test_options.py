@@ -9,7 +9,8 @@ import pytest
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.source.option_parsing import OPTIONS, OptionUse, parse_read_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_write_options
+from sparklog.spark.source.option_table import OPTIONS, OptionUse
 from sparklog.spark.source.options import (
     AllTopics,
     ApplicationTransaction,

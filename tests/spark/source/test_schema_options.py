@@ -10,7 +10,8 @@ from sparklog.arrow.options import Mode
 from sparklog.base.errors import ConfigError
 from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.registry_options import RegistryOptions
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import (
     ColumnFormat,
     SchemaChoice,

@@ -13,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.patience import PATIENCE_S, wait_until
 

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructField, StructType
 from sparklog.client import Producer
 from sparklog.records.arrow import HEADERS_TYPE
 from sparklog.spark.columns import TYPES
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.scan import FilesTask
 from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.spark.source.tracing import MAX_LINKS, TraceLinks

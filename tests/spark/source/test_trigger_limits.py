@@ -21,7 +21,8 @@ from sparklog.spark.columns import table_schema
 from sparklog.spark.source.backlog import BrokerBacklog
 from sparklog.spark.source.limits import TriggerPace, share_bytes
 from sparklog.spark.source.offsets import PartitionRange
-from sparklog.spark.source.option_parsing import OptionUse, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import TriggerLimits
 from sparklog.spark.source.stream import TopicStreamReader
 from support import GOLDEN

@@ -30,10 +30,10 @@ class SnapshotRequest:
     takes_s: float
 
 
-async def _take(request: SnapshotRequest, *, handlers: Handlers, replicas: ReplicaManager) -> None:
+async def _handle_snapshot(request: SnapshotRequest, *, handlers: Handlers, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
     epoch = replica.partition.leader_epoch
-    end_offset, data = await asyncio.to_thread(_newest, replica.log, replica.last_stable_offset)
+    end_offset, data = await asyncio.to_thread(_newest_records, replica.log, replica.last_stable_offset)
     await asyncio.sleep(request.takes_s)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -44,10 +44,10 @@ async def _take(request: SnapshotRequest, *, handlers: Handlers, replicas: Repli
     )
 
 
-TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take, rights=())
+TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_handle_snapshot, rights=())
 
 
-def _newest(log: Log, end_offset: int) -> tuple[int, bytes]:
+def _newest_records(log: Log, end_offset: int) -> tuple[int, bytes]:
     """Return where the snapshot ends, and the newest committed record of each key, without tombstones, as batches.
 
     It ends at `end_offset`, or before the first transaction that is open there.

@@ -118,7 +118,7 @@ class CompactRequest:
     partition: TopicPartition
 
 
-async def _compact(
+async def _handle_compact(
     request: CompactRequest, *, clock: Clock, handlers: Handlers, replacements: Replacements, replicas: ReplicaManager
 ) -> None:
     name = request.partition
@@ -130,7 +130,7 @@ async def _compact(
     plan = plan_compaction(found, now_ms=clock.time_ms(), force=True)
     if not isinstance(plan, CompactionPlan):
         return
-    survey = await asyncio.to_thread(_survey, replica.log, plan, found)
+    survey = await asyncio.to_thread(_survey_plan, replica.log, plan, found)
     new = []
     for group in plan.groups:
         lease = await replacements.begin(name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS)
@@ -141,7 +141,7 @@ async def _compact(
     await asyncio.to_thread(replica.log.replacer.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact, rights=())
+COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_handle_compact, rights=())
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -187,7 +187,7 @@ class _PlanSurvey:
         return data, rewriter.result.crc32c
 
 
-def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _PlanSurvey:
+def _survey_plan(log: Log, plan: CompactionPlan, description: LogDescription) -> _PlanSurvey:
     return _PlanSurvey(plan, description, lambda each: log.open_file(each.base_offset, LOG, each.identity).read())
 
 

@@ -206,7 +206,7 @@ class Workers:
         checked = self._history, self.partitions, self._report
         yield UserProducer(self._user("user-0"), *checked, acks="all", bursts=self._scenario.bursts)
         yield UserProducer(self._user("user-1"), *checked, acks=acks)
-        yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
+        yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _ignore_report, acks="all")
 
     def _producer(self, number: int) -> SimProducer:
         return SimProducer(
@@ -248,5 +248,5 @@ class Workers:
         return SimUser(name, cluster.loop, cluster.network, self._bootstrap, f"{cluster.seed}/{name}")
 
 
-def _nothing(kind: str, text: str) -> None:
+def _ignore_report(kind: str, text: str) -> None:
     """Ignore a finding: a topic that was created again does not know the sequence numbers of the deleted one."""
