@@ -32,7 +32,7 @@ from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import encode_all
-from sparklog.spark.offsets.read import Slice
+from sparklog.spark.offsets.read import PartitionSlice
 from sparklog.spark.offsets.snapshots import batches_of
 from sparklog.spark.offsets.topic import ReplayTask, read_changes
 
@@ -95,7 +95,7 @@ def commits(count: int, keys: int) -> Iterator[pa.RecordBatch]:
 
 def make_snapshot(log: Log, end_offset: int) -> int:
     """Make the snapshot that the job makes in Spark, in this process; return its size in bytes."""
-    whole = Slice(partition=PARTITION, offset_from=0, offset_to=end_offset, folder=log.folder)
+    whole = PartitionSlice(partition=PARTITION, offset_from=0, offset_to=end_offset, folder=log.folder)
     newest: dict[bytes, int] = {}
     rows: pa.Table | None = None
     for batch in read_changes(ReplayTask(slice=whole, history_from=0)):

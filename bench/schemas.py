@@ -37,7 +37,7 @@ from sparklog.schemas.avro_encoding import avro_encoder
 from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import JsonFormat
 from sparklog.schemas.json_encoding import json_encoder
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set
 from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from sparklog.schemas.protobuf_formats import ProtobufFormat
@@ -187,7 +187,7 @@ def measure_protobuf(name: str, message: str, make: Any, count: int, repeats: in
     column = pa.array(bodies, pa.binary())
     given = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     made = from_descriptor_set(given).message(message)
-    decoder = ProtobufFormat(message=made, options=ReadingOptions()).decoder("value")
+    decoder = ProtobufFormat(message=made, options=ProtobufReadOptions()).decoder("value")
 
     def decode() -> None:
         assert not any(piece.faults.any() for piece in decoder.decode(column, None))

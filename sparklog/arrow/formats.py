@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from sparklog.schemas.columns import nullable_within
-from sparklog.schemas.formats import AvroFormat, FramedFormat, JsonFormat, StringFormat
+from sparklog.schemas.formats import AvroFormat, FramedAvroFormat, JsonFormat, StringFormat
 from sparklog.schemas.json_decoding import check_readable
 from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
@@ -53,7 +53,7 @@ def registry_format(
     token: str | None = None,
     truststore: str | None = None,
     keystore: str | None = None,
-) -> FramedFormat:
+) -> FramedAvroFormat:
     """Return the format of Avro bodies that name their schemas, before the body or in a header.
 
     `url` is the registry's, or several. `subject` is a name such as ``orders-value``: its latest version is what is
@@ -65,7 +65,7 @@ def registry_format(
     urls = (url,) if isinstance(url, str) else tuple(url)
     options = RegistryOptions(urls=urls, user_info=user_info, token=token, truststore=truststore, keystore=keystore)
     versions = Registry(options).versions(subject, MOST_VERSIONS)
-    return FramedFormat(
+    return FramedAvroFormat(
         reader=versions[-1].schema if reader_schema is None else SchemaText(AVRO, reader_schema),
         writers={each: version.schema for version in versions for each in version.ids},
         registry=options,

@@ -25,7 +25,7 @@ from sparklog.base.ids import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.schemas.formats import Format
-    from sparklog.schemas.pieces import Piece
+    from sparklog.schemas.pieces import DecodedPiece
 
 CORRUPT = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string())])
 
@@ -130,7 +130,7 @@ class RowDecoder:
 
     def _pieces(
         self, records: pa.RecordBatch, columns: Sequence[str]
-    ) -> Iterator[tuple[pa.RecordBatch, dict[str, Piece]]]:
+    ) -> Iterator[tuple[pa.RecordBatch, dict[str, DecodedPiece]]]:
         """Yield the records in parts so small that each typed column is decoded in one piece."""
         if not columns:
             yield records, {}
@@ -144,14 +144,16 @@ class RowDecoder:
                 yield part, {name: piece.slice(done, part.num_rows), **others}
                 done += part.num_rows
 
-    def _fail(self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, Piece], row: int) -> None:
+    def _fail(
+        self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, DecodedPiece], row: int
+    ) -> None:
         offset = part.column("offset")[row].as_py()
         raise MalformedRecord(
             f"{partition} offset {offset}: {_reason(pieces, row)}. mode = PERMISSIVE or DROPMALFORMED reads on"
         )
 
 
-def _reason(pieces: Mapping[str, Piece], row: int) -> str:
+def _reason(pieces: Mapping[str, DecodedPiece], row: int) -> str:
     return "; ".join(f"the {name}: {piece.explain(row)}" for name, piece in pieces.items() if piece.faults[row])
 
 

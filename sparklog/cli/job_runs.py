@@ -204,11 +204,11 @@ def show(run: Run, *, as_json: bool) -> None:
 
 def reason(error: Exception) -> str:
     """Return an error in one line. Print the traceback first if it is neither a SparklogError nor an OSError."""
-    from sparklog.spark.shipping import text_of  # imports Spark
+    from sparklog.spark.shipping import error_text  # imports Spark
 
     if not isinstance(error, SparklogError | OSError):
         click.echo(traceback.format_exc(), err=True, nl=False)
-    return text_of(error).partition("\n")[0]
+    return error_text(error).partition("\n")[0]
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from sparklog.docs.configuration import default_of
 from sparklog.docs.markdown import code, line, page, table
 from sparklog.spark.columns import TYPES
 from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
-from sparklog.spark.source.option_parsing import OPTIONS, READS, Option, Use
+from sparklog.spark.source.option_table import OPTIONS, READS, OptionUse, SourceOption
 from sparklog.spark.source.write import WRITTEN
 
 PRODUCER = {item.name: item.default for item in dataclasses.fields(ProducerConfig)}
@@ -35,25 +35,25 @@ def spark_page() -> str:
             f"## Columns of reads\n\n{table(titles, read)}",
             f"## Options of reads\n\n{_reads(each for each in OPTIONS.values() if each.uses & READS)}",
             f"## Columns of writes\n\n{table(titles, written)}",
-            f"## Options of writes\n\n{_writes(each for each in OPTIONS.values() if Use.WRITE in each.uses)}",
+            f"## Options of writes\n\n{_writes(each for each in OPTIONS.values() if OptionUse.WRITE in each.uses)}",
         ],
     )
 
 
-def _reads(options: Iterable[Option]) -> str:
+def _reads(options: Iterable[SourceOption]) -> str:
     rows = ((cells[0], _where(option), *cells[1:]) for option in options for cells in [_cells(option)])
     return table(("option", "for", "default", "value", "meaning"), rows)
 
 
-def _writes(options: Iterable[Option]) -> str:
+def _writes(options: Iterable[SourceOption]) -> str:
     return table(("option", "default", "value", "meaning"), map(_cells, options))
 
 
-def _cells(option: Option) -> tuple[str, ...]:
+def _cells(option: SourceOption) -> tuple[str, ...]:
     doc = OPTION_DOCS[option.name]
     default = default_of(PRODUCER[option.producer_argument]) if option.producer_argument else code(doc.default)
     return code(option.name), default, line(option.expects), line(doc.meaning)
 
 
-def _where(option: Option) -> str:
-    return ", ".join(use.name.lower() for use in (Use.BATCH, Use.STREAM) if use in option.uses)
+def _where(option: SourceOption) -> str:
+    return ", ".join(use.name.lower() for use in (OptionUse.BATCH, OptionUse.STREAM) if use in option.uses)

@@ -1,25 +1,27 @@
 """Archive: keeps the Delta tables of topics with `retention.archive` no further behind than a target.
 
-    plan     says of every partition how many offsets the archive lacks, and how old the first record there is
-    apply    copies them, up to the last stable offset, from the active segment too; a run looks at the log once, so it
-             ends however fast records arrive. Then it merges small files of these partitions (spark/history/merging.py)
+    plan     lists every partition, with the number of offsets that the archive lacks and the age of the first record
+             there
+    apply    copies these offsets, up to the last stable offset, from the active segment too. A run describes the logs
+             once, so it ends however fast records arrive. Then it merges small files of these partitions
+             (spark/history/merging.py)
     report   has the outcome of each partition that had something to do, and its lag at the beginning and at the end
 
-Retention archives closed segments before it deletes them. This job is for tables that must be fresh: run it more often
-than the target says. Both write the same table and agree by what that says of itself (spark/history/archive_table.py),
-so they may run in any order, and at once: each offset is archived once.
+The retention job archives closed segments before it deletes them. This job keeps tables fresh: run it more often than
+the target says. Both jobs write the same table, which holds its own progress (spark/history/archive_table.py). So the
+jobs may run in any order, and at once: each offset is archived once.
 
-The lag of a partition is the age of its oldest record that is not archived, by the record's timestamp. Under
-message.timestamp.type=CreateTime that is the producer's clock, and old records that are copied to a topic count as old.
-Records of an open transaction wait for its end; their age counts.
+The lag of a partition is the age of its oldest record that is not archived, by the record's timestamp. With
+message.timestamp.type=CreateTime the timestamp is the producer's, so old records that are copied to a topic count as
+old. Records of an open transaction wait for its end; their age counts.
 
 Outcomes:
 
     done        archived as planned, in time
-    late        a finding: archived, but records were older than the target when they were, or the oldest one that is
-                left is. A first run has to catch up: only what it leaves counts
+    late        a finding: archived, but a record was older than the target when it was archived, or the oldest record
+                that is left is older. For a first run, which has to catch up, only the records that it leaves count
     lost        a finding: some records had been deleted before they could be archived
-    failed      a finding: something could not be archived, for the given reason; the next run tries again
+    failed      a finding: some offsets could not be archived, for the given reason; the next run tries again
 """
 
 from __future__ import annotations
@@ -32,21 +34,19 @@ from pyspark.sql import DataFrame, Row
 from sparklog.base.errors import KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.jobs.archiving import (
-    Logs,
     Tables,
     archive_all,
     archived_to,
-    bytes_between,
-    describe,
-    described,
+    describe_selected,
     lost_reason,
     slice_option,
     topics_option,
 )
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.logs import Logs, bytes_between, describe_logs, kafka_error_text
+from sparklog.jobs.table_lag import TablePartition, age_on_arrival, is_due, lag_option, lags, missed_target, reason_of
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import ArchiveTarget, Copied
+from sparklog.spark.history.archive import ArchiveTarget, CopyResult
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.merging import merge_small_files
 
@@ -64,14 +64,14 @@ DONE, LATE, LOST, FAILED = "done", "late", "lost", "failed"
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the selected topics that have an archive."""
-    logs = _with_archive(describe(context, options))
+    logs = _with_archive(describe_selected(context, options))
     tables: Tables = {}
-    found = {name: _look(log, tables) for name, log in logs.items() if isinstance(log, LogDescription)}
+    found = {name: _read_progress(log, tables) for name, log in logs.items() if isinstance(log, LogDescription)}
     ages = lags(context, found.values())
     rows = []
     for name, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
-            rows.append(_unknown(name, log))
+            rows.append(_error_row(name, log))
         else:
             rows.append(_plan_row(found[name], ages.get(name), options["lag_target"]))
     due = sum(row[2] for row in rows)
@@ -80,11 +80,11 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
-    """Archive what is there now of the partitions that are due. Return one row for each of them."""
+    """Archive the due partitions up to their present ends. Return one row for each of them."""
     begun_ms = context.now_ms
     todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
     readable = [name for name, row in todo.items() if not row.error]
-    logs = described(context, readable)
+    logs = describe_logs(context, readable)
     wanted: dict[str, list[ArchiveTarget]] = {}
     for name in readable:
         log = logs.get(name)
@@ -92,26 +92,28 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
             wanted.setdefault(todo[name].archive, []).append(ArchiveTarget(log=log, offset_to=log.last_stable_offset))
     copied = archive_all(context, options, wanted)
     after = {
-        name: Followed(log=log, reached=done.offset_to if (done := copied[name].archived) else todo[name].archived_to)
-        for name, log in described(context, copied).items()
+        name: TablePartition(
+            log=log, reached=done.offset_to if (done := copied[name].archived) else todo[name].archived_to
+        )
+        for name, log in describe_logs(context, copied).items()
         if isinstance(log, LogDescription)
     }
     ages = lags(context, after.values())
     took_ms = context.now_ms - begun_ms
-    merged = _merge(context, wanted, copied)
+    merged = _merge_new_files(context, wanted, copied)
     rows = []
     for name, row in sorted(todo.items()):
-        waited_ms = waited(row.archived_to, row.offsets, row.lag_ms, took_ms)
-        late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
-        outcome = copied.get(name) or Copied(error=_why_not(row, logs.get(name)))
+        age_ms = age_on_arrival(row.archived_to, row.offsets, row.lag_ms, took_ms)
+        late = missed_target(age_ms, after.get(name), ages.get(name), options["lag_target"])
+        outcome = copied.get(name) or CopyResult(error=_failure_reason(row, logs.get(name)))
         rows.append(_report_row(row, outcome, after.get(name), ages.get(name), late, merged.get(name, 0)))
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
-def _merge(
-    context: JobContext, wanted: Mapping[str, Iterable[ArchiveTarget]], copied: Mapping[TopicPartition, Copied]
+def _merge_new_files(
+    context: JobContext, wanted: Mapping[str, Iterable[ArchiveTarget]], copied: Mapping[TopicPartition, CopyResult]
 ) -> dict[TopicPartition, int]:
-    """Merge small files of the partitions that got new ones; return how many of each."""
+    """Merge small files of the partitions that got new files; return how many files of each were merged."""
     merged: dict[TopicPartition, int] = {}
     for uri, targets in wanted.items():
         grown = [each.log.partition for each in targets if copied[each.log.partition].files]
@@ -123,19 +125,19 @@ def _merge(
 
 
 def _with_archive(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Return the logs of topics with an archive, and those that cannot be described unless the topic has none."""
+    """Return the logs of topics with an archive, and the errors of partitions whose topic may have one."""
     known = {name.topic: log.config.retention_archive for name, log in logs.items() if isinstance(log, LogDescription)}
     return {name: log for name, log in logs.items() if known.get(name.topic, "unknown")}
 
 
-def _look(log: LogDescription, tables: Tables) -> Followed:
+def _read_progress(log: LogDescription, tables: Tables) -> TablePartition:
     try:
-        return Followed(log=log, reached=archived_to(TableLocation(log.config.retention_archive), log, tables))
+        return TablePartition(log=log, reached=archived_to(TableLocation(log.config.retention_archive), log, tables))
     except SparklogError as error:
-        return Followed(log=log, error=str(error))
+        return TablePartition(log=log, error=str(error))
 
 
-def _plan_row(partition: Followed, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
+def _plan_row(partition: TablePartition, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
     log = partition.log
     return (
         *log.partition, is_due(partition, lag_ms, target_ms), reason_of(partition, lag_ms),
@@ -144,20 +146,20 @@ def _plan_row(partition: Followed, lag_ms: int | None, target_ms: int) -> tuple[
     )  # fmt: skip
 
 
-def _unknown(partition: TopicPartition, error: KafkaError) -> tuple[Any, ...]:
-    reason = f"{error.name}: {error}"
+def _error_row(partition: TopicPartition, error: KafkaError) -> tuple[Any, ...]:
+    reason = kafka_error_text(error)
     return (*partition, True, reason, *[None] * 7, reason)
 
 
-def _why_not(row: Row, log: LogDescription | KafkaError | None) -> str:
+def _failure_reason(row: Row, log: LogDescription | KafkaError | None) -> str:
     """Return why a planned partition was not copied."""
     if isinstance(log, LogDescription):
         return "retention.archive was altered after the plan was made"
-    return row.error or (f"{log.name}: {log}" if log else "the topic was deleted after the plan was made")
+    return row.error or (kafka_error_text(log) if log else "the topic was deleted after the plan was made")
 
 
 def _report_row(
-    row: Row, copied: Copied, after: Followed | None, lag_ms: int | None, late: str, merged_files: int
+    row: Row, copied: CopyResult, after: TablePartition | None, lag_ms: int | None, late: str, merged_files: int
 ) -> tuple[Any, ...]:
     outcome, reason = (LATE, late) if late else (DONE, row.reason)
     if lost := lost_reason(copied):

@@ -1,23 +1,22 @@
-"""What the jobs that archive share: the logs that they look at, the state of the archives, and the copying."""
+"""The common part of the jobs that archive: the selected logs, the state of the archives, and the copying."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.errors import SparklogError
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
-from sparklog.client import Maintenance
 from sparklog.jobs.job import JobContext, Options
-from sparklog.jobs.options import topic_chooser
+from sparklog.jobs.logs import Logs, describe_logs
+from sparklog.jobs.options import topic_filter
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, Copied, archive
+from sparklog.spark.history.archive import SLICE_BYTES, ArchiveTarget, CopyResult, archive
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
 MIB = 1 << 20
-Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 Tables = dict[str, ArchiveTable | SparklogError | None]
 """Opened archives by URI; None if the archive does not exist yet, an error if it cannot be opened."""
 
@@ -44,21 +43,15 @@ def slice_option() -> click.Option:
     )
 
 
-def describe(context: JobContext, options: Options) -> Logs:
+def describe_selected(context: JobContext, options: Options) -> Logs:
     """Return the logs of the topics that the options select. Raises ConfigError for an invalid pattern."""
-    wanted = chooser(options["topics"])
-    return {name: log for name, log in described(context).items() if wanted(name.topic)}
+    wanted = external_topic_filter(options["topics"])
+    return {name: log for name, log in describe_logs(context).items() if wanted(name.topic)}
 
 
-def described(context: JobContext, names: Iterable[TopicPartition] | None = None) -> Logs:
-    """Return the leaders' logs of these partitions; None: of all."""
-    with Maintenance(**context.client) as maintenance:
-        return maintenance.describe_logs(names)
-
-
-def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether the options select a topic; internal topics only by their exact names."""
-    chosen_by_pattern = topic_chooser(texts)
+def external_topic_filter(texts: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether the options select a topic; an internal topic only by its exact name."""
+    chosen_by_pattern = topic_filter(texts)
 
     def chosen(topic: str) -> bool:
         if topic in INTERNAL_TOPICS:
@@ -71,8 +64,8 @@ def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
 def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> int | None:
     """Return the offset up to which a partition is archived; None if the archive has nothing of it.
 
-    `tables` has the archives that were opened before; a new one is added. Raises ConfigError if the archive cannot be
-    opened, has another topic of that name, or has records that the log has lost.
+    Takes the archive from `tables`, or opens it and adds it there. Raises ConfigError if the archive cannot be opened,
+    holds another topic of that name, or holds records that the log has lost.
     """
     if place.uri not in tables:
         try:
@@ -88,9 +81,12 @@ def archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> in
 
 def archive_all(
     context: JobContext, options: Options, wanted: Mapping[str, Sequence[ArchiveTarget]]
-) -> dict[TopicPartition, Copied]:
-    """Archive the targets of each table, by URI. If a table cannot be written, only its own partitions fail."""
-    copied: dict[TopicPartition, Copied] = {}
+) -> dict[TopicPartition, CopyResult]:
+    """Archive the targets of each table, by URI; return the result of each partition.
+
+    If a table cannot be written, only its own partitions fail.
+    """
+    copied: dict[TopicPartition, CopyResult] = {}
     for uri, targets in sorted(wanted.items()):
         try:
             copied |= archive(
@@ -98,21 +94,12 @@ def archive_all(
                 slice_bytes=options["slice_mb"] * MIB, say=context.say,
             )  # fmt: skip
         except SparklogError as error:
-            copied |= {each.log.partition: Copied(error=str(error)) for each in targets}
+            copied |= {each.log.partition: CopyResult(error=str(error)) for each in targets}
     return copied
 
 
-def lost_reason(copied: Copied) -> str:
+def lost_reason(copied: CopyResult) -> str:
     """Return what was deleted before it could be archived; empty if nothing was."""
     if copied.lost_to is None:
         return ""
     return f"offsets {copied.lost_from} to {copied.lost_to - 1} were deleted before they were archived"
-
-
-def bytes_between(log: LogDescription, offset_from: int, offset_to: int) -> int:
-    """Return the bytes of the segments that hold offsets from `offset_from` to before `offset_to`."""
-    return sum(
-        segment.size_bytes
-        for segment in log.segments
-        if segment.base_offset < offset_to and segment.next_offset > offset_from
-    )

@@ -1,11 +1,11 @@
 """Compaction: keeps the newest record of each key.
 
-    plan     lists every partition of a compacted topic, the segments that compaction would take, and why the partition
-             is due or not (log/compaction.py). Reads descriptions of logs, not the logs
+    plan     lists every partition of a compacted topic, the segments to compact, and why the partition is due or not
+             (log/compaction.py). Reads descriptions of logs, not the logs
     apply    compacts the due partitions, all in one Spark job (spark/compaction/compaction.py): a task for each
-             partition, and a shuffle for those whose keys do not fit into a task's memory
-    report   has the outcome of each due partition, with figures. At `next_delete_horizon_ms` tombstones may be dropped,
-             and the partition is due then, no matter how much was written since
+             partition, and a shuffle for partitions whose keys do not fit into a task's memory
+    report   has the outcome of each due partition, with figures. At `next_delete_horizon_ms` tombstones may be dropped:
+             the partition is due then, no matter how little was written since
 
 Outcomes:
 
@@ -21,7 +21,7 @@ If a run dies, every log is whole, with some segments compacted. The next run co
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -31,9 +31,9 @@ from pyspark.sql import functions as F
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
-from sparklog.jobs.options import topic_chooser
+from sparklog.jobs.logs import describe_logs, kafka_error_text
+from sparklog.jobs.options import topic_filter
 from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.records.key_map import SEED_BYTES
@@ -44,9 +44,9 @@ from sparklog.spark.compaction.work import (
     REPORT_SCHEMA,
     STALE,
     UNCHANGED,
-    Outcome,
-    Settings,
-    Work,
+    CompactionOutcome,
+    CompactionSettings,
+    PartitionWork,
 )
 
 NAME = "compaction"
@@ -61,21 +61,20 @@ PATIENT = {"request_timeout_ms": 120_000, "default_api_timeout_ms": 300_000}
 ATTEMPTS = 3
 """Number of attempts for a partition whose log or leader changes after the plan."""
 MIB = 1 << 20
-Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of a compacted topic, due or not."""
-    wanted = topic_chooser(options["topics"])
-    horizons = noted_horizons(context)
+    wanted = topic_filter(options["topics"])
+    horizons = delete_horizons(context)
     rows = []
-    for partition, log in sorted(_described(context).items()):
+    for partition, log in sorted(describe_logs(context).items()):
         if not wanted(partition.topic):
             continue
         if isinstance(log, KafkaError):
-            rows.append(_row(partition, due=False, reason=f"{log.name}: {log}", error=True))
+            rows.append(_make_row(partition, due=False, reason=kafka_error_text(log), error=True))
         elif "compact" in log.config.cleanup_policy:
-            rows.append(_planned_row(_plan_of(log, context, options["force"], horizons.get(partition))))
+            rows.append(_plan_row(_plan_partition(log, context, options["force"], horizons.get(partition))))
     context.say(f"{sum(row[2] for row in rows)} of {len(rows)} partitions are due")
     return context.spark.createDataFrame(rows, PLAN_SCHEMA)
 
@@ -83,11 +82,11 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
     """Compact the due partitions; return a row for each.
 
-    Plan those whose log or leader has changed again, at most twice.
+    If a log or its leader has changed, plan the partition again, at most twice.
     """
     rows = planned.filter("due or error").collect()
     reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
-    outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
+    outcomes = [CompactionOutcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
                 for row in rows if row.error]  # fmt: skip
     left = [TopicPartition(row.topic, row.partition) for row in rows if row.due]
     for attempt in range(1, ATTEMPTS + 1):
@@ -98,8 +97,8 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     return context.spark.createDataFrame([outcome.row() for outcome in outcomes], REPORT_SCHEMA)
 
 
-def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
-    """Return each partition's delete horizon, the time when its first tombstones may go, from its last report."""
+def delete_horizons(context: JobContext) -> dict[TopicPartition, int]:
+    """Return each partition's delete horizon from its last report: the time in ms when its first tombstones may go."""
     path = context.table(NAME)
     if not DeltaTable.isDeltaTable(context.spark, path):
         return {}
@@ -111,20 +110,20 @@ def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
 
 def _compact(
     context: JobContext, options: Options, partitions: list[TopicPartition], reasons: Mapping[TopicPartition, str]
-) -> list[Outcome]:
-    """Compact the partitions and return their outcomes. Describes their logs again, as the plan may be old."""
+) -> list[CompactionOutcome]:
+    """Compact the partitions and return their outcomes. Describes the logs again, because the plan may be old."""
     works, outcomes = [], []
-    for partition, log in _described(context, partitions).items():
+    for partition, log in describe_logs(context, partitions).items():
         if isinstance(log, KafkaError):
-            outcomes.append(_outcome(partition, FAILED, f"{log.name}: {log}"))
+            outcomes.append(_outcome(partition, FAILED, kafka_error_text(log)))
             continue
         # force: the partition was due, even if a first attempt has left too little to make it due again.
-        due = _plan_of(log, context, force=True)
+        due = _plan_partition(log, context, force=True)
         if isinstance(due, NotDue):
             outcomes.append(_outcome(partition, UNCHANGED, due.reason))
         else:
-            works.append(Work(log=log, plan=due, reason=reasons[partition]))
-    settings = Settings(
+            works.append(PartitionWork(log=log, plan=due, reason=reasons[partition]))
+    settings = CompactionSettings(
         client={**PATIENT, **context.client},
         holder=HOLDER,
         now_ms=context.now_ms,
@@ -134,21 +133,16 @@ def _compact(
     return outcomes + compact(context.spark, works, settings, context.say)
 
 
-def _described(context: JobContext, partitions: Iterable[TopicPartition] | None = None) -> Logs:
-    with Maintenance(**context.client) as maintenance:
-        return maintenance.describe_logs(partitions)
-
-
-def _plan_of(
+def _plan_partition(
     log: LogDescription, context: JobContext, force: bool, horizon_ms: int | None = None
 ) -> CompactionPlan | NotDue:
     return plan_compaction(log, now_ms=context.now_ms, force=force, next_delete_horizon_ms=horizon_ms)
 
 
-def _planned_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
+def _plan_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
     figures = planned.figures
     groups = planned.groups if isinstance(planned, CompactionPlan) else ()
-    return _row(
+    return _make_row(
         planned.partition,
         due=isinstance(planned, CompactionPlan),
         reason=planned.reason,
@@ -161,15 +155,15 @@ def _planned_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _row(
+def _make_row(
     partition: TopicPartition, *, due: bool, reason: str, error: bool = False,
     figures: tuple[Any, ...] = (None,) * 5, segments: int = 0, groups: int = 0,
 ) -> tuple[Any, ...]:  # fmt: skip
     return (*partition, due, reason, error, *figures, segments, groups)
 
 
-def _outcome(partition: TopicPartition, outcome: str, reason: str) -> Outcome:
-    return Outcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
+def _outcome(partition: TopicPartition, outcome: str, reason: str) -> CompactionOutcome:
+    return CompactionOutcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
 
 
 JOB = Job(

@@ -1,6 +1,6 @@
 """Generates `conf/jobs.toml` from keys and options: ``python -m sparklog.jobs.config_doc > conf/jobs.toml``.
 
-The file has a schedule for every job, with a cron line that suits most users. All other keys and options are in it with
+The file has a schedule for every job, with a cron line that suits most users. It lists all other keys and options with
 their meanings and defaults, commented out.
 """
 
@@ -53,8 +53,8 @@ bootstrap.servers = "{DEFAULT_GRPC_ADDRESS}"
 def jobs_toml() -> str:
     """Return the whole file."""
     keys = importlib.import_module("sparklog.jobs.schedule_config")  # imports packages of the optional extra
-    server = [_entry_of(name, key) for name, key in keys.SERVER_KEYS.items()]
-    missed = _entry_of("missed", keys.SCHEDULE_KEYS["missed"]).rstrip()
+    server = [_key_entry(name, key) for name, key in keys.SERVER_KEYS.items()]
+    missed = _key_entry("missed", keys.SCHEDULE_KEYS["missed"]).rstrip()
     return "\n".join([_HEAD, *server, _CLIENTS, *(line for name in JOBS for line in _schedule(name, missed))])
 
 
@@ -85,7 +85,7 @@ def _default(option: click.Option) -> Any:
     return default
 
 
-def _entry_of(name: str, key: Key) -> str:
+def _key_entry(name: str, key: Key) -> str:
     return _entry(f"{key.doc} Allowed: {key.bound.text}.", name, key.default)
 
 

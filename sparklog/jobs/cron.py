@@ -39,25 +39,27 @@ def _weekdays(field: str) -> str:
     """Return the field with names only: the scheduler numbers weekdays from Monday, crontab from Sunday."""
     if field == "*":
         return field
-    return ",".join(WEEKDAYS[number] for number in sorted({day for part in field.split(",") for day in _days(part)}))
+    return ",".join(
+        WEEKDAYS[number] for number in sorted({day for part in field.split(",") for day in _weekday_numbers(part)})
+    )
 
 
-def _days(part: str) -> Iterator[int]:
+def _weekday_numbers(part: str) -> Iterator[int]:
     found = _DAYS.fullmatch(part.lower())
     if not found:
         raise ValueError(f"{part!r} is no weekday")
     if found["first"] == "*":
         first, last = 0, 6
     else:
-        first = _number(found["first"])
-        last = _number(found["last"]) if found["last"] else 6 if found["step"] else first
+        first = _weekday_number(found["first"])
+        last = _weekday_number(found["last"]) if found["last"] else 6 if found["step"] else first
     step = int(found["step"] or 1)
     if first > last or not step:
         raise ValueError(f"{part!r} is no range of weekdays")
     yield from (day % 7 for day in range(first, last + 1, step))
 
 
-def _number(text: str) -> int:
+def _weekday_number(text: str) -> int:
     if text.isdigit() and int(text) <= 7:
         return int(text)
     return WEEKDAYS.index(text)

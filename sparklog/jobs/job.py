@@ -4,10 +4,10 @@
     reports/runs      a Delta table: one row for each run of any job, including failed and interrupted runs
 
 The `outcome` of a row is the result of one piece of work. If a row has an outcome that the job lists in `findings`, the
-run's exit status is 1. A run that could not be done at all raises, and its status is 2. If the work is done but the
-report could not be written, the status is 2, too, but nothing is raised, so that the rows can still be shown.
+run's exit status is 1. A run that could not be done at all raises an error, and its status is 2. If the work is done
+but the report could not be written, the status is 2 too, but no error is raised, so that the rows can still be shown.
 
-The run is also reported to the job's brokers, which keep it in `__cluster_history` if they keep a history.
+The brokers of the job are told of the run, and keep it in `__cluster_history` if they keep a history.
 
 A killed run leaves no row in `runs`. The next run plans anew from the state that it finds.
 """
@@ -42,7 +42,7 @@ from pyspark.sql import functions as F
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.client import Maintenance
 from sparklog.jobs.runs import INTERRUPTED
-from sparklog.spark.shipping import text_of
+from sparklog.spark.shipping import error_text
 
 RUNS = "runs"
 RUNS_SCHEMA = (
@@ -57,11 +57,11 @@ CONFLICTS = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-"""Another run has created the table, or added columns to it, at the same time: append again."""
+"""Errors if another run creates the table, or adds columns to it, at the same time: append again."""
 APPEND_ATTEMPTS = 5
 LONGEST_ERROR = 2_000
 IMPATIENT = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 3_000}
-"""Timeouts of the client that reports a run to the cluster; a run should not wait longer for that."""
+"""Timeouts of the client that reports a run to the cluster: the report is not worth a longer wait."""
 logger = logging.getLogger(__name__)
 
 
@@ -99,7 +99,7 @@ Options = Mapping[str, Any]
 class Job:
     """A job.
 
-    `plan` and `apply` raise SparklogError if the run cannot be done. A problem with one piece of work is a row with its
+    `plan` and `apply` raise SparklogError if the run cannot be done. A problem with one piece of work is a row with the
     reason instead.
     """
 
@@ -120,14 +120,14 @@ class Run(NamedTuple):
     run_id: str
     status: int
     rows: DataFrame
-    """The plan's rows after a dry run, otherwise the report's. They are fetched already: nothing is computed again."""
+    """The plan's rows after a dry run, otherwise the report's. They are in this process: Spark does no work again."""
     findings: int
     error: str | None = None
     """Why the report could not be written although the work is done; None if it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Started:
+class _ActiveRun:
     """A run in progress: the first columns of its row in `runs`."""
 
     job: Job
@@ -139,31 +139,31 @@ class _Started:
 def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = False) -> Run:
     """Plan, apply and report; return the run. An error of `plan` or `apply` is recorded in `runs`, then raised.
 
-    The rows of the plan and of the report are fetched to this process at once, so that a later use of the rows does not
+    The rows of the plan and of the report are fetched to this process at once. Otherwise a later use of the rows would
     make Spark do the work of `apply` again.
     """
     if dry_run:
-        return Run(context.run_id, OK, _fetched(job.plan(context, options)), 0)
-    run = _Started(job=job, context=context, options=options, at_ms=context.now_ms)
+        return Run(context.run_id, OK, _fetch_rows(job.plan(context, options)), 0)
+    run = _ActiveRun(job=job, context=context, options=options, at_ms=context.now_ms)
     try:
         with _cancelled_by_id(context, job.name):
-            plan = _fetched(job.plan(context, options))
+            plan = _fetch_rows(job.plan(context, options))
             rows = job.apply(context, options, plan).toArrow()
     except BaseException as error:
-        # Record Ctrl-C, too: the work may be half done.
-        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else text_of(error)
-        _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
-        _attempt(lambda: _tell_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
+        # Record Ctrl-C too: the work may be half done.
+        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else error_text(error)
+        _attempt_afterwards(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
+        _attempt_afterwards(lambda: _report_to_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
     found = pc.is_in(rows["outcome"], value_set=pa.array(sorted(job.findings), pa.string()))
     findings = pc.sum(found).as_py() or 0
-    report = _stamped(context.spark.createDataFrame(rows), run)
+    report = _with_run_columns(context.spark.createDataFrame(rows), run)
     status = FINDINGS if findings else OK
-    unwritten = _attempt(lambda: append(report, context.table(job.name)))
+    unwritten = _attempt_afterwards(lambda: append(report, context.table(job.name)))
     if unwritten:
         status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
-    unnoted = _attempt(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
-    _attempt(lambda: _tell_cluster(run, status, rows.num_rows, findings, unwritten))
+    unnoted = _attempt_afterwards(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
+    _attempt_afterwards(lambda: _report_to_cluster(run, status, rows.num_rows, findings, unwritten))
     failure = unwritten or unnoted
     return Run(context.run_id, COULD_NOT_RUN if failure else status, report, findings, failure)
 
@@ -187,9 +187,9 @@ def append(rows: DataFrame, path: str) -> None:
 
 @contextmanager
 def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
-    """Put this thread's Spark jobs into a job group with the run's id, by which they can be cancelled.
+    """Put this thread's Spark jobs into a job group with the run's id, so that they can be cancelled by it.
 
-    The report is written outside the group, so that a cancelled run is recorded.
+    The report is written outside of the group, so that a cancelled run is recorded.
     """
     spark = context.spark.sparkContext
     spark.setJobGroup(context.run_id, f"sparklog {job}")
@@ -198,47 +198,50 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
     except (KeyboardInterrupt, Py4JError) as error:
         if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__context__, KeyboardInterrupt):
             raise
-        _attempt(lambda: spark.cancelJobGroup(context.run_id))  # may fail if the JVM is gone
+        _attempt_afterwards(lambda: spark.cancelJobGroup(context.run_id))  # may fail if the JVM is gone
         # If Py4J is interrupted while it sends a command, it raises an error of its own instead.
         raise KeyboardInterrupt from error
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description"):
-            _attempt(partial(spark.setLocalProperty, name, None))
+            _attempt_afterwards(partial(spark.setLocalProperty, name, None))
 
 
-def _fetched(rows: DataFrame) -> DataFrame:
+def _fetch_rows(rows: DataFrame) -> DataFrame:
     """Compute the rows now, once, and return them as a new DataFrame."""
     return rows.sparkSession.createDataFrame(rows.toArrow())
 
 
-def _stamped(rows: DataFrame, run: _Started) -> DataFrame:
-    at = F.lit(_moment(run.at_ms)).cast("timestamp")
+def _with_run_columns(rows: DataFrame, run: _ActiveRun) -> DataFrame:
+    at = F.lit(_utc_datetime(run.at_ms)).cast("timestamp")
     return rows.select(F.lit(run.context.run_id).alias("run_id"), at.alias("at"), "*")
 
 
-def _attempt(work: Callable[[], None]) -> str | None:
-    """Do the work; return the reason if it failed, else None. Never raises, so that the run's own result is kept."""
+def _attempt_afterwards(work: Callable[[], None]) -> str | None:
+    """Do work that follows a run. Return the reason if it failed, else None; raise nothing: the run's result counts."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - any error of a disk or the JVM
-        reason = text_of(error).partition("\n")[0]
+        reason = error_text(error).partition("\n")[0]
         logger.warning("what comes after a run could not be done: %s", reason)
         return reason
     return None
 
 
-def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
+def _write_run(run: _ActiveRun, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
     context = run.context
     written = (
-        context.run_id, run.job.name, _moment(run.at_ms), _moment(context.now_ms), status, rows, findings, error,
+        context.run_id, run.job.name, _utc_datetime(run.at_ms), _utc_datetime(context.now_ms), status, rows, findings,
+        error,
         json.dumps(dict(run.options), default=str, sort_keys=True), context.schedule,
         socket.gethostname(), context.spark.sparkContext.applicationId,
     )  # fmt: skip
     append(context.spark.createDataFrame([written], RUNS_SCHEMA), context.table(RUNS))
 
 
-def _tell_cluster(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
-    """Add the run to the cluster's history. The caller ignores a failure."""
+def _report_to_cluster(
+    run: _ActiveRun, status: int, rows: int = 0, findings: int = 0, error: str | None = None
+) -> None:
+    """Add the run to the cluster's history."""
     if not run.context.client:
         return
     client = {**run.context.client, **IMPATIENT}
@@ -249,5 +252,5 @@ def _tell_cluster(run: _Started, status: int, rows: int = 0, findings: int = 0, 
         )  # fmt: skip
 
 
-def _moment(time_ms: int) -> datetime:
+def _utc_datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,22 +1,23 @@
 """Latest: keeps Delta tables of the newest record of each key of compacted topics, no further behind than a target.
 
-    plan     says of every partition how many offsets the table lacks, and how old the first record there is
-    apply    reads them from the log, up to the last stable offset, and merges the newest record of each key into the
-             table TABLES/<topic>_latest; tombstones delete (spark/history/latest.py)
+    plan     lists every partition, with the number of offsets that the table lacks and the age of the first record
+             there
+    apply    reads these offsets from the log, up to the last stable offset, and merges the newest record of each key
+             into the table TABLES/<topic>_latest; a tombstone deletes its key (spark/history/latest.py)
     report   has the outcome of each partition that had something to do, and its lag at the beginning and at the end
 
 Keys and values are bytes, or typed by the options of the Spark source (--read-option valueFormat=avro …). The archive
-(archive.py) has bytes alone: it must give back every record exactly, also one that no schema fits. This table is made
-from the log, and can be made from it again.
+(archive.py) has only bytes: it must give back every record exactly, also one that no schema fits. This table is derived
+from the log, and can be derived again.
 
-A table belongs to one topic: if that is made again, or loses records that the table has, the partition fails until
-somebody removes the table. The lag is that of the archive job.
+A table belongs to one topic. If the topic is created again, or its log loses records that the table has, the partition
+fails until somebody removes the table. The lag is that of the archive job.
 
 Outcomes:
 
     done        merged as planned, in time; or another run was first
-    late        a finding: merged, but records were older than the target when they were, or the oldest one that is left
-                is
+    late        a finding: merged, but a record was older than the target when it was merged, or the oldest record that
+                is left is older
     failed      a finding: the topic could not be merged, for the given reason; the next run tries again
 """
 
@@ -40,13 +41,14 @@ from pyspark.sql import DataFrame, Row
 from sparklog.base.config_keys import nearest
 from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.jobs.archiving import Logs, describe, described, topics_option
-from sparklog.jobs.following import Followed, is_due, lag_option, lags, lateness, reason_of, waited
+from sparklog.jobs.archiving import describe_selected, topics_option
 from sparklog.jobs.job import CONFLICTS, Job, JobContext, Options
+from sparklog.jobs.logs import Logs, describe_logs, kafka_error_text
+from sparklog.jobs.table_lag import TablePartition, age_on_arrival, is_due, lag_option, lags, missed_target, reason_of
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.latest import NOTHING, LatestTable, Merged, OtherRunFirst, Part, source_options
-from sparklog.spark.shipping import text_of
-from sparklog.spark.source.option_parsing import SECURITY_KEYS
+from sparklog.spark.history.latest import NOTHING, ConcurrentMerge, LatestTable, MergeCounts, MergeRange, source_options
+from sparklog.spark.shipping import error_text
+from sparklog.spark.source.option_table import SECURITY_KEYS
 from sparklog.spark.source.typed_options import NAMES
 
 PLAN_SCHEMA = (
@@ -60,23 +62,23 @@ REPORT_SCHEMA = (
 DONE, LATE, FAILED = "done", "late", "failed"
 SUFFIX = "_latest"
 OTHER_RUN_FIRST = (
-    OtherRunFirst,
+    ConcurrentMerge,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConcurrentTransactionException,
     *CONFLICTS,
 )
-"""What a MERGE meets while another run merges, wherever that is just then."""
+"""Errors of a MERGE while another run merges, at whatever step the other run is."""
 Tables = dict[str, LatestTable | SparklogError]
 """Opened tables by path, or why they cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    """What a run has done with a partition."""
+class _MergeResult:
+    """The result of a run for one partition."""
 
-    part: Part | None = None
-    merged: Merged = NOTHING
+    part: MergeRange | None = None
+    merged: MergeCounts = NOTHING
     note: str = ""
     error: str = ""
 
@@ -84,12 +86,12 @@ class _Done:
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the selected compacted topics. Raises ConfigError for a wrong option."""
     read_options(options)
-    logs = _compacted(describe(context, options)) if options["topics"] else {}
+    logs = _compacted_topics(describe_selected(context, options)) if options["topics"] else {}
     if not options["topics"]:
         context.say("no topic is selected: name some with --topics")
     tables: Tables = {}
     found = {
-        name: _look(log, _open(table_path(context, options, name.topic), tables))
+        name: _read_progress(log, _open_table(table_path(context, options, name.topic), tables))
         for name, log in logs.items()
         if isinstance(log, LogDescription)
     }
@@ -98,7 +100,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
     for name, log in sorted(logs.items()):
         path = table_path(context, options, name.topic)
         if isinstance(log, KafkaError):
-            reason = f"{log.name}: {log}"
+            reason = kafka_error_text(log)
             rows.append((*name, True, reason, path, *[None] * 6, reason))
         else:
             rows.append(_plan_row(found[name], path, ages.get(name), options["lag_target"]))
@@ -107,20 +109,20 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
-    """Merge what is there now of the partitions that are due. Return one row for each of them."""
+    """Merge the due partitions up to their present ends. Return one row for each of them."""
     begun_ms = context.now_ms
     due = sorted((row for row in plan.collect() if row.due), key=lambda row: (row.topic, row.partition))
     readable = [row for row in due if not row.error]
     tables: Tables = {}
     for row in readable:
-        _open(row.table, tables)  # before the look at the logs: see LatestTable
-    logs = described(context, [TopicPartition(row.topic, row.partition) for row in readable])
-    done: dict[TopicPartition, _Done] = {}
+        _open_table(row.table, tables)  # before the logs are described: see LatestTable
+    logs = describe_logs(context, [TopicPartition(row.topic, row.partition) for row in readable])
+    done: dict[TopicPartition, _MergeResult] = {}
     for path, rows in groupby(readable, key=lambda row: row.table):
         done |= _merge_topic(context, options, list(rows), tables[path], logs)
     after = {
-        name: Followed(log=log, reached=part.offset_to)
-        for name, log in described(context, done).items()
+        name: TablePartition(log=log, reached=part.offset_to)
+        for name, log in describe_logs(context, done).items()
         if isinstance(log, LogDescription) and (part := done[name].part)
     }
     ages = lags(context, after.values())
@@ -128,21 +130,21 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     reported = []
     for row in due:
         name = TopicPartition(row.topic, row.partition)
-        waited_ms = waited(row.merged_to, row.offsets, row.lag_ms, took_ms)
-        late = lateness(waited_ms, after.get(name), ages.get(name), options["lag_target"])
-        outcome = done.get(name, _Done(error=row.error or "it was not merged"))
+        age_ms = age_on_arrival(row.merged_to, row.offsets, row.lag_ms, took_ms)
+        late = missed_target(age_ms, after.get(name), ages.get(name), options["lag_target"])
+        outcome = done.get(name, _MergeResult(error=row.error or "it was not merged"))
         reported.append(_report_row(row, outcome, late, after.get(name), ages.get(name)))
     return context.spark.createDataFrame(reported, REPORT_SCHEMA)
 
 
 def table_path(context: JobContext, options: Options, topic: str) -> str:
-    """Return the place of a topic's table."""
+    """Return the path of a topic's table."""
     folder = options["tables"]
     return f"{folder.rstrip('/')}/{topic}{SUFFIX}" if folder else context.table(f"{topic}{SUFFIX}")
 
 
 def read_options(options: Options) -> dict[str, str]:
-    """Return the options of reads. Raises ConfigError for those that a table cannot have."""
+    """Return the options of the Spark source in --read-option. Raises ConfigError for an option that is not allowed."""
     found = {}
     allowed = {name.lower(): name for name in (*NAMES, "mode")}
     for text in options["read_option"]:
@@ -157,13 +159,13 @@ def read_options(options: Options) -> dict[str, str]:
     return found
 
 
-def _compacted(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Return the logs of compacted topics, and those that cannot be described unless the topic is not compacted."""
+def _compacted_topics(logs: Logs) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Return the logs of compacted topics, and the errors of partitions whose topic may be compacted."""
     known = {name.topic: log.config.cleanup_policy for name, log in logs.items() if isinstance(log, LogDescription)}
     return {name: log for name, log in logs.items() if "compact" in known.get(name.topic, ("compact",))}
 
 
-def _open(path: str, tables: Tables) -> LatestTable | SparklogError:
+def _open_table(path: str, tables: Tables) -> LatestTable | SparklogError:
     if path not in tables:
         try:
             tables[path] = LatestTable.open(path)
@@ -172,40 +174,42 @@ def _open(path: str, tables: Tables) -> LatestTable | SparklogError:
     return tables[path]
 
 
-def _look(log: LogDescription, table: LatestTable | SparklogError) -> Followed:
+def _read_progress(log: LogDescription, table: LatestTable | SparklogError) -> TablePartition:
     if isinstance(table, SparklogError):
-        return Followed(log=log, error=str(table))
+        return TablePartition(log=log, error=str(table))
     try:
         merged = table.merged(log)
     except SparklogError as error:
-        return Followed(log=log, error=str(error))
-    return Followed(log=log, reached=merged.offset_to if merged else None)
+        return TablePartition(log=log, error=str(error))
+    return TablePartition(log=log, reached=merged.offset_to if merged else None)
 
 
-def part_of(partition: Followed) -> Part:
-    """Return what to merge of a partition: all of it if the table may have missed a tombstone that is gone."""
+def merge_range(partition: TablePartition) -> MergeRange:
+    """Return the offsets to merge: all of the partition if the table may have missed a tombstone that is gone."""
     log, reached = partition.log, partition.reached
     is_whole = reached is None or reached < max(log.cleaned_offset, log.log_start_offset)
     offset_from = log.log_start_offset if is_whole else partition.begin
-    return Part(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
+    return MergeRange(log=log, offset_from=offset_from, offset_to=log.last_stable_offset, is_whole=is_whole)
 
 
 def _merge_topic(
     context: JobContext, options: Options, rows: Sequence[Row], table: LatestTable | SparklogError, logs: Logs
-) -> dict[TopicPartition, _Done]:
-    """Merge what there is of a topic; return what was done with each partition."""
+) -> dict[TopicPartition, _MergeResult]:
+    """Merge the partitions of one topic; return the result of each."""
     done, parts = {}, []
     for row in rows:
         name = TopicPartition(row.topic, row.partition)
         log = logs.get(name)
         if not isinstance(log, LogDescription):
-            done[name] = _Done(error=f"{log.name}: {log}" if log else "the topic was deleted after the plan was made")
-        elif (followed := _look(log, table)).error:
-            done[name] = _Done(error=followed.error)
+            done[name] = _MergeResult(
+                error=kafka_error_text(log) if log else "the topic was deleted after the plan was made"
+            )
+        elif (followed := _read_progress(log, table)).error:
+            done[name] = _MergeResult(error=followed.error)
         else:
-            parts.append(part_of(followed))
+            parts.append(merge_range(followed))
     due = [part for part in parts if part.offset_from < part.offset_to]
-    done |= {part.log.partition: _Done(part=part) for part in parts}
+    done |= {part.log.partition: _MergeResult(part=part) for part in parts}
     if isinstance(table, SparklogError) or not due:
         return done
     context.say(f"merging {sum(part.offset_to - part.offset_from for part in due)} offsets into {table.path}")
@@ -214,22 +218,24 @@ def _merge_topic(
         merged = table.merge(context.spark, due, given)
     except OTHER_RUN_FIRST as first:
         note = str(first).partition("\n")[0]
-        return done | {part.log.partition: _Done(note=note) for part in due}
+        return done | {part.log.partition: _MergeResult(note=note) for part in due}
     except (SparklogError, PySparkException, Py4JJavaError) as error:
-        reason = text_of(error).partition("\n")[0]
-        return done | {part.log.partition: _Done(error=reason) for part in due}
-    return done | {part.log.partition: _Done(part=part, merged=merged[part.log.partition]) for part in due}
+        reason = error_text(error).partition("\n")[0]
+        return done | {part.log.partition: _MergeResult(error=reason) for part in due}
+    return done | {part.log.partition: _MergeResult(part=part, merged=merged[part.log.partition]) for part in due}
 
 
-def _plan_row(partition: Followed, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
-    log, part = partition.log, part_of(partition)
+def _plan_row(partition: TablePartition, path: str, lag_ms: int | None, target_ms: int) -> tuple[Any, ...]:
+    log, part = partition.log, merge_range(partition)
     return (
         *log.partition, is_due(partition, lag_ms, target_ms), reason_of(partition, lag_ms), path, partition.reached,
         log.last_stable_offset, log.high_watermark, partition.offsets, part.is_whole, lag_ms, partition.error or None,
     )  # fmt: skip
 
 
-def _report_row(row: Row, done: _Done, late: str, after: Followed | None, lag_ms: int | None) -> tuple[Any, ...]:
+def _report_row(
+    row: Row, done: _MergeResult, late: str, after: TablePartition | None, lag_ms: int | None
+) -> tuple[Any, ...]:
     outcome, reason = (LATE, late) if late else (DONE, done.note or row.reason)
     if done.error:
         outcome, reason = FAILED, done.error

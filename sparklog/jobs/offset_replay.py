@@ -1,28 +1,29 @@
 """Offsets replay: writes the offsets topic to Delta tables, and makes snapshots that coordinators load.
 
-    plan     lists the partitions of `__consumer_offsets`, what is new since the last run, and whether a snapshot is due
+    plan     lists the partitions of `__consumer_offsets`, the new offsets since the last run, and whether a snapshot is
+             due
     apply    writes tables (spark/offsets/tables.py), in this order: the history (appended to); the newest record of
-             each key; from that the committed offsets and the members of groups. Then it makes the snapshots
+             each key; from these records the committed offsets and the members of groups. Then it makes the snapshots
     report   has the outcome of each partition, with figures
 
-Each run reads only what is new. The tables record how far they are, so the next run continues a run that died, and the
-history has every commit once. If the log was compacted above what the tables have (by the cleaner's checkpoint, or if
-an offset is missing), tombstones may be gone unread. Then the newest records are taken from the whole log, of which not
-much is left; the history gets the records that are left. The newest records are also rebuilt if the log has lost
-records that the tables have, as the leader epochs show (a broker lost unflushed records, or there was an unclean
-election). The history keeps the lost records, and continues with those that are in their place.
+Each run reads only new offsets. The tables hold their own progress, so the next run continues a run that died, and the
+history has every commit once. If the log was compacted above the progress of the tables (by the cleaner's checkpoint,
+or because an offset is missing), the tables may lack tombstones that are gone. The run then rebuilds the newest records
+from the whole log, which compaction has made small, and the history gets the records that are left. The run also
+rebuilds them if the log has lost records that the tables have, as the leader epochs show: a broker lost unflushed
+records, or there was an unclean election. The history keeps the lost records, and continues with their replacements.
 
-A snapshot holds the newest record of each key, up to the offset that the tables have reached. It is due when there are
-`--snapshot-after` records since the last snapshot, or the log was compacted above the last one, which makes that one
-useless. Tables and snapshots end before the first transaction that is open. An offset that was committed in a
-transaction counts from its place in the log, as it does for a coordinator, once the transaction is committed.
+A snapshot holds the newest record of each key, up to the offset that the tables have reached. It is due
+`--snapshot-after` records after the last snapshot, or when the log was compacted above the last one, which makes that
+one useless. Tables and snapshots end before the first open transaction. An offset that was committed in a transaction
+counts from its place in the log, as for a coordinator, once the transaction is committed.
 
 Outcomes:
 
     read        the tables are up to date with `offset_to`, and so is the snapshot, if one was due
     unchanged   there was nothing new
-    failed      a finding: the leader could not be asked, or refused the snapshot, for the given reason
-    behind      a finding: the log ends before what the tables have (records were lost, or it is another log)
+    failed      a finding: the leader did not describe its log, or refused the snapshot, for the given reason
+    behind      a finding: the log ends below the progress of the tables (records were lost, or it is another log)
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ from pyspark.sql import functions as F
 from sparklog.arrow.filesystems import LogDirOwner, log_directory
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin, Maintenance
+from sparklog.client import Admin
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.logs import Logs, describe_logs, kafka_error_text
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark.folders import describe_folders
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.groups import RecordPosition
-from sparklog.spark.offsets.read import Compacted, Slice, Survey
-from sparklog.spark.offsets.snapshots import Target, install
-from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
+from sparklog.spark.offsets.read import PartitionSlice, SliceCompacted, SliceSurvey
+from sparklog.spark.offsets.snapshots import SnapshotTarget, install
+from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, PartitionProgress, ReplayTable
 from sparklog.spark.offsets.topic import ReplayTask
 from sparklog.spark.segment_files import is_visible
 
@@ -66,28 +68,24 @@ REPORT_SCHEMA = (
     "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
     "records bigint, snapshot_offset bigint, snapshot_bytes bigint"
 )
-Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTables:
     """The tables at the start of a run."""
 
-    history: Table
-    newest: Table
-    offsets: Table
-    members: Table
+    history: ReplayTable
+    newest: ReplayTable
+    offsets: ReplayTable
+    members: ReplayTable
 
     @classmethod
     def open(cls, context: JobContext, options: Options) -> ReplayTables:
-        """Return the tables: in the folder of --tables, or else beside the reports.
+        """Return the tables in the folder of --tables, by default beside the reports. A missing table is empty."""
 
-        A table that does not exist is empty.
-        """
-
-        def table(name: str) -> Table:
+        def table(name: str) -> ReplayTable:
             folder = options["tables"]
-            return Table.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
+            return ReplayTable.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
 
         return cls(history=table(HISTORY), newest=table(NEWEST), offsets=table(OFFSETS), members=table(MEMBERS))
 
@@ -98,7 +96,7 @@ class ReplayTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartitionReplay:
     """The work on one partition."""
 
     log: LogDescription
@@ -118,11 +116,15 @@ class Part:
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the offsets topic."""
-    logs, tables, made = _described(context, options), ReplayTables.open(context, options), _snapshots_made(context)
+    logs, tables, made = (
+        _describe_offsets_topic(context, options),
+        ReplayTables.open(context, options),
+        _last_snapshots(context),
+    )
     rows: list[tuple[Any, ...]] = []
     for partition, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
-            rows.append((*partition, FAILED, f"{log.name}: {log}", None, None, False, False))
+            rows.append((*partition, FAILED, kafka_error_text(log), None, None, False, False))
         else:
             part = plan_part(log, tables, options, made)
             rows.append((*partition, part.outcome, part.reason, part.offset_from, part.offset_to, part.rebuild,
@@ -132,36 +134,36 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Do what is due now, including records written after the plan; return a row for each partition.
+    """Replay the due partitions, including records written after the plan; return a row for each partition.
 
-    Starts again, and reads more, if compaction removes records between the survey and the reading.
+    Starts again if compaction removes records between the survey and the reading.
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return _apply(context, options)
+            return _apply_once(context, options)
         except (PySparkException, Py4JJavaError) as error:  # its text has the task's error
-            if Compacted.__name__ not in str(error):
+            if SliceCompacted.__name__ not in str(error):
                 raise
             context.say("the topic was compacted meanwhile: once more")
-    return _apply(context, options)
+    return _apply_once(context, options)
 
 
-def _apply(context: JobContext, options: Options) -> DataFrame:
-    logs, tables = _described(context, options), ReplayTables.open(context, options)
-    made = _snapshots_made(context)
+def _apply_once(context: JobContext, options: Options) -> DataFrame:
+    logs, tables = _describe_offsets_topic(context, options), ReplayTables.open(context, options)
+    made = _last_snapshots(context)
     parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
     due = [part for part in parts if part.outcome == READ]
-    due, surveys = _surveyed(context, options, due)
-    works = _works(context, options, due, surveys, tables)
+    due, surveys = _survey_parts(context, options, due)
+    works = _replay_tasks(context, options, due, surveys, tables)
     newest = _write_tables(context, tables, works, due)
     sizes = _install_snapshots(context, newest, due)
     rows = [_report_row(part, sizes) for part in (*due, *(each for each in parts if each.outcome != READ))]
-    rows += [(*name, FAILED, f"{log.name}: {log}", None, None, None, None, None) for name, log in logs.items()
+    rows += [(*name, FAILED, kafka_error_text(log), None, None, None, None, None) for name, log in logs.items()
              if isinstance(log, KafkaError)]  # fmt: skip
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
-def _described(context: JobContext, options: Options) -> Logs:
+def _describe_offsets_topic(context: JobContext, options: Options) -> Logs:
     """Return the partitions of the offsets topic; none if the topic does not exist, as no group was used yet."""
     if options["path"]:
         return describe_folders(options["path"], OFFSETS_TOPIC)
@@ -170,15 +172,16 @@ def _described(context: JobContext, options: Options) -> Logs:
             (topic,) = admin.describe_topics([OFFSETS_TOPIC])
     except UnknownTopicOrPartition:
         return {}
-    with Maintenance(**context.client) as maintenance:
-        return maintenance.describe_logs([TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
+    return describe_logs(context, [TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
 
 
-def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> tuple[list[Part], Mapping[int, Survey]]:
-    """Survey the batch headers of the parts, and return the adjusted parts and the surveys.
+def _survey_parts(
+    context: JobContext, options: Options, parts: Sequence[PartitionReplay]
+) -> tuple[list[PartitionReplay], Mapping[int, SliceSurvey]]:
+    """Survey the batch headers of the partitions; return the adjusted replays and the surveys.
 
-    Each part ends where all transactions before have ended. A part whose new records were compacted starts at the log
-    start offset instead.
+    Each replay ends before the first transaction that has not ended. A replay whose new records were compacted starts
+    at the log start offset instead.
     """
     first = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, parts))}
     incomplete = {part.number for part in parts if not part.rebuild and not first[part.number].is_complete}
@@ -191,11 +194,11 @@ def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> t
     return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
 
 
-def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> Part:
+def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> PartitionReplay:
     """Return the work on a partition, with the reason."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
-    in_history, _ = _in_log(tables.history, log)
-    in_newest, is_newest_of_log = _in_log(tables.newest, log)
+    in_history, _ = _agreed_offset(tables.history, log)
+    in_newest, is_newest_of_log = _agreed_offset(tables.newest, log)
     rebuild = in_newest is None or not is_newest_of_log or max(log.cleaned_offset, log.log_start_offset) > in_newest
     offset_from = log.log_start_offset if rebuild or in_newest is None else in_newest
     history_from = max(in_history or 0, log.log_start_offset)
@@ -210,16 +213,16 @@ def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made:
     before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # beyond: it was made of another log
     is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
     snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
-    return Part(
+    return PartitionReplay(
         log=log, outcome=outcome, reason=reason, offset_from=offset_from, offset_to=offset_to,
         history_from=history_from, rebuild=rebuild, snapshot=snapshot,
     )  # fmt: skip
 
 
-def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
-    """Return the offset up to which a table agrees with the log, and whether the log has all that the table has.
+def _agreed_offset(table: ReplayTable, log: LogDescription) -> tuple[int | None, bool]:
+    """Return the offset up to which a table agrees with the log, and whether the log still has all of the table.
 
-    The offset is None if the table has nothing of the log. The leader epochs show if the log has lost records.
+    The offset is None if the table has nothing of the log. The leader epochs show whether the log has lost records.
     """
     reached = table.reached(log.partition.partition, log.topic_id)
     if reached is None:
@@ -232,7 +235,7 @@ def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
     return min(reached.offset, max(common, log.log_start_offset)), False
 
 
-def _snapshots_made(context: JobContext) -> dict[int, int]:
+def _last_snapshots(context: JobContext) -> dict[int, int]:
     """Return the end offset of the newest snapshot in the reports, by partition."""
     try:
         reports = context.spark.read.format("delta").load(context.table(NAME))
@@ -242,10 +245,10 @@ def _snapshots_made(context: JobContext) -> dict[int, int]:
     return {row[0]: row[1] for row in newest.collect()}
 
 
-def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> list[Slice]:
+def _slices(context: JobContext, options: Options, parts: Sequence[PartitionReplay]) -> list[PartitionSlice]:
     client = {} if options["path"] else dict(context.client)
     return [
-        Slice(
+        PartitionSlice(
             partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
             folder=part.log.folder if options["path"] or is_visible(part.log) else None,
             owner=LogDirOwner.of(log_directory(part.log.folder)), client=client,
@@ -254,10 +257,14 @@ def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> lis
     ]  # fmt: skip
 
 
-def _works(
-    context: JobContext, options: Options, parts: Sequence[Part], surveys: Mapping[int, Survey], tables: ReplayTables
+def _replay_tasks(
+    context: JobContext,
+    options: Options,
+    parts: Sequence[PartitionReplay],
+    surveys: Mapping[int, SliceSurvey],
+    tables: ReplayTables,
 ) -> list[ReplayTask]:
-    known = _groups_before(tables, [part.number for part in parts if not part.rebuild])
+    known = _known_groups(tables, [part.number for part in parts if not part.rebuild])
     return [
         ReplayTask(
             slice=replace(slice_, markers=surveys[part.number].markers, must_be_complete=not part.rebuild),
@@ -268,10 +275,13 @@ def _works(
     ]
 
 
-def _groups_before(
+def _known_groups(
     tables: ReplayTables, partitions: Sequence[int]
 ) -> dict[int, list[tuple[bytes, bytes, RecordPosition]]]:
-    """Return the newest group and member records before this run, by partition: as many as members, not as commits."""
+    """Return the newest records of groups and members before this run, by partition.
+
+    Their number grows with members, not with commits.
+    """
     if tables.newest.version < 0 or not partitions:
         return {}
     rows = tables.newest.read().filter(F.col("log_partition").isin(*partitions)).filter(~offsets_topic.is_commit())
@@ -283,16 +293,16 @@ def _groups_before(
 
 
 def _write_tables(
-    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], parts: Sequence[Part]
-) -> Table:
-    """Update all tables with the parts, and return the table with the newest records."""
+    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], parts: Sequence[PartitionReplay]
+) -> ReplayTable:
+    """Update all tables, and return the table with the newest records."""
     newest = tables.newest
     if works:
-        reached = {part.number: _reached(part) for part in parts}
+        reached = {part.number: _progress_of(part) for part in parts}
         commits = offsets_topic.commits(context.spark, works)
         tables.history.write(commits, "append", {**tables.history.progress, **reached}, context.run_id)
         context.say("the history is written")
-        rows = _newest(context, tables, works, [part.number for part in parts if part.rebuild])
+        rows = _newest_records(context, tables, works, [part.number for part in parts if part.rebuild])
         newest = newest.write(rows, "overwrite", {**newest.progress, **reached}, context.run_id)
     if works or (newest.version >= 0 and not tables.is_derived):
         rows = newest.read()
@@ -301,12 +311,12 @@ def _write_tables(
     return newest
 
 
-def _reached(part: Part) -> Reached:
+def _progress_of(part: PartitionReplay) -> PartitionProgress:
     epoch = LeaderEpochs(part.log.epochs).epoch_at(part.offset_to - 1)
-    return Reached(part.log.topic_id, part.offset_to, epoch)
+    return PartitionProgress(part.log.topic_id, part.offset_to, epoch)
 
 
-def _newest(
+def _newest_records(
     context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], rebuilt: Sequence[int]
 ) -> DataFrame:
     changes = offsets_topic.changes(context.spark, works)
@@ -315,31 +325,34 @@ def _newest(
     return offsets_topic.newest(tables.newest.read(), changes, rebuilt)
 
 
-def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]) -> Mapping[int, int | str]:
+def _install_snapshots(
+    context: JobContext, newest: ReplayTable, parts: Sequence[PartitionReplay]
+) -> Mapping[int, int | str]:
     wanted = [part for part in parts if part.snapshot]
     if not wanted:
         return {}
     rows = newest.read()
     targets = [
-        Target(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
+        SnapshotTarget(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
         for part in wanted
         if part.offset_to > 0
     ]
     done = dict(install(rows, targets, context.client))
     refused = [target for target in targets if isinstance(done[target.partition.partition], str)]
-    done |= install(rows, _led_elsewhere(context, refused, parts), context.client)
+    done |= install(rows, _with_new_leader_epochs(context, refused, parts), context.client)
     context.say(f"{sum(isinstance(each, int) for each in done.values())} snapshots were made")
     return done
 
 
-def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequence[Part]) -> list[Target]:
-    """Return the targets with a newer leader epoch, if the log still has all records of the snapshot.
+def _with_new_leader_epochs(
+    context: JobContext, targets: Sequence[SnapshotTarget], parts: Sequence[PartitionReplay]
+) -> list[SnapshotTarget]:
+    """Return the targets whose leader epoch has changed, with the new one, if the log has all records of the snapshot.
 
     The leader may be another broker, or the same one again.
     """
     described = {part.log.partition: part.log for part in parts}
-    with Maintenance(**context.client) as maintenance:
-        logs = maintenance.describe_logs([target.partition for target in targets])
+    logs = describe_logs(context, [target.partition for target in targets])
     found = []
     for target in targets:
         log, before, end = logs[target.partition], described[target.partition], target.end_offset - 1
@@ -350,7 +363,7 @@ def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequen
     return found
 
 
-def _report_row(part: Part, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
+def _report_row(part: PartitionReplay, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
     size = sizes.get(part.number)
     outcome, reason = part.outcome, part.reason
     if isinstance(size, str):

@@ -1,7 +1,7 @@
-"""Parsing of a job's options, by its click parameters, whether they come from a command line, a file or Python.
+"""Parser of a job's options by its click parameters. The options may come from a command line, a file or Python.
 
 On the command line and with spark-submit, click parses them. In a table of jobs.toml, or a dictionary in Python, the
-options' names have underscores. The values are converted to command-line arguments and parsed by the same parameters:
+names have underscores. Values become command-line arguments, which the same parameters parse:
 
     topic = ["orders", "cust.*"]      --topic=orders --topic=cust.*
     force = true                      --force
@@ -24,8 +24,8 @@ from sparklog.jobs.job import Job, Options
 def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Options:
     """Return all options of a job: `values`, and the defaults of the others.
 
-    Raises ConfigError for an unknown name or a value that is not allowed. Its message begins with the text that `where`
-    has for that name.
+    Raises ConfigError for an unknown name or a value that is not allowed. The message begins with the text of `where`
+    for that name.
     """
     places = where or {}
     known = {str(parameter.name): parameter for parameter in job.parameters}
@@ -37,7 +37,7 @@ def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] 
             raise ConfigError(f"{places.get(name, '')}unknown option {name!r} of {job.name}{hint}")
         parameter = known[name]
         if isinstance(parameter, click.Option):
-            options += _option(parameter, value)
+            options += _arguments(parameter, value)
         else:
             positional += map(str, value if isinstance(value, list | tuple) else [value])
     command = click.Command(job.name, params=list(job.parameters))
@@ -50,7 +50,7 @@ def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] 
         raise ConfigError(f"{job.name}: {error.format_message().rstrip('.')}") from None
 
 
-def _option(option: click.Option, value: Any) -> Iterator[str]:
+def _arguments(option: click.Option, value: Any) -> Iterator[str]:
     """Yield the command-line arguments for an option and its value."""
     name = max(option.opts, key=len)
     if option.is_flag and isinstance(value, bool):
@@ -62,7 +62,7 @@ def _option(option: click.Option, value: Any) -> Iterator[str]:
         yield from [f"{name}={text}"] if name.startswith("--") else [name, text]
 
 
-def topic_chooser(texts: Sequence[str]) -> Callable[[str], bool]:
+def topic_filter(texts: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that tells whether --topics selects a topic, by name or by a regular expression.
 
     The expression must match the whole name. Without --topics, all topics are selected. Raises ConfigError for an

@@ -1,25 +1,27 @@
 """Retention: deletes segments beyond the retention time or size; if a topic has an archive, only archived segments.
 
-    plan     lists, for every partition, the segments that retention gives up and why (log/retention.py, which the
-             broker's own task uses, too), and what the archive lacks. Reads descriptions of logs, not the logs
-    apply    first archives, then deletes (DeleteRecords, which moves the log start offset; the broker removes the
-             files) what is planned and still due: archiving may take hours, and topics may be altered or recreated
+    plan     lists, for every partition, the segments that retention gives up and why, and the offsets that the archive
+             lacks. Uses the same function as the broker's own task (log/retention.py). Reads descriptions of logs, not
+             the logs
+    apply    archives, then deletes by DeleteRecords: it moves the log start offset, and the broker removes the files.
+             Only segments that are planned and still due are deleted: archiving may take hours, and topics may be
+             altered or recreated meanwhile
     report   has the outcome of each partition that had something to do
 
 With `retention.archive`, closed segments below the last stable offset are copied as soon as they exist, long before
-they are due for deletion. The active segment is copied when it is due itself. The archive has committed records only:
-it leaves out those of aborted transactions, and ends before the first open transaction, as deletion then does. Without
-an archive, the job deletes what the broker's own task would delete, so either may run first. A topic with
-cleanup.policy=compact only is archived, but nothing is deleted.
+they are due for deletion. The active segment is copied when it is due itself. The archive has only committed records:
+it leaves out aborted transactions, and ends before the first open transaction. Deletion then ends there too. Without an
+archive, the job deletes the same segments as the broker's own task, so either may run first. A topic with
+cleanup.policy=compact alone is archived, but nothing is deleted.
 
 Outcomes:
 
     done        archived and deleted as planned
     lost        a finding: as done, but some records had been deleted before they could be archived
-    failed      a finding: something could not be archived or deleted, for the given reason (such as a log that has
-                lost archived records). Nothing that is missing in the archive was deleted; the next run tries again
+    failed      a finding: archiving or deleting failed for the given reason, such as a log that has lost archived
+                records. No record that the archive lacks was deleted; the next run tries again
 
-If a run dies, what it has committed is archived, and the next run continues there: see spark/history/archive.py.
+If a run dies, its commits to the archive stay, and the next run continues after them: see spark/history/archive.py.
 """
 
 from __future__ import annotations
@@ -37,17 +39,16 @@ from sparklog.jobs.archiving import (
     Tables,
     archive_all,
     archived_to,
-    bytes_between,
-    describe,
-    described,
+    describe_selected,
     lost_reason,
     slice_option,
     topics_option,
 )
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.logs import bytes_between, describe_logs, kafka_error_text
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
-from sparklog.spark.history.archive import ArchiveTarget, Copied
+from sparklog.spark.history.archive import ArchiveTarget, CopyResult
 from sparklog.spark.history.archive_files import TableLocation
 
 PLAN_SCHEMA = (
@@ -88,12 +89,12 @@ class PartitionRetention:
 
     @property
     def archive_bytes(self) -> int:
-        """Bytes of the log's segments that have something to be archived."""
+        """Bytes of the segments that hold offsets to archive."""
         return bytes_between(self.log, self.archive_from, self.archive_to)
 
     @property
     def delete_bytes(self) -> int:
-        """Bytes of the log's segments that have something to be deleted."""
+        """Bytes of the segments that hold offsets to delete."""
         return bytes_between(self.log, self.log.log_start_offset, self.delete_before)
 
     @property
@@ -105,12 +106,12 @@ class PartitionRetention:
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition that the options select."""
-    logs = describe(context, options)
+    logs = describe_selected(context, options)
     tables: Tables = {}
     rows = []
     for partition, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
-            rows.append(_unknown(partition, log))
+            rows.append(_error_row(partition, log))
         else:
             rows.append(_plan_row(plan_partition(log, tables, context.now_ms)))
     due = sum(row[2] for row in rows)
@@ -122,19 +123,19 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     """Archive, then delete. Return one row for each partition that had something to do."""
     todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
     readable = [name for name, row in todo.items() if not row.error]
-    logs = described(context, readable)
+    logs = describe_logs(context, readable)
     copied = _archive_all(context, options, todo, logs)
-    latest = described(context, readable) if copied else logs
+    latest = describe_logs(context, readable) if copied else logs
     with Admin(**context.client) as admin:
         rows = [
-            _delete(admin, row, _still_there(row, logs.get(name), latest.get(name)), copied.get(name), context.now_ms)
+            _delete(admin, row, _log_to_trim(row, logs.get(name), latest.get(name)), copied.get(name), context.now_ms)
             for name, row in sorted(todo.items())
         ]
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> PartitionRetention:
-    """Return the work on a partition. `tables` has the archives that were opened before; a new one is added."""
+    """Return the work on a partition. Takes its archive from `tables`, or opens it and adds it there."""
     given_up = given_up_of(log, now_ms)
     if not log.config.retention_archive:
         return PartitionRetention(
@@ -176,8 +177,8 @@ def delete_before(log: LogDescription, given_up: GivenUp) -> int:
 def archive_to(log: LogDescription, given_up: GivenUp) -> int:
     """Return the offset up to which a log is to be archived.
 
-    This is the end of the last closed segment below the last stable offset, or the end of the active segment if
-    retention gives that up, too.
+    This is the end of the last closed segment below the last stable offset. If retention gives up the active segment
+    too, it is the end of that segment.
     """
     takes_all = given_up.total == len(log.segments)
     ends = [segment.next_offset for segment in (log.segments if takes_all else log.closed_segments)]
@@ -213,8 +214,8 @@ def _plan_row(partition: PartitionRetention) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _unknown(partition: TopicPartition, error: KafkaError) -> tuple[Any, ...]:
-    reason = f"{error.name}: {error}"
+def _error_row(partition: TopicPartition, error: KafkaError) -> tuple[Any, ...]:
+    reason = kafka_error_text(error)
     return (*partition, True, reason, *[None] * 12, reason)
 
 
@@ -223,8 +224,8 @@ def _archive_all(
     options: Options,
     todo: Mapping[TopicPartition, Row],
     logs: Mapping[TopicPartition, LogDescription | KafkaError],
-) -> dict[TopicPartition, Copied]:
-    """Archive what is planned, table by table. If a table cannot be written, only its own partitions fail."""
+) -> dict[TopicPartition, CopyResult]:
+    """Archive the planned offsets, table by table; return the result of each partition."""
     by_table: dict[str, list[ArchiveTarget]] = {}
     for name, row in todo.items():
         log = logs.get(name)
@@ -235,12 +236,12 @@ def _archive_all(
     return archive_all(context, options, by_table)
 
 
-def _still_there(
+def _log_to_trim(
     row: Row, before: LogDescription | KafkaError | None, log: LogDescription | KafkaError | None
 ) -> LogDescription | str:
-    """Return the log as it is after archiving, or the reason why it is missing or not the planned one any more."""
+    """Return the log as described after archiving, or the reason why its records must not be deleted."""
     if not isinstance(log, LogDescription):
-        return row.error or f"{log.name}: {log}" if log else row.error
+        return row.error or kafka_error_text(log) if log else row.error
     if (row.archive or "") != log.config.retention_archive:
         return "retention.archive was altered after the plan was made"
     if isinstance(before, LogDescription) and before.topic_id != log.topic_id:
@@ -248,14 +249,16 @@ def _still_there(
     return log
 
 
-def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | None, now_ms: int) -> tuple[Any, ...]:
-    """Move the log start offset as far as the plan and the archive allow, and return the partition's report row."""
+def _delete(
+    admin: Admin, row: Row, log: LogDescription | str, copied: CopyResult | None, now_ms: int
+) -> tuple[Any, ...]:
+    """Move the log start offset as far as the plan and the archive allow; return the partition's row of the report."""
     name = TopicPartition(row.topic, row.partition)
     if isinstance(log, str):
         return (*name, FAILED, log, row.archive, *[None] * 8)
     outcome, reason, target = DONE, row.reason, min(row.delete_before, delete_before(log, given_up_of(log, now_ms)))
     if row.archive:
-        copied = copied or Copied(error="it was not archived")
+        copied = copied or CopyResult(error="it was not archived")
         target = min(target, copied.archived.offset_to if copied.archived else log.log_start_offset)
         if lost := lost_reason(copied):
             outcome, reason = LOST, lost

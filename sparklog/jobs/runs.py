@@ -1,4 +1,4 @@
-"""Reading of the table of runs, and of the reports of compaction, without a JVM."""
+"""Reads the table of runs, and the reports of compaction, without a JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 INTERRUPTED = "interrupted"
 OUTCOMES = ("ok", "findings", "could not run")
-"""Names of the statuses 0, 1 and 2 of a run, which are its exit statuses, too."""
+"""Names of the statuses 0, 1 and 2 of a run, which are its exit statuses too."""
 
 
 class PastRun(NamedTuple):
@@ -24,7 +24,7 @@ class PastRun(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How the run ended, in a word."""
+        """How the run ended: one of OUTCOMES, or INTERRUPTED."""
         return INTERRUPTED if self.error == INTERRUPTED else OUTCOMES[self.status]
 
     @property

@@ -1,14 +1,13 @@
 """`sparklog jobs serve`: runs jobs by their cron lines in one warm Spark session, until it is stopped.
 
-Two runs of a job never overlap: a schedule that is due while its last run still runs or waits is skipped, and two
+Two runs of a job never overlap. A schedule that is due while its last run still runs or waits is skipped, and two
 schedules of one job take turns. At most `parallel.runs` jobs run at a time (one by default); others wait. A failed job
 is logged and recorded, and does not affect other jobs. If the session's JVM is gone, the next run gets a new session.
 
-Runs that were due while the server was down are found from the table of runs: a schedule that has run before and was
-due since then runs once at the start, if `missed` is "once". So does a schedule whose run was killed: it left no row.
+The table of runs shows which runs were due while the server was down. If `missed` is "once", a schedule that has run
+before and was due since then runs once at the start. So does a schedule whose run was killed: it left no row.
 
-A stop starts no more runs, waits `stop.timeout.ms` for running ones, then cancels them, and returns whether all have
-ended.
+`stop` starts no more runs, waits `stop.timeout.ms` for running ones, then cancels them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sparklog.jobs.job import COULD_NOT_RUN, RUNS, JobContext, run_job
 from sparklog.jobs.runs import PastRun, last_runs
 from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
-from sparklog.spark.shipping import text_of
+from sparklog.spark.shipping import error_text
 
 CANCEL_TIMEOUT_S = 60
 """How long a cancelled run may take to end and to be recorded."""
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Figures:
+class ScheduleMetrics:
     """The state of a schedule, for metrics."""
 
     last: PastRun | None = None
@@ -57,7 +56,7 @@ class JobServer:
 
     def __init__(self, config: ServerConfig, session: WarmSession, clock: Clock | None = None) -> None:
         self.config = config
-        self.figures = {schedule.name: Figures() for schedule in config.schedules}
+        self.metrics = {schedule.name: ScheduleMetrics() for schedule in config.schedules}
         self._session = session
         self._clock = clock or SystemClock()
         self._locks = {schedule.job.name: threading.Lock() for schedule in config.schedules}
@@ -75,18 +74,20 @@ class JobServer:
         past = last_runs(f"{self.config.reports.rstrip('/')}/{RUNS}")
         for schedule in self.config.schedules:
             last = past.get((schedule.job.name, schedule.name))
-            self.figures[schedule.name].last = last
-            self._add(schedule, at_once=schedule.missed == ONCE and last is not None and self._was_due(schedule, last))
+            self.metrics[schedule.name].last = last
+            self._add_schedule(
+                schedule, at_once=schedule.missed == ONCE and last is not None and self._is_overdue(schedule, last)
+            )
         self._scheduler.start()
 
     def next_run(self, name: str) -> datetime | None:
-        """Return when a schedule is due next; None if never."""
+        """Return when a schedule is due next; None if it never is."""
         job = self._scheduler.get_job(name)
         found: datetime | None = job.next_run_time if job else None
         return found
 
     def stop(self) -> bool:
-        """Start no more runs, wait for running ones, cancel those that take too long; return whether all have ended."""
+        """Start no more runs, wait for running ones, cancel those that take too long. Return whether all have ended."""
         self._stopping.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
@@ -101,10 +102,10 @@ class JobServer:
 
     def cancel(self) -> None:
         """Cancel all running runs."""
-        for run_id in [figures.run_id for figures in self.figures.values() if figures.running_since]:
+        for run_id in [metrics.run_id for metrics in self.metrics.values() if metrics.running_since]:
             self._session.cancel(run_id)
 
-    def _add(self, schedule: Schedule, *, at_once: bool) -> None:
+    def _add_schedule(self, schedule: Schedule, *, at_once: bool) -> None:
         if at_once:
             logger.info("%s was due while no server ran: it runs now", schedule.name)
         grace_s = None if schedule.missed == ONCE else max(1, self.config.missed_after_ms // 1000)
@@ -114,7 +115,7 @@ class JobServer:
             max_instances=1, coalesce=True, misfire_grace_time=grace_s, **first,
         )  # fmt: skip
 
-    def _was_due(self, schedule: Schedule, last: PastRun) -> bool:
+    def _is_overdue(self, schedule: Schedule, last: PastRun) -> bool:
         due = schedule.trigger.get_next_fire_time(None, last.started + timedelta(milliseconds=1))
         return due is not None and due <= self._now()
 
@@ -124,21 +125,21 @@ class JobServer:
             if self._stopping.is_set():
                 return
             self._running += 1
-        figures = self.figures[schedule.name]
+        metrics = self.metrics[schedule.name]
         try:
             with self._locks[schedule.job.name]:
                 if not self._stopping.is_set():
-                    figures.run_id = uuid.uuid4().hex
-                    figures.running_since = self._now()
-                    figures.last = self._outcome(schedule, figures.run_id, figures.running_since)
-                    figures.outcomes[figures.last.outcome] += 1
+                    metrics.run_id = uuid.uuid4().hex
+                    metrics.running_since = self._now()
+                    metrics.last = self._run_job(schedule, metrics.run_id, metrics.running_since)
+                    metrics.outcomes[metrics.last.outcome] += 1
         finally:
-            figures.running_since = None
+            metrics.running_since = None
             with self._ended:
                 self._running -= 1
                 self._ended.notify_all()
 
-    def _outcome(self, schedule: Schedule, run_id: str, started: datetime) -> PastRun:
+    def _run_job(self, schedule: Schedule, run_id: str, started: datetime) -> PastRun:
         """Run the job, log the result and return it."""
         status, findings, error = COULD_NOT_RUN, 0, None
         logger.info("%s begins", schedule.name)
@@ -152,7 +153,7 @@ class JobServer:
             )  # fmt: skip
             _, status, _, findings, error = run_job(schedule.job, context, schedule.options)
         except Exception as failure:  # noqa: BLE001 - one job's failure is not the server's
-            error = text_of(failure).partition("\n")[0]
+            error = error_text(failure).partition("\n")[0]
             if not isinstance(failure, SparklogError):
                 logger.error("%s: %s", schedule.name, "".join(traceback.format_exception(failure)))
         ended = self._now()
@@ -168,7 +169,7 @@ class JobServer:
             return self._ended.wait_for(lambda: not self._running, timeout_s)
 
     def _note_left_out(self, event: JobExecutionEvent) -> None:
-        self.figures[event.job_id].left_out += 1
+        self.metrics[event.job_id].left_out += 1
         why = "it still runs, or waits its turn" if event.code == EVENT_JOB_MAX_INSTANCES else "it is too late"
         logger.warning("%s was due and is left out: %s", event.job_id, why)
 

@@ -10,7 +10,7 @@
     cron = "15 * * * *"
     topics = ["orders.*"]                      the job's options, with underscores
 
-Everything is checked when the file is read. An error message starts with the place in the file.
+All values are checked when the file is read. An error message starts with the place in the file.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ def load_server_config(path: str) -> ServerConfig:
                 raise ConfigError(f"{where}{name}: a schedule is a table: [schedule.NAME], with cron = …")
             schedules.setdefault(schedule, []).append(WrittenValue(option, value, where))
         elif name.startswith(SPARK):
-            spark[name] = _plain(written)
+            spark[name] = _value_text(written)
         elif name.startswith(CLIENT):
             client |= _client_option(written)
         elif known := SERVER_KEYS.get(name):
-            server[known.field] = known.parse(_plain(written), where)
+            server[known.field] = known.parse(_value_text(written), where)
         else:
             raise ConfigError(where + unknown_key(name, [*SERVER_KEYS, "spark", "client", "schedule"]))
     config = ServerConfig(**server, spark=spark, client=client)
@@ -134,30 +134,30 @@ def _schedule(name: str, items: Iterable[WrittenValue], timezone: str, path: str
     for item in items:
         where[item.name] = item.where
         if known := SCHEDULE_KEYS.get(item.name):
-            own[known.field] = known.parse(_plain(item), item.where)
+            own[known.field] = known.parse(_value_text(item), item.where)
         else:
             options[item.name] = item.value
     keys = ScheduleKeys(**own)
     if not keys.cron:
         raise ConfigError(f"{next(iter(where.values()), f'{path}: ')}schedule.{name} has no cron line")
-    job = _at(where.get("job", next(iter(where.values()))), lambda: load_job(keys.job or name))
+    job = _with_place(where.get("job", next(iter(where.values()))), lambda: load_job(keys.job or name))
     unknown = [option for option in options if option not in {str(item.name) for item in job.parameters}]
     if unknown:
         allowed = [*SCHEDULE_KEYS, *(str(item.name) for item in job.parameters)]
         raise ConfigError(where[unknown[0]] + unknown_key(unknown[0], allowed))
-    trigger = _at(where["cron"], lambda: parse_cron(keys.cron, timezone))
+    trigger = _with_place(where["cron"], lambda: parse_cron(keys.cron, timezone))
     parsed = parse_options(job, options, where)
     return Schedule(name=name, job=job, cron=keys.cron, trigger=trigger, missed=keys.missed, options=parsed)
 
 
 def _client_option(written: WrittenValue) -> dict[str, Any]:
     name = written.name.removeprefix(CLIENT).replace(".", "_")
-    option = {name: _plain(written)}
-    _at(written.where, lambda: AdminConfig.parse(option))
+    option = {name: _value_text(written)}
+    _with_place(written.where, lambda: AdminConfig.parse(option))
     return option
 
 
-def _plain(written: WrittenValue) -> str:
+def _value_text(written: WrittenValue) -> str:
     """Return a value as text. Raises ConfigError unless it is a string, a number, a boolean or a list of strings."""
     value = written.value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -167,8 +167,8 @@ def _plain(written: WrittenValue) -> str:
     return render(value)
 
 
-def _at(where: str, parse: Callable[[], Result]) -> Result:
-    """Return the result of `parse`; put the place in the file before the message of its ConfigError."""
+def _with_place(where: str, parse: Callable[[], Result]) -> Result:
+    """Return the result of `parse`. Put the place in the file before the message of its ConfigError."""
     try:
         return parse()
     except ConfigError as error:

@@ -3,9 +3,9 @@
     sparklog jobs run …          starts a JVM, with local[*] or --master; settings of --conf override others
     spark-submit jobs/….py       uses the running JVM, with spark-submit's master and settings
 
-spark-submit without flags does not load Delta. If its JVM cannot find Delta's classes, the jars of
-`spark.jars.delta_jars` are added to the class loader that spark-submit made for its --jars, and to `spark.jars`, from
-which executors get them. This has the effect of --jars, because no SparkContext has started yet.
+spark-submit without flags does not load Delta. If its JVM cannot find Delta's classes, this module adds the jars of
+`spark.jars.delta_jars` to the class loader that spark-submit made for its --jars, and to `spark.jars`, from which
+executors get them. That has the effect of --jars, because no SparkContext has started yet.
 
 A local session gets the settings for small machines of `spark.session`, except those that are set explicitly.
 """
@@ -36,12 +36,12 @@ def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str,
     Delta's jars are fetched before the first session starts. Raises ConfigError if they cannot be fetched.
     """
     given = {**(conf or {}), **({"spark.master": master} if master else {})}
-    # Workers need this interpreter's packages. PySpark itself looks at the variable alone.
+    # Workers need this interpreter's packages. PySpark reads only the variable.
     os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
     else:
-        jars = _joined(given.get("spark.jars"), delta_jars(settings=given.get(IVY_SETTINGS)))
+        jars = _join_jars(given.get("spark.jars"), delta_jars(settings=given.get(IVY_SETTINGS)))
         settings = {"spark.master": LOCAL, **DELTA, **given, "spark.jars": jars}
     if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the host names of many machines
@@ -58,7 +58,7 @@ def is_alive(session: SparkSession) -> bool:
 
 
 class WarmSession:
-    """A session that is kept from run to run, and replaced if it has died. For one thread at a time."""
+    """A session that is kept from run to run, and replaced if its JVM has died. For one thread at a time."""
 
     def __init__(self, open_one: Callable[[], SparkSession]) -> None:
         self._open = open_one
@@ -88,7 +88,7 @@ class WarmSession:
 
 
 def forget_gateway() -> None:
-    """Make PySpark start a new JVM: on its own it keeps using the old one, even if it is gone."""
+    """Make PySpark start a new JVM. Otherwise PySpark keeps using the old one, even if it is gone."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
@@ -97,26 +97,26 @@ def forget_gateway() -> None:
 
 
 def _submitted_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session under spark-submit: its own, those given, and Delta's."""
+    """Return the settings of a session under spark-submit: those of spark-submit, `given`, and Delta's."""
     SparkContext._ensure_initialized()
     settings = {"spark.master": LOCAL, **dict(SparkConf().getAll()), **given}
     extensions = [name for name in settings.get("spark.sql.extensions", "").split(",") if name]
     if DELTA["spark.sql.extensions"] not in extensions:
         extensions.append(DELTA["spark.sql.extensions"])
     delta = {**DELTA, "spark.sql.extensions": ",".join(extensions)}
-    if not _finds_delta():
+    if not _has_delta():
         jars = delta_jars(settings=settings.get(IVY_SETTINGS))
         _load_classes(jars)
-        delta["spark.jars"] = _joined(settings.get("spark.jars"), jars)
+        delta["spark.jars"] = _join_jars(settings.get("spark.jars"), jars)
     return {**settings, **delta}
 
 
-def _joined(given: str | None, jars: Iterable[Path]) -> str:
-    """Return `spark.jars` of these jars beside those that are given."""
+def _join_jars(given: str | None, jars: Iterable[Path]) -> str:
+    """Return `spark.jars` with these jars after the given ones."""
     return ",".join([*filter(None, (given or "").split(",")), *map(str, jars)])
 
 
-def _finds_delta() -> bool:
+def _has_delta() -> bool:
     try:
         _class_loader().loadClass(DELTA["spark.sql.extensions"])
     except Py4JError:

@@ -1,4 +1,4 @@
-"""All jobs by name. Listing them imports no job, because a job's module imports Spark's Python packages."""
+"""All jobs by name. The list imports no job: a job's module imports Spark's Python packages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def load_job(name: str) -> Job:
     """
     module, colon, attribute = name.partition(":")
     if colon:
-        return _load(module, attribute)
+        return _import_job(module, attribute)
     known = name.replace("-", "_")
     if known not in JOBS:
         raise ConfigError(f"no job {name!r}{nearest(known, JOBS) or '; there are ' + ', '.join(JOBS)}")
-    return _load(f"sparklog.jobs.{known}", "JOB")
+    return _import_job(f"sparklog.jobs.{known}", "JOB")
 
 
-def _load(module: str, attribute: str) -> Job:
+def _import_job(module: str, attribute: str) -> Job:
     try:
         job: Job = getattr(importlib.import_module(module), attribute)
     except ImportError as error:

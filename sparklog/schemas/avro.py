@@ -1,12 +1,13 @@
 """Avro schemas as typed values, parsed from their JSON (Avro 1.12).
 
-    Simple     null, boolean, int, long, float, double, bytes, string
-    Fixed, Enum, Record         named types
-    Array, Map, Union
+    AvroPrimitive                      null, boolean, int, long, float, double, bytes, string
+    AvroFixed, AvroEnum, AvroRecord    the named types
+    AvroArray, AvroMap, AvroUnion
 
 A name that is used again refers to the same value. A type that contains itself is refused: Spark has no type for it.
-Known logical types become `Logical` or `Decimal`; others are ignored, as the specification demands, and so are those
-that do not fit their type. `time-…` and `uuid` stay the numbers and texts that they are, as in Spark's `from_avro`.
+Known logical types become `AvroLogical` or `AvroDecimal`. As the specification demands, the parser ignores unknown
+logical types and those that do not fit their type. `time-…` and `uuid` stay numbers and texts, as in Spark's
+`from_avro`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NO_DEFAULT = object()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Kind(StrEnum):
+class AvroKind(StrEnum):
     """The types without parts."""
 
     NULL = "null"
@@ -41,7 +42,7 @@ class Kind(StrEnum):
     STRING = "string"
 
 
-class Logical(StrEnum):
+class AvroLogical(StrEnum):
     """The meaning of a number. `time-…` has no type of its own in Spark, but its unit matters to a promotion."""
 
     DATE = "date"
@@ -53,14 +54,14 @@ class Logical(StrEnum):
     LOCAL_TIMESTAMP_MICROS = "local-timestamp-micros"
 
 
-_LOGICAL_OF: Mapping[Kind, frozenset[Logical]] = {
-    Kind.INT: frozenset({Logical.DATE, Logical.TIME_MILLIS}),
-    Kind.LONG: frozenset(Logical) - {Logical.DATE, Logical.TIME_MILLIS},
+_LOGICAL_OF: Mapping[AvroKind, frozenset[AvroLogical]] = {
+    AvroKind.INT: frozenset({AvroLogical.DATE, AvroLogical.TIME_MILLIS}),
+    AvroKind.LONG: frozenset(AvroLogical) - {AvroLogical.DATE, AvroLogical.TIME_MILLIS},
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Decimal:
+class AvroDecimal:
     """The digits of a decimal, and how many of them follow the point."""
 
     precision: int
@@ -68,26 +69,26 @@ class Decimal:
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
+class AvroPrimitive:
     """A type without parts."""
 
-    kind: Kind
-    logical: Logical | None = None
-    decimal: Decimal | None = None
+    kind: AvroKind
+    logical: AvroLogical | None = None
+    decimal: AvroDecimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class AvroFixed:
     """A number of bytes. `name` is the full name, as in all named types."""
 
     name: str
     size: int
     aliases: tuple[str, ...] = ()
-    decimal: Decimal | None = None
+    decimal: AvroDecimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Enum:
+class AvroEnum:
     """One of some symbols. A reader takes `default` for a symbol that it does not know."""
 
     name: str
@@ -97,64 +98,64 @@ class Enum:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class AvroArray:
     """Any number of items."""
 
-    items: Type
+    items: AvroType
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class AvroMap:
     """Values by their texts."""
 
-    values: Type
+    values: AvroType
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class AvroUnion:
     """One of some types."""
 
-    branches: tuple[Type, ...]
+    branches: tuple[AvroType, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class AvroField:
     """A field of a record. `default` is JSON, or NO_DEFAULT."""
 
     name: str
-    type: Type
+    type: AvroType
     aliases: tuple[str, ...] = ()
     default: Any = NO_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AvroRecord:
     """Fields, in the order of their bytes."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[AvroField, ...]
     aliases: tuple[str, ...] = ()
 
 
-Named = Fixed | Enum | Record
-Type = Simple | Array | Map | Union | Named
-NamedType = TypeVar("NamedType", Fixed, Enum, Record)
+AvroNamed = AvroFixed | AvroEnum | AvroRecord
+AvroType = AvroPrimitive | AvroArray | AvroMap | AvroUnion | AvroNamed
+NamedType = TypeVar("NamedType", AvroFixed, AvroEnum, AvroRecord)
 
 
-def parse_avro(text: str, references: Sequence[str] = ()) -> Type:
+def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
     """Return the schema in a JSON text; a bare name such as `string` is one too.
 
     references: schemas whose named types the text uses, each after those that it uses itself
     Raises SchemaError if a schema is invalid, recursive, or has no type in Spark.
     """
-    parser = _Parser()
+    parser = _SchemaParser()
     for each in references:
         parser.parse(_json(each), "", "reference", 0)
     return parser.parse(_json(text), "", "schema", 0)
 
 
 def _json(text: str) -> Any:
-    if text.strip() in set(Kind):
+    if text.strip() in set(AvroKind):
         return text.strip()
     try:
         return json.loads(text)
@@ -162,35 +163,37 @@ def _json(text: str) -> Any:
         raise SchemaError(f"an Avro schema must be JSON: {wrong}; it begins with {text[:60]!r}") from None
 
 
-def describe(of: Type) -> str:  # noqa: PLR0911 - a case for each type
+def describe(of: AvroType) -> str:  # noqa: PLR0911 - a case for each type
     """Return the type in a few words, for messages."""
     match of:
-        case Simple(kind, logical, decimal):
+        case AvroPrimitive(kind, logical, decimal):
             if decimal:
                 return f"decimal({decimal.precision}, {decimal.scale}) of bytes"
             return logical.value if logical else kind.value
-        case Fixed(name, size, _, decimal):
+        case AvroFixed(name, size, _, decimal):
             return (
                 f"decimal({decimal.precision}, {decimal.scale}) of fixed {name}" if decimal else f"fixed {name}({size})"
             )
-        case Union(branches):
+        case AvroUnion(branches):
             return f"union of {', '.join(map(describe, branches))}" if branches else "empty union"
-        case Enum() | Record():
-            return f"{type(of).__name__.lower()} {of.name}"
-        case Array(items):
+        case AvroEnum(name):
+            return f"enum {name}"
+        case AvroRecord(name):
+            return f"record {name}"
+        case AvroArray(items):
             return f"array of {describe(items)}"
-        case Map(values):
+        case AvroMap(values):
             return f"map of {describe(values)}"
 
 
-class _Parser:
+class _SchemaParser:
     """Names known so far, and those whose types are being read."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Named] = {}
+        self._named: dict[str, AvroNamed] = {}
         self._open: set[str] = set()
 
-    def parse(self, node: Any, namespace: str, path: str, depth: int) -> Type:  # noqa: PLR0911 - as above
+    def parse(self, node: Any, namespace: str, path: str, depth: int) -> AvroType:  # noqa: PLR0911 - as above
         if depth > MOST_DEPTH:
             raise SchemaError(f"{path}: types are nested more than {MOST_DEPTH} levels deep")
         if isinstance(node, str):
@@ -201,28 +204,28 @@ class _Parser:
             raise SchemaError(f"{path}: a type is a name, a list, or an object with `type`, not {_short(node)}")
         match node["type"]:
             case "array":
-                return Array(self._part(node, "items", namespace, path, depth))
+                return AvroArray(self._part(node, "items", namespace, path, depth))
             case "map":
-                return Map(self._part(node, "values", namespace, path, depth))
+                return AvroMap(self._part(node, "values", namespace, path, depth))
             case "record" | "error":
                 return self._record(node, namespace, path, depth)
             case "enum":
                 return self._enum(node, namespace, path)
             case "fixed":
                 return self._fixed(node, namespace, path)
-            case str(kind) if kind in set(Kind):
-                return _simple(Kind(kind), node)
+            case str(kind) if kind in set(AvroKind):
+                return _simple(AvroKind(kind), node)
             case other:
                 return self.parse(other, namespace, path, depth + 1)
 
-    def _part(self, node: dict[str, Any], key: str, namespace: str, path: str, depth: int) -> Type:
+    def _part(self, node: dict[str, Any], key: str, namespace: str, path: str, depth: int) -> AvroType:
         if key not in node:
             raise SchemaError(f"{path}: the {node['type']} needs `{key}`")
         return self.parse(node[key], namespace, f"{path}.{key}", depth + 1)
 
-    def _by_name(self, name: str, namespace: str, path: str) -> Type:
-        if name in set(Kind):
-            return Simple(Kind(name))
+    def _by_name(self, name: str, namespace: str, path: str) -> AvroType:
+        if name in set(AvroKind):
+            return AvroPrimitive(AvroKind(name))
         candidates = (name,) if "." in name or not namespace else (f"{namespace}.{name}", name)
         for full in candidates:
             if full in self._open:
@@ -234,7 +237,7 @@ class _Parser:
                 return self._named[full]
         raise SchemaError(f"{path}: no type {name!r} is defined before this place")
 
-    def _union(self, node: list[Any], namespace: str, path: str, depth: int) -> Union:
+    def _union(self, node: list[Any], namespace: str, path: str, depth: int) -> AvroUnion:
         if not node:
             raise SchemaError(f"{path}: a union needs at least one type")
         branches = tuple(
@@ -242,15 +245,15 @@ class _Parser:
         )
         seen = set()
         for position, branch in enumerate(branches):
-            if isinstance(branch, Union):
+            if isinstance(branch, AvroUnion):
                 raise SchemaError(f"{path}[{position}]: a union must not contain a union")
             identity = _identity(branch)
             if identity in seen:
                 raise SchemaError(f"{path}[{position}]: the union has a second {identity}")
             seen.add(identity)
-        return Union(branches)
+        return AvroUnion(branches)
 
-    def _record(self, node: dict[str, Any], namespace: str, path: str, depth: int) -> Record:
+    def _record(self, node: dict[str, Any], namespace: str, path: str, depth: int) -> AvroRecord:
         full, inner, aliases = self._names(node, namespace, path)
         if not isinstance(node.get("fields"), list):
             raise SchemaError(f"{path}: record {full} needs a list of `fields`")
@@ -261,16 +264,16 @@ class _Parser:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"{path}: record {full} has two fields {twice!r}")
-        return self._define(Record(full, fields, aliases))
+        return self._define(AvroRecord(full, fields, aliases))
 
-    def _field(self, node: Any, namespace: str, path: str, depth: int) -> Field:
+    def _field(self, node: Any, namespace: str, path: str, depth: int) -> AvroField:
         if not isinstance(node, dict) or "type" not in node or not _is_name(node.get("name")):
             raise SchemaError(f"{path}: a field is an object with a valid `name` and a `type`, not {_short(node)}")
         name = node["name"]
         of = self.parse(node["type"], namespace, f"{path}.{name}", depth + 1)
-        return Field(name, of, _texts(node, "aliases", path), node.get("default", NO_DEFAULT))
+        return AvroField(name, of, _texts(node, "aliases", path), node.get("default", NO_DEFAULT))
 
-    def _enum(self, node: dict[str, Any], namespace: str, path: str) -> Enum:
+    def _enum(self, node: dict[str, Any], namespace: str, path: str) -> AvroEnum:
         full, _, aliases = self._names(node, namespace, path)
         symbols = _texts(node, "symbols", path)
         default = node.get("default")
@@ -278,14 +281,14 @@ class _Parser:
             raise SchemaError(f"{path}: enum {full} needs a list of different `symbols`")
         if default is not None and default not in symbols:
             raise SchemaError(f"{path}: the default {_short(default)} of enum {full} is none of its symbols")
-        return self._define(Enum(full, symbols, aliases, default))
+        return self._define(AvroEnum(full, symbols, aliases, default))
 
-    def _fixed(self, node: dict[str, Any], namespace: str, path: str) -> Fixed:
+    def _fixed(self, node: dict[str, Any], namespace: str, path: str) -> AvroFixed:
         full, _, aliases = self._names(node, namespace, path)
         size = node.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
             raise SchemaError(f"{path}: fixed {full} needs a `size` in bytes, not {_short(size)}")
-        return self._define(Fixed(full, size, aliases, _decimal(node, size)))
+        return self._define(AvroFixed(full, size, aliases, _decimal(node, size)))
 
     def _names(self, node: dict[str, Any], namespace: str, path: str) -> tuple[str, str, tuple[str, ...]]:
         """Return the full name, its namespace, and the full names of the aliases."""
@@ -304,14 +307,14 @@ class _Parser:
         return of
 
 
-def _simple(kind: Kind, node: dict[str, Any]) -> Simple:
-    if kind is Kind.BYTES:
-        return Simple(kind, None, _decimal(node, None))
+def _simple(kind: AvroKind, node: dict[str, Any]) -> AvroPrimitive:
+    if kind is AvroKind.BYTES:
+        return AvroPrimitive(kind, None, _decimal(node, None))
     known = _LOGICAL_OF.get(kind, frozenset())
-    return Simple(kind, next((each for each in known if each == node.get("logicalType")), None))
+    return AvroPrimitive(kind, next((each for each in known if each == node.get("logicalType")), None))
 
 
-def _decimal(node: dict[str, Any], size: int | None) -> Decimal | None:
+def _decimal(node: dict[str, Any], size: int | None) -> AvroDecimal | None:
     """Return the decimal that bytes, or `size` bytes, stand for; None without one, or if it is invalid."""
     precision, scale = node.get("precision"), node.get("scale", 0)
     if node.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
@@ -320,18 +323,22 @@ def _decimal(node: dict[str, Any], size: int | None) -> Decimal | None:
         return None
     if size is not None and precision > (8 * size - 1) * log10(2):
         return None
-    return Decimal(precision, scale)
+    return AvroDecimal(precision, scale)
 
 
-def _identity(of: Type) -> str:
+def _identity(of: AvroType) -> str:
     """Return what must be unique among the types of a union: the full name, or the type itself."""
     match of:
-        case Simple(kind):
+        case AvroPrimitive(kind):
             return kind.value
-        case Fixed() | Enum() | Record():
+        case AvroFixed() | AvroEnum() | AvroRecord():
             return of.name
-        case _:
-            return type(of).__name__.lower()
+        case AvroArray():
+            return "array"
+        case AvroMap():
+            return "map"
+        case AvroUnion():
+            return "union"
 
 
 def _texts(node: dict[str, Any], key: str, path: str) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.schemas import avro_kernels as kernels
-from sparklog.schemas.avro import Type
-from sparklog.schemas.avro_kernels import Code, Rows
+from sparklog.schemas.avro import AvroType
+from sparklog.schemas.avro_kernels import AvroCode, AvroRows
 from sparklog.schemas.column_kernels import Buffers, read_only
-from sparklog.schemas.column_passes import LIMIT_BYTES, Bytes, Longs, Passes
+from sparklog.schemas.column_passes import LIMIT_BYTES, Bytes, Longs, TwoPassDecoder
 from sparklog.schemas.columns import lay_out
-from sparklog.schemas.resolution import Program
+from sparklog.schemas.resolution import ResolutionProgram
 
 NULL_ENTRY = 0
 """The entry of a row that is null."""
@@ -25,18 +25,18 @@ class AvroDecoder:
     Raises SchemaError for a reader's schema with more columns than `columns.MOST_COLUMNS`.
     """
 
-    def __init__(self, reader: Type, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, reader: AvroType, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self._layout = lay_out(reader)
-        self._program = Program(reader, self._layout)
-        self._passes = Passes(self._layout, limit_bytes)
-        self._code: Code | None = None
+        self._program = ResolutionProgram(reader, self._layout)
+        self._passes = TwoPassDecoder(self._layout, limit_bytes)
+        self._code: AvroCode | None = None
 
     @property
     def type(self) -> pa.DataType:
         """The Arrow type of decoded arrays."""
         return self._layout.root.type
 
-    def add_writer(self, schema: Type, *, bare_bytes: bool = False) -> int:
+    def add_writer(self, schema: AvroType, *, bare_bytes: bool = False) -> int:
         """Return the entry for bodies of this schema. Raises SchemaError if the reader's schema cannot read them.
 
         bare_bytes: bodies of the schema `bytes` have no length before them
@@ -60,14 +60,14 @@ class AvroDecoder:
         code, body = self._code, read_only(data)
 
         def walk(first: int, end: int, buffers: Buffers, target: Bytes, fill: int) -> int:
-            rows = Rows(*(read_only(part[:end]) for part in (starts, ends, entries)))
+            rows = AvroRows(*(read_only(part[:end]) for part in (starts, ends, entries)))
             return int(kernels.run(body, code, rows, first, faults, buffers, target, fill))
 
         yield from self._passes.arrays(walk, len(starts), self._program.levels)
 
 
-def _assemble(program: Program) -> Code:
-    return Code(
+def _assemble(program: ResolutionProgram) -> AvroCode:
+    return AvroCode(
         program=read_only(np.array(program.operations, np.int64).reshape(-1)),
         table=read_only(np.array(program.table, np.int64)),
         constants=read_only(np.frombuffer(bytes(program.constants), np.uint8)),

@@ -11,10 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.avro import NO_DEFAULT, Array, Enum, Fixed, Kind, Map, Record, Simple, Type, Union, describe
+from sparklog.schemas.avro import (
+    NO_DEFAULT,
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroKind,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    describe,
+)
 
 
-def encode_default(of: Type, value: Any, path: str) -> bytes:
+def encode_default(of: AvroType, value: Any, path: str) -> bytes:
     """Return the Avro body of a default value. Raises SchemaError, with the field's path, if it is not of its type."""
     try:
         return _encode(of, value)
@@ -22,29 +34,29 @@ def encode_default(of: Type, value: Any, path: str) -> bytes:
         raise SchemaError(f"{path}: the default {value!r} is no {describe(of)}") from None
 
 
-def _encode(of: Type, value: Any) -> bytes:  # noqa: PLR0911 - a case for each type
+def _encode(of: AvroType, value: Any) -> bytes:  # noqa: PLR0911 - a case for each type
     match of:
-        case Simple(kind):
+        case AvroPrimitive(kind):
             return _SIMPLE[kind](value)
-        case Union(branches):
+        case AvroUnion(branches):
             return _in_union(branches, value)
-        case Fixed(_, size):
-            return _needed(value.encode("latin-1") if isinstance(value, str) else b"", size)
-        case Enum(_, symbols):
+        case AvroFixed(_, size):
+            return _check_size(value.encode("latin-1") if isinstance(value, str) else b"", size)
+        case AvroEnum(_, symbols):
             return _long(symbols.index(value))
-        case Array(items):
-            return _block(_typed(value, list), lambda each: _encode(items, each))
-        case Map(values):
-            return _block(_typed(value, dict).items(), lambda each: _text(each[0]) + _encode(values, each[1]))
-        case Record(_, fields):
-            given = _typed(value, dict)
+        case AvroArray(items):
+            return _block(_check_type(value, list), lambda each: _encode(items, each))
+        case AvroMap(values):
+            return _block(_check_type(value, dict).items(), lambda each: _text(each[0]) + _encode(values, each[1]))
+        case AvroRecord(_, fields):
+            given = _check_type(value, dict)
             parts = [(field.type, given.get(field.name, field.default)) for field in fields]
             if any(part is NO_DEFAULT for _, part in parts):
                 raise ValueError(value)
             return b"".join(_encode(each, part) for each, part in parts)
 
 
-def _in_union(branches: tuple[Type, ...], value: Any) -> bytes:
+def _in_union(branches: tuple[AvroType, ...], value: Any) -> bytes:
     for position, branch in enumerate(branches):
         try:
             return _long(position) + _encode(branch, value)
@@ -57,13 +69,13 @@ def _block(parts: Any, encode: Callable[[Any], bytes]) -> bytes:
     return (_long(len(parts)) + b"".join(map(encode, parts)) if parts else b"") + b"\0"
 
 
-def _typed(value: Any, expected: Any) -> Any:
+def _check_type(value: Any, expected: Any) -> Any:
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise TypeError(value)
     return value
 
 
-def _needed(value: bytes, size: int) -> bytes:
+def _check_size(value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise ValueError(value)
     return value
@@ -81,7 +93,7 @@ def _long(value: int) -> bytes:
 
 def _number(bits: int) -> Callable[[Any], bytes]:
     def encode(value: Any) -> bytes:
-        if not -(2 ** (bits - 1)) <= _typed(value, int) < 2 ** (bits - 1):
+        if not -(2 ** (bits - 1)) <= _check_type(value, int) < 2 ** (bits - 1):
             raise OverflowError(value)
         return _long(value)
 
@@ -89,27 +101,27 @@ def _number(bits: int) -> Callable[[Any], bytes]:
 
 
 def _text(value: str) -> bytes:
-    body = _typed(value, str).encode()
+    body = _check_type(value, str).encode()
     return _long(len(body)) + bytes(body)
 
 
 def _bytes(value: str) -> bytes:
-    body = _typed(value, str).encode("latin-1")
+    body = _check_type(value, str).encode("latin-1")
     return _long(len(body)) + bytes(body)
 
 
 def _null(value: None) -> bytes:
-    _typed(value, type(None))
+    _check_type(value, type(None))
     return b""
 
 
-_SIMPLE: dict[Kind, Callable[[Any], bytes]] = {
-    Kind.NULL: _null,
-    Kind.BOOLEAN: lambda value: bytes([_typed(value, bool)]),
-    Kind.INT: _number(32),
-    Kind.LONG: _number(64),
-    Kind.FLOAT: lambda value: struct.pack("<f", _typed(value, (int, float))),
-    Kind.DOUBLE: lambda value: struct.pack("<d", _typed(value, (int, float))),
-    Kind.BYTES: _bytes,
-    Kind.STRING: _text,
+_SIMPLE: dict[AvroKind, Callable[[Any], bytes]] = {
+    AvroKind.NULL: _null,
+    AvroKind.BOOLEAN: lambda value: bytes([_check_type(value, bool)]),
+    AvroKind.INT: _number(32),
+    AvroKind.LONG: _number(64),
+    AvroKind.FLOAT: lambda value: struct.pack("<f", _check_type(value, (int, float))),
+    AvroKind.DOUBLE: lambda value: struct.pack("<d", _check_type(value, (int, float))),
+    AvroKind.BYTES: _bytes,
+    AvroKind.STRING: _text,
 }

@@ -26,43 +26,43 @@ from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
 from sparklog.schemas.avro import (
     NO_DEFAULT,
-    Array,
-    Enum,
-    Field,
-    Fixed,
-    Kind,
-    Logical,
-    Map,
-    Record,
-    Simple,
-    Type,
-    Union,
+    AvroArray,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroKind,
+    AvroLogical,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
     describe,
 )
 from sparklog.schemas.avro_defaults import encode_default
 from sparklog.schemas.columns import merged, without_null
-from sparklog.schemas.encoding import Encoder, Encoding, Source
+from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 
-NULL = Simple(Kind.NULL)
+NULL = AvroPrimitive(AvroKind.NULL)
 END_OF_BLOCKS = b"\0"
 TOP_LEVEL = "topLevelRecord"
 """The name of the record that Spark's `to_avro` derives."""
 
-_OF_MOMENTS: dict[pa.DataType, dict[Logical, int]] = {
-    pa.timestamp("us", "UTC"): {Logical.TIMESTAMP_MILLIS: 1000, Logical.TIMESTAMP_MICROS: 1},
-    pa.timestamp("us"): {Logical.LOCAL_TIMESTAMP_MILLIS: 1000, Logical.LOCAL_TIMESTAMP_MICROS: 1},
-    pa.date32(): {Logical.DATE: 1},
+_OF_MOMENTS: dict[pa.DataType, dict[AvroLogical, int]] = {
+    pa.timestamp("us", "UTC"): {AvroLogical.TIMESTAMP_MILLIS: 1000, AvroLogical.TIMESTAMP_MICROS: 1},
+    pa.timestamp("us"): {AvroLogical.LOCAL_TIMESTAMP_MILLIS: 1000, AvroLogical.LOCAL_TIMESTAMP_MICROS: 1},
+    pa.date32(): {AvroLogical.DATE: 1},
 }
 _MOMENTS = frozenset(each for logicals in _OF_MOMENTS.values() for each in logicals)
-_OF_NUMBERS: dict[pa.DataType, frozenset[Kind]] = {
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})),
-    pa.int64(): frozenset({Kind.LONG}),
-    pa.float32(): frozenset({Kind.FLOAT, Kind.DOUBLE}),
-    pa.float64(): frozenset({Kind.DOUBLE}),
+_OF_NUMBERS: dict[pa.DataType, frozenset[AvroKind]] = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), frozenset({AvroKind.INT, AvroKind.LONG, AvroKind.DOUBLE})),
+    pa.int64(): frozenset({AvroKind.LONG}),
+    pa.float32(): frozenset({AvroKind.FLOAT, AvroKind.DOUBLE}),
+    pa.float64(): frozenset({AvroKind.DOUBLE}),
 }
 
 
-def avro_encoder(of: pa.DataType, schema: Type, *, frame: bytes = b"", bare_bytes: bool = False) -> Encoder:
+def avro_encoder(of: pa.DataType, schema: AvroType, *, frame: bytes = b"", bare_bytes: bool = False) -> Encoder:
     """Return what writes columns of a type as bodies of the schema.
 
     frame: bytes before each body
@@ -70,28 +70,30 @@ def avro_encoder(of: pa.DataType, schema: Type, *, frame: bytes = b"", bare_byte
 
     Raises SchemaError, with the place and both types, if the column does not fit the schema.
     """
-    encoding = Encoding()
+    encoding = EncodingProgram()
     if frame:
         encoding.literal(frame)
-    compiler = _Compiler(encoding, bare=bare_bytes and isinstance(schema, Simple) and schema.kind is Kind.BYTES)
+    compiler = _AvroCompiler(
+        encoding, bare=bare_bytes and isinstance(schema, AvroPrimitive) and schema.kind is AvroKind.BYTES
+    )
     try:
         compiler.value(of, schema, encoding.source(""), "")
-    except NoFit as error:
+    except ColumnMismatch as error:
         raise SchemaError(f"the column does not fit the schema: {error}") from None
     return Encoder(of, encoding)
 
 
-class NoFit(Exception):
+class ColumnMismatch(Exception):
     """Values of the column cannot be written as the schema demands."""
 
 
-class _Compiler:
-    def __init__(self, encoding: Encoding, *, bare: bool) -> None:
+class _AvroCompiler:
+    def __init__(self, encoding: EncodingProgram, *, bare: bool) -> None:
         self._encoding = encoding
         self._bare = bare
 
-    def value(self, of: pa.DataType, schema: Type, source: Source, path: str) -> None:
-        if isinstance(schema, Union):
+    def value(self, of: pa.DataType, schema: AvroType, source: ColumnSource, path: str) -> None:
+        if isinstance(schema, AvroUnion):
             self._union(of, schema, source, path)
         elif schema == NULL and pa.types.is_null(of):
             pass
@@ -101,7 +103,7 @@ class _Compiler:
             self._encoding.emit(kernels.NOT_NULL, source)
             self._present(of, schema, source, path)
 
-    def _union(self, of: pa.DataType, schema: Union, source: Source, path: str) -> None:
+    def _union(self, of: pa.DataType, schema: AvroUnion, source: ColumnSource, path: str) -> None:
         members, has_null = without_null(schema)
         if pa.types.is_null(of):
             if not has_null:
@@ -118,22 +120,26 @@ class _Compiler:
         if skip is not None:
             skip[kernels.C] = self._encoding.next
 
-    def _fitting(self, of: pa.DataType, schema: Union, members: tuple[Type, ...], source: Source, path: str) -> None:
+    def _fitting(
+        self, of: pa.DataType, schema: AvroUnion, members: tuple[AvroType, ...], source: ColumnSource, path: str
+    ) -> None:
         """Compile the first member that the column fits."""
-        failures: list[NoFit] = []
+        failures: list[ColumnMismatch] = []
         for member in members:
             undo = self._encoding.mark(source)
             self._encoding.literal(_branch(schema, member))
             try:
                 self._present(of, member, source, path)
-            except NoFit as error:
+            except ColumnMismatch as error:
                 undo()
                 failures.append(error)
             else:
                 return
         raise failures[0] if len(failures) == 1 else _no_fit(of, schema, path)
 
-    def _members(self, of: pa.DataType, schema: Union, members: tuple[Type, ...], source: Source, path: str) -> None:
+    def _members(
+        self, of: pa.DataType, schema: AvroUnion, members: tuple[AvroType, ...], source: ColumnSource, path: str
+    ) -> None:
         """Compile a struct of a union's members: the first that is not null."""
         encoding = self._encoding
         jumps = []
@@ -148,32 +154,32 @@ class _Compiler:
         for jump in jumps:
             jump[kernels.A] = encoding.next
 
-    def _present(self, of: pa.DataType, schema: Type, source: Source, path: str) -> None:
+    def _present(self, of: pa.DataType, schema: AvroType, source: ColumnSource, path: str) -> None:
         """Compile a value that is not null."""
         match schema:
-            case Record() if pa.types.is_struct(of):
+            case AvroRecord() if pa.types.is_struct(of):
                 self._record(of, schema, source, path)
-            case Array(items) if pa.types.is_list(of):
+            case AvroArray(items) if pa.types.is_list(of):
                 self._list(source, lambda: self._part(of.value_type, items, source, 0, f"{path}[]"))
-            case Map(values) if pa.types.is_map(of) and pa.types.is_string(of.key_type):
+            case AvroMap(values) if pa.types.is_map(of) and pa.types.is_string(of.key_type):
                 self._list(source, lambda: self._entry(of, values, source, path))
-            case Enum(_, symbols) if pa.types.is_string(of):
+            case AvroEnum(_, symbols) if pa.types.is_string(of):
                 source.read_as(Symbols(symbols))
                 self._encoding.emit(kernels.SYMBOL, source)
-            case Fixed(decimal=decimal) | Simple(decimal=decimal) if decimal is not None:
+            case AvroFixed(decimal=decimal) | AvroPrimitive(decimal=decimal) if decimal is not None:
                 self._decimal(of, schema, source, path)
-            case Fixed(_, size) if pa.types.is_binary(of):
+            case AvroFixed(_, size) if pa.types.is_binary(of):
                 self._encoding.emit(kernels.FIXED, source, size)
-            case Simple():
+            case AvroPrimitive():
                 self._simple(of, schema, source, path)
             case _:
                 raise _no_fit(of, schema, path)
 
-    def _record(self, of: pa.DataType, schema: Record, source: Source, path: str) -> None:
+    def _record(self, of: pa.DataType, schema: AvroRecord, source: ColumnSource, path: str) -> None:
         numbers = {field.name: number for number, field in enumerate(of)}
         names = {field.name for field in schema.fields}
         if unknown := next((name for name in numbers if name not in names), None):
-            raise NoFit(f"{_join(path, unknown)}: {describe(schema)} has no such field")
+            raise ColumnMismatch(f"{_join(path, unknown)}: {describe(schema)} has no such field")
         for field in schema.fields:
             inner = _join(path, field.name)
             if field.name in numbers:
@@ -182,44 +188,44 @@ class _Compiler:
             else:
                 self._encoding.literal(_missing(field, inner))
 
-    def _part(self, of: pa.DataType, schema: Type, within: Source, number: int, path: str) -> None:
+    def _part(self, of: pa.DataType, schema: AvroType, within: ColumnSource, number: int, path: str) -> None:
         self.value(of, schema, self._encoding.source(path, within, number), path)
 
-    def _list(self, source: Source, body: Any) -> None:
+    def _list(self, source: ColumnSource, body: Any) -> None:
         self._encoding.each(source, body, count=True)
         self._encoding.literal(END_OF_BLOCKS)
 
-    def _entry(self, of: pa.DataType, values: Type, source: Source, path: str) -> None:
+    def _entry(self, of: pa.DataType, values: AvroType, source: ColumnSource, path: str) -> None:
         self._encoding.emit(kernels.TEXT, self._encoding.source(f"{path} key", source, 0), 1)
         self._part(of.item_type, values, source, 1, f"{path}[]")
 
-    def _decimal(self, of: pa.DataType, schema: Fixed | Simple, source: Source, path: str) -> None:
+    def _decimal(self, of: pa.DataType, schema: AvroFixed | AvroPrimitive, source: ColumnSource, path: str) -> None:
         wanted = schema.decimal
         if wanted is None or not pa.types.is_decimal(of) or of.scale != wanted.scale or of.precision > wanted.precision:
             raise _no_fit(of, schema, path)
-        size = schema.size if isinstance(schema, Fixed) else kernels.ALL if self._bare else kernels.BY_LENGTH
+        size = schema.size if isinstance(schema, AvroFixed) else kernels.ALL if self._bare else kernels.BY_LENGTH
         self._encoding.emit(kernels.DECIMAL, source, size)
 
-    def _simple(self, of: pa.DataType, schema: Simple, source: Source, path: str) -> None:
+    def _simple(self, of: pa.DataType, schema: AvroPrimitive, source: ColumnSource, path: str) -> None:
         emit, kind = self._encoding.emit, schema.kind
         match of:
             case _ if of in _OF_MOMENTS and schema.logical in _OF_MOMENTS[of]:
                 emit(kernels.VARINT, source, of.bit_width // 8, _OF_MOMENTS[of][schema.logical])
             case _ if of in _OF_NUMBERS and kind in _OF_NUMBERS[of] and schema.logical not in _MOMENTS:
                 self._number(of, kind, source)
-            case _ if pa.types.is_boolean(of) and kind is Kind.BOOLEAN:
+            case _ if pa.types.is_boolean(of) and kind is AvroKind.BOOLEAN:
                 emit(kernels.BOOLEAN, source)
-            case _ if pa.types.is_string(of) and kind is Kind.STRING:
+            case _ if pa.types.is_string(of) and kind is AvroKind.STRING:
                 emit(kernels.TEXT, source, 1)
-            case _ if pa.types.is_binary(of) and kind is Kind.BYTES:
+            case _ if pa.types.is_binary(of) and kind is AvroKind.BYTES:
                 emit(kernels.TEXT, source, 0, int(self._bare))
             case _:
                 raise _no_fit(of, schema, path)
 
-    def _number(self, of: pa.DataType, kind: Kind, source: Source) -> None:
-        if kind in (Kind.INT, Kind.LONG):
+    def _number(self, of: pa.DataType, kind: AvroKind, source: ColumnSource) -> None:
+        if kind in (AvroKind.INT, AvroKind.LONG):
             self._encoding.emit(kernels.VARINT, source, of.bit_width // 8, 1)
-        elif kind is Kind.DOUBLE and of != pa.float64():
+        elif kind is AvroKind.DOUBLE and of != pa.float64():
             if of != pa.float32():
                 source.read_as(_as_int32)
             self._encoding.emit(kernels.AS_DOUBLE, source, int(of == pa.float32()))
@@ -242,26 +248,26 @@ def _as_int32(array: pa.Array) -> pa.Array:
     return array.cast(pa.int32())
 
 
-def _is_of_members(of: pa.DataType, members: tuple[Type, ...]) -> bool:
+def _is_of_members(of: pa.DataType, members: tuple[AvroType, ...]) -> bool:
     return pa.types.is_struct(of) and [each.name for each in of] == [f"member{i}" for i in range(len(members))]
 
 
-def _branch(schema: Union, branch: Type) -> bytes:
+def _branch(schema: AvroUnion, branch: AvroType) -> bytes:
     """Return what is written before a branch."""
-    return encode_default(Simple(Kind.INT), schema.branches.index(branch), "")
+    return encode_default(AvroPrimitive(AvroKind.INT), schema.branches.index(branch), "")
 
 
-def _missing(field: Field, path: str) -> bytes:
+def _missing(field: AvroField, path: str) -> bytes:
     """Return what is written for a field that the column lacks."""
     if field.default is not NO_DEFAULT:
         return encode_default(field.type, field.default, path)
-    if field.type == NULL or (isinstance(field.type, Union) and NULL in field.type.branches):
+    if field.type == NULL or (isinstance(field.type, AvroUnion) and NULL in field.type.branches):
         return encode_default(field.type, None, path)
-    raise NoFit(f"{path}: the column has no such field, and the schema no default for it")
+    raise ColumnMismatch(f"{path}: the column has no such field, and the schema no default for it")
 
 
-def _no_fit(of: pa.DataType, schema: Type, path: str) -> NoFit:
-    return NoFit(f"{path or 'the value'}: {of} cannot be written as {describe(schema)}")
+def _no_fit(of: pa.DataType, schema: AvroType, path: str) -> ColumnMismatch:
+    return ColumnMismatch(f"{path or 'the value'}: {of} cannot be written as {describe(schema)}")
 
 
 def _join(path: str, name: str) -> str:

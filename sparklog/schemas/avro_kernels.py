@@ -82,7 +82,7 @@ WIDTH = 8
 AS_INT32, AS_INT64, AS_FLOAT32, AS_FLOAT64 = range(4)
 
 
-class Rows(NamedTuple):
+class AvroRows(NamedTuple):
     """The bodies: where each begins and ends in the data, and where its program begins; the null program is 0."""
 
     starts: Any  # int64[rows]
@@ -90,7 +90,7 @@ class Rows(NamedTuple):
     entries: Any  # int64[rows]
 
 
-class Code(NamedTuple):
+class AvroCode(NamedTuple):
     """The programs of a decoder. All read-only."""
 
     program: Any  # int64[operations * WIDTH]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparklog.base.errors import CorruptRecord
 from sparklog.records.kernels import MAX_LONG
 from sparklog.schemas.column_kernels import Buffers
-from sparklog.schemas.columns import ROWS, Column, Layout, Storage
+from sparklog.schemas.columns import ROWS, Column, ColumnLayout, Storage
 
 LIMIT_BYTES = 256 * 1024 * 1024
 
@@ -29,10 +29,10 @@ _ALIGNMENT = 64
 _NOTHING = np.empty(0, np.uint8)
 
 
-class Passes:
+class TwoPassDecoder:
     """Decodes rows into arrays of one layout."""
 
-    def __init__(self, layout: Layout, limit_bytes: int) -> None:
+    def __init__(self, layout: ColumnLayout, limit_bytes: int) -> None:
         self._layout = layout
         self._limit_bytes = limit_bytes
         in_rows = [each for each in layout.root.walk() if each.domain == ROWS]
@@ -66,10 +66,10 @@ class Passes:
         target = np.zeros(size, np.uint8)
         if walk(first, last, buffers, target, 1) != last:
             raise CorruptRecord("the bytes of a column changed while they were decoded")
-        return last, _Arrays(target, buffers).of(layout.root)
+        return last, _ArrowArrays(target, buffers).of(layout.root)
 
 
-class _Arrays:
+class _ArrowArrays:
     """Arrow arrays over the buffers in one block of memory."""
 
     def __init__(self, target: Bytes, buffers: Buffers) -> None:

@@ -17,14 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum as PlainEnum
+from enum import Enum
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.avro import Array, Enum, Fixed, Kind, Logical, Map, Record, Simple, Type, Union
+from sparklog.schemas.avro import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroKind,
+    AvroLogical,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+)
 
 MOST_COLUMNS = 10_000
 MOST_DIGITS = 38
@@ -33,7 +44,7 @@ ROWS = 0
 """The domain of the rows."""
 
 
-class Storage(PlainEnum):
+class Storage(Enum):
     """The buffers of a column, besides validity bits."""
 
     NOTHING = 0  # null, struct
@@ -67,7 +78,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """All columns of a schema."""
 
     root: Column
@@ -76,11 +87,11 @@ class Layout:
     domains: int
 
 
-def lay_out(schema: Type) -> Layout:
+def lay_out(schema: AvroType) -> ColumnLayout:
     """Return the columns of a schema. Raises SchemaError if there are too many, or a decimal is too wide."""
-    planner = Planner()
+    planner = ColumnPlanner()
     root = _column(planner, schema, nullable=True, domain=ROWS)
-    return Layout(root, planner.columns, planner.domains)
+    return ColumnLayout(root, planner.columns, planner.domains)
 
 
 def nullable_within(of: pa.DataType) -> pa.DataType:
@@ -94,44 +105,44 @@ def nullable_within(of: pa.DataType) -> pa.DataType:
     return of
 
 
-def without_null(union: Union) -> tuple[tuple[Type, ...], bool]:
+def without_null(union: AvroUnion) -> tuple[tuple[AvroType, ...], bool]:
     """Return the branches that are not null, and whether there was one that is."""
-    branches = tuple(each for each in union.branches if each != Simple(Kind.NULL))
+    branches = tuple(each for each in union.branches if each != AvroPrimitive(AvroKind.NULL))
     return branches, len(branches) < len(union.branches)
 
 
-def merged(branches: tuple[Type, ...]) -> Type | None:
+def merged(branches: tuple[AvroType, ...]) -> AvroType | None:
     """Return the one type that holds all branches of a union; None if they need a struct of members."""
     if len(branches) == 1:
         return branches[0]
-    kinds = {each.kind for each in branches if isinstance(each, Simple)}
-    if len(branches) == 2 and kinds == {Kind.INT, Kind.LONG}:
-        return Simple(Kind.LONG)
-    if len(branches) == 2 and kinds == {Kind.FLOAT, Kind.DOUBLE}:
-        return Simple(Kind.DOUBLE)
+    kinds = {each.kind for each in branches if isinstance(each, AvroPrimitive)}
+    if len(branches) == 2 and kinds == {AvroKind.INT, AvroKind.LONG}:
+        return AvroPrimitive(AvroKind.LONG)
+    if len(branches) == 2 and kinds == {AvroKind.FLOAT, AvroKind.DOUBLE}:
+        return AvroPrimitive(AvroKind.DOUBLE)
     return None
 
 
-_OF_KIND: dict[Kind, tuple[pa.DataType, Storage, int]] = {
-    Kind.NULL: (pa.null(), Storage.NOTHING, 0),
-    Kind.BOOLEAN: (pa.bool_(), Storage.BITS, 0),
-    Kind.INT: (pa.int32(), Storage.FIXED, 4),
-    Kind.LONG: (pa.int64(), Storage.FIXED, 8),
-    Kind.FLOAT: (pa.float32(), Storage.FIXED, 4),
-    Kind.DOUBLE: (pa.float64(), Storage.FIXED, 8),
-    Kind.BYTES: (pa.binary(), Storage.BYTES, 0),
-    Kind.STRING: (pa.string(), Storage.BYTES, 0),
+_OF_KIND: dict[AvroKind, tuple[pa.DataType, Storage, int]] = {
+    AvroKind.NULL: (pa.null(), Storage.NOTHING, 0),
+    AvroKind.BOOLEAN: (pa.bool_(), Storage.BITS, 0),
+    AvroKind.INT: (pa.int32(), Storage.FIXED, 4),
+    AvroKind.LONG: (pa.int64(), Storage.FIXED, 8),
+    AvroKind.FLOAT: (pa.float32(), Storage.FIXED, 4),
+    AvroKind.DOUBLE: (pa.float64(), Storage.FIXED, 8),
+    AvroKind.BYTES: (pa.binary(), Storage.BYTES, 0),
+    AvroKind.STRING: (pa.string(), Storage.BYTES, 0),
 }
-_OF_LOGICAL: dict[Logical, pa.DataType] = {
-    Logical.DATE: pa.date32(),
-    Logical.TIMESTAMP_MILLIS: pa.timestamp("us", "UTC"),
-    Logical.TIMESTAMP_MICROS: pa.timestamp("us", "UTC"),
-    Logical.LOCAL_TIMESTAMP_MILLIS: pa.timestamp("us"),
-    Logical.LOCAL_TIMESTAMP_MICROS: pa.timestamp("us"),
+_OF_LOGICAL: dict[AvroLogical, pa.DataType] = {
+    AvroLogical.DATE: pa.date32(),
+    AvroLogical.TIMESTAMP_MILLIS: pa.timestamp("us", "UTC"),
+    AvroLogical.TIMESTAMP_MICROS: pa.timestamp("us", "UTC"),
+    AvroLogical.LOCAL_TIMESTAMP_MILLIS: pa.timestamp("us"),
+    AvroLogical.LOCAL_TIMESTAMP_MICROS: pa.timestamp("us"),
 }
 
 
-class Planner:
+class ColumnPlanner:
     """Numbers of columns and domains that are given away so far. A column has a lower number than its children."""
 
     def __init__(self) -> None:
@@ -179,35 +190,35 @@ class Planner:
         return self.columns - 1
 
 
-def _column(planner: Planner, of: Type, *, nullable: bool, domain: int) -> Column:  # noqa: PLR0911 - a case for each
-    if isinstance(of, Union):
+def _column(planner: ColumnPlanner, of: AvroType, *, nullable: bool, domain: int) -> Column:  # noqa: PLR0911 - a case for each
+    if isinstance(of, AvroUnion):
         branches, has_null = without_null(of)
         one = merged(branches)
         if one is not None:
             return _column(planner, one, nullable=nullable or has_null, domain=domain)
         if not branches:
-            return _column(planner, Simple(Kind.NULL), nullable=True, domain=domain)
+            return _column(planner, AvroPrimitive(AvroKind.NULL), nullable=True, domain=domain)
         members = [(f"member{i}", each, True) for i, each in enumerate(branches)]
         return _struct(planner, members, nullable=nullable or has_null, domain=domain)
     match of:
-        case Record(_, fields):
+        case AvroRecord(_, fields):
             parts = [(field.name, field.type, False) for field in fields]
             return _struct(planner, parts, nullable=nullable, domain=domain)
-        case Array(items):
+        case AvroArray(items):
             return planner.items([_part(planner, items)], nullable=nullable, domain=domain)
-        case Map(values):
-            key_and_value = [_part(planner, Simple(Kind.STRING)), _part(planner, values)]
+        case AvroMap(values):
+            key_and_value = [_part(planner, AvroPrimitive(AvroKind.STRING)), _part(planner, values)]
             return planner.items(key_and_value, nullable=nullable, domain=domain)
     arrow, storage, width = _leaf(of)
     return planner.leaf(arrow, storage, width, nullable=nullable or pa.types.is_null(arrow), domain=domain)
 
 
-def _struct(planner: Planner, fields: list[tuple[str, Type, bool]], *, nullable: bool, domain: int) -> Column:
+def _struct(planner: ColumnPlanner, fields: list[tuple[str, AvroType, bool]], *, nullable: bool, domain: int) -> Column:
     makers = [(name, partial(_column, planner, of, nullable=null, domain=domain)) for name, of, null in fields]
     return planner.struct(makers, nullable=nullable, domain=domain)
 
 
-def _part(planner: Planner, of: Type) -> Callable[[int], Column]:
+def _part(planner: ColumnPlanner, of: AvroType) -> Callable[[int], Column]:
     return lambda domain: _column(planner, of, nullable=False, domain=domain)
 
 
@@ -215,9 +226,9 @@ def _field(name: str, column: Column) -> Any:
     return pa.field(name, column.type, nullable=column.nullable)
 
 
-def _leaf(of: Simple | Fixed | Enum) -> tuple[pa.DataType, Storage, int]:
-    if isinstance(of, Enum):
-        return _OF_KIND[Kind.STRING]
+def _leaf(of: AvroPrimitive | AvroFixed | AvroEnum) -> tuple[pa.DataType, Storage, int]:
+    if isinstance(of, AvroEnum):
+        return _OF_KIND[AvroKind.STRING]
     if of.decimal:
         if of.decimal.precision > MOST_DIGITS:
             raise SchemaError(
@@ -225,7 +236,7 @@ def _leaf(of: Simple | Fixed | Enum) -> tuple[pa.DataType, Storage, int]:
                 "in which it is plain bytes"
             )
         return pa.decimal128(of.decimal.precision, of.decimal.scale), Storage.FIXED, 16
-    if isinstance(of, Fixed):
-        return _OF_KIND[Kind.BYTES]
+    if isinstance(of, AvroFixed):
+        return _OF_KIND[AvroKind.BYTES]
     arrow, storage, width = _OF_KIND[of.kind]
     return _OF_LOGICAL.get(of.logical, arrow) if of.logical else arrow, storage, width

@@ -88,14 +88,14 @@ FAULTS = {
 }
 
 
-class Code(NamedTuple):
+class EncodeCode(NamedTuple):
     """A program. Read-only."""
 
     program: Any  # int64[operations * WIDTH]
     constants: Any  # uint8: literals
 
 
-class Memory(NamedTuple):
+class ColumnMemory(NamedTuple):
     """The buffers of all columns in one block. Read-only."""
 
     data: Any  # uint8, with 8 bytes more at the end
@@ -104,7 +104,7 @@ class Memory(NamedTuple):
     texts: Any  # int64[columns]: the first byte of texts, where offset 0 points to
 
 
-class State(NamedTuple):
+class EncodeState(NamedTuple):
     """Where the loop is."""
 
     places: Any  # int64[domains]: the index of the current row or item

@@ -1,9 +1,9 @@
 """Encodes an Arrow column by a program of `encode_kernels`.
 
-    Sources     the parts of a column that a program reads, in the order of their numbers; a part may be made ready by
-                Arrow's own functions first, such as numbers that JSON wants as texts
-    Encoding    a program while it is compiled, and its sources
-    Encoder     runs a program over columns
+    ColumnSource       a part of a column that a program reads. Arrow's own functions may convert the part first, for
+                       example numbers to texts for JSON
+    EncodingProgram    a program while it is compiled, and its sources in the order of their numbers
+    Encoder            runs a program over columns
 
 Memory besides the column: a copy of its buffers, and the bodies.
 """
@@ -22,7 +22,7 @@ from sparklog.records.kernels import MAX_INT
 from sparklog.schemas import encode_kernels as kernels
 from sparklog.schemas.column_kernels import read_only
 from sparklog.schemas.columns import MOST_COLUMNS, nullable_within
-from sparklog.schemas.encode_kernels import Code, Memory, State
+from sparklog.schemas.encode_kernels import ColumnMemory, EncodeCode, EncodeState
 
 MOST_OPERATIONS = 200_000
 PIECE_BYTES = MAX_INT
@@ -38,7 +38,7 @@ def _as_it_is(array: pa.Array) -> pa.Array:
 
 
 @dataclass(slots=True, kw_only=True)
-class Source:
+class ColumnSource:
     """A part of a column that a program reads."""
 
     number: int
@@ -47,7 +47,7 @@ class Source:
     ready: Ready = _as_it_is
     items: int = -1
     """Domain of the items of a list or map."""
-    parts: list[tuple[int, Source]] = field(default_factory=list)
+    parts: list[tuple[int, ColumnSource]] = field(default_factory=list)
     """Fields of a struct by their number, the item of a list (0), key (0) and value (1) of a map."""
 
     def read_as(self, ready: Ready) -> None:
@@ -55,29 +55,29 @@ class Source:
         self.ready = ready
 
 
-class Encoding:
+class EncodingProgram:
     """A program that is being compiled."""
 
     def __init__(self) -> None:
         self.operations: list[list[int]] = []
         self.constants = bytearray()
-        self.sources: list[Source] = []
+        self.sources: list[ColumnSource] = []
         self.domains = 1
         self.levels = 1
         """Most lists within lists."""
         self.depths = 1
         """Most messages with sizes within each other."""
-        self.sized: list[Source] = []
+        self.sized: list[ColumnSource] = []
         """Of each place where such a message begins a source that has as many values as messages at the most."""
         self._level = 0
         self._depth = 0
 
-    def source(self, path: str, within: Source | None = None, part: int = 0) -> Source:
+    def source(self, path: str, within: ColumnSource | None = None, part: int = 0) -> ColumnSource:
         """Return a new source: the column itself, or a part of another. Raises SchemaError if there are too many."""
         if len(self.sources) >= MOST_COLUMNS:
             raise SchemaError(f"the schema has more than {MOST_COLUMNS} columns")
         domain = 0 if within is None else within.items if within.items >= 0 else within.domain
-        made = Source(number=len(self.sources), domain=domain, path=path)
+        made = ColumnSource(number=len(self.sources), domain=domain, path=path)
         if within is not None:
             within.parts.append((part, made))
         self.sources.append(made)
@@ -88,7 +88,7 @@ class Encoding:
         """The number of the operation that is compiled next."""
         return len(self.operations)
 
-    def emit(self, op: int, of: Source | None = None, *operands: int) -> list[int]:
+    def emit(self, op: int, of: ColumnSource | None = None, *operands: int) -> list[int]:
         """Append an operation, and return it. Raises SchemaError if there are too many."""
         if len(self.operations) >= MOST_OPERATIONS:
             raise SchemaError(f"the schema needs more than {MOST_OPERATIONS} operations: it is too large")
@@ -104,13 +104,13 @@ class Encoding:
         self.constants += text
         self.emit(op, None, start, len(self.constants))
 
-    def skip_null(self, of: Source, instead: bytes = b"") -> list[int]:
+    def skip_null(self, of: ColumnSource, instead: bytes = b"") -> list[int]:
         """If a source is null, write bytes and continue elsewhere; return the operation, to say where (operand C)."""
         start = len(self.constants)
         self.constants += instead
         return self.emit(kernels.SKIP_NULL, of, start, len(self.constants))
 
-    def each(self, of: Source, body: Callable[[], None], *, count: bool) -> None:
+    def each(self, of: ColumnSource, body: Callable[[], None], *, count: bool) -> None:
         """Do what `body` compiles for each item of a list or map.
 
         count: write the number of items before the first, unless there is none
@@ -126,7 +126,7 @@ class Encoding:
         loop[kernels.B] = self.next
         self._level = level
 
-    def with_size(self, of: Source, body: Callable[[], None]) -> None:
+    def with_size(self, of: ColumnSource, body: Callable[[], None]) -> None:
         """Write the size of what `body` compiles before it.
 
         of: a source that has a value for each time that this is done, or more
@@ -140,7 +140,7 @@ class Encoding:
         self.emit(kernels.END_SIZED, None, depth)
         self._depth = depth
 
-    def mark(self, of: Source) -> Callable[[], None]:
+    def mark(self, of: ColumnSource) -> Callable[[], None]:
         """Return a function that forgets what is compiled from now on, of one source and its parts."""
         operations, constants, sources = len(self.operations), len(self.constants), len(self.sources)
         domains, level = self.domains, self._level
@@ -160,12 +160,12 @@ class Encoding:
 class Encoder:
     """Writes columns of one Arrow type. The first source of the program is the column itself."""
 
-    def __init__(self, of: pa.DataType, encoding: Encoding) -> None:
+    def __init__(self, of: pa.DataType, encoding: EncodingProgram) -> None:
         encoding.emit(kernels.END)
         self.type = nullable_within(of)
         """Columns may differ from it in what may be null: the program finds out."""
         self._encoding = encoding
-        self._code = Code(
+        self._code = EncodeCode(
             program=read_only(np.array(encoding.operations, np.int64).reshape(-1)),
             constants=read_only(np.frombuffer(bytes(encoding.constants), np.uint8)),
         )
@@ -180,7 +180,7 @@ class Encoder:
             return pa.chunked_array([], pa.binary())
         encoding = self._encoding
         memory, lengths = _gather(encoding.sources, column)
-        state = State(
+        state = EncodeState(
             places=np.zeros(encoding.domains, np.int64),
             ends=np.zeros(encoding.levels, np.int64),
             fault=np.zeros(2, np.int64),
@@ -198,7 +198,7 @@ class Encoder:
         return pa.chunked_array(list(self._pieces(column, memory, state, ends, piece_bytes)), pa.binary())
 
     def _pieces(
-        self, column: pa.Array, memory: Memory, state: State, ends: Longs, piece_bytes: int
+        self, column: pa.Array, memory: ColumnMemory, state: EncodeState, ends: Longs, piece_bytes: int
     ) -> Iterator[pa.Array]:
         first, before = 0, 0
         while first < len(column):
@@ -229,7 +229,7 @@ def _bodies(column: pa.Array, ends: Longs, target: Bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(column), [validity, pa.py_buffer(offsets), pa.py_buffer(target)])
 
 
-class _Block:
+class _BufferBlock:
     """Buffers side by side."""
 
     def __init__(self) -> None:
@@ -246,14 +246,14 @@ class _Block:
         return np.concatenate([*self._parts, np.zeros(8, np.uint8)])
 
 
-def _gather(sources: list[Source], column: pa.Array) -> tuple[Memory, list[int]]:
+def _gather(sources: list[ColumnSource], column: pa.Array) -> tuple[ColumnMemory, list[int]]:
     """Return the buffers of all sources of a column, and the number of values of each."""
-    block = _Block()
+    block = _BufferBlock()
     validity, values, texts = (np.full(len(sources), -1, np.int64) for _ in range(3))
 
     lengths = [0] * len(sources)
 
-    def add(source: Source, array: pa.Array) -> None:
+    def add(source: ColumnSource, array: pa.Array) -> None:
         array = source.ready(array)
         lengths[source.number] = len(array)
         buffers = array.buffers()
@@ -279,21 +279,21 @@ def _gather(sources: list[Source], column: pa.Array) -> tuple[Memory, list[int]]
             values[number] = block.add(_bytes(buffers[1])[start : start + len(array) * width])
 
     add(sources[0], column)
-    return Memory(*map(read_only, (block.data(), validity, values, texts))), lengths
+    return ColumnMemory(*map(read_only, (block.data(), validity, values, texts))), lengths
 
 
 def _bytes(buffer: pa.Buffer | None) -> Bytes:
     return np.frombuffer(buffer if buffer is not None else b"", np.uint8)
 
 
-def _add_bits(block: _Block, buffer: pa.Buffer, array: pa.Array) -> int:
+def _add_bits(block: _BufferBlock, buffer: pa.Buffer, array: pa.Array) -> int:
     """Return where the first bit will be."""
     start = array.offset // 8
     first = block.add(_bytes(buffer)[start : -(-(array.offset + len(array)) // 8)])
     return 8 * first + int(array.offset) % 8
 
 
-def _add_offsets(block: _Block, buffer: pa.Buffer | None, array: pa.Array) -> tuple[int, int, int]:
+def _add_offsets(block: _BufferBlock, buffer: pa.Buffer | None, array: pa.Array) -> tuple[int, int, int]:
     """Return the first and the last offset, and where they will be, counted from the first."""
     if not len(array):
         return 0, 0, block.add(np.zeros(4, np.uint8))

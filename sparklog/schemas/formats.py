@@ -1,8 +1,8 @@
 """How the keys or values of a topic are encoded: descriptions that travel with a plan, and the decoders made of them.
 
     AvroFormat      bodies of one writer's schema, without a frame
-    FramedFormat    bodies of Avro with the ids of their schemas in a registry
-    ProtobufFormat, FramedProtobuf      the same of Protobuf: protobuf_formats.py
+    FramedAvroFormat    bodies of Avro with the ids of their schemas in a registry
+    ProtobufFormat, FramedProtobufFormat      the same of Protobuf: protobuf_formats.py
     JsonFormat      JSON objects
     StringFormat    UTF-8
 
@@ -28,11 +28,11 @@ from sparklog.schemas.avro_decoding import NULL_ENTRY, AvroDecoder
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.framing import HEADERS, SchemaId, bodies, unframe
 from sparklog.schemas.json_decoding import JsonDecoder
-from sparklog.schemas.known_ids import KnownIds
-from sparklog.schemas.pieces import Decoder, Piece
-from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
+from sparklog.schemas.pieces import DecodedPiece, Decoder
+from sparklog.schemas.protobuf_formats import FramedProtobufFormat, ProtobufFormat
 from sparklog.schemas.registry import SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
+from sparklog.schemas.schema_cache import SchemaCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class AvroFormat:
 
     def decoder(self, column: str) -> Decoder:
         """Return a decoder for the column, `key` or `value`. Raises SchemaError if the schemas do not fit."""
-        return _AvroBodies(self)
+        return _AvroBodyDecoder(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FramedFormat:
+class FramedAvroFormat:
     """Avro bodies with the ids of their schemas."""
 
     reader: SchemaText
@@ -62,7 +62,7 @@ class FramedFormat:
 
     def decoder(self, column: str) -> Decoder:
         """As AvroFormat's."""
-        return _FramedAvro(self, HEADERS[column])
+        return _FramedAvroDecoder(self, HEADERS[column])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class JsonFormat:
 
     def decoder(self, column: str) -> Decoder:
         """As AvroFormat's; raises SchemaError for types that JSON does not have."""
-        return _Json(self.type)
+        return _JsonColumnDecoder(self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class StringFormat:
 
     def decoder(self, column: str) -> Decoder:
         """As AvroFormat's."""
-        return _Strings()
+        return _StringDecoder()
 
 
-Format = AvroFormat | FramedFormat | ProtobufFormat | FramedProtobuf | JsonFormat | StringFormat
+Format = AvroFormat | FramedAvroFormat | ProtobufFormat | FramedProtobufFormat | JsonFormat | StringFormat
 
 
 def type_of(reader: SchemaText) -> pa.DataType:
@@ -105,35 +105,35 @@ def parsed(schema: SchemaText) -> Any:
     return parse_avro(schema.text, schema.references)
 
 
-class _AvroBodies:
+class _AvroBodyDecoder:
     def __init__(self, of: AvroFormat) -> None:
         self._decoder = AvroDecoder(parsed(of.reader))
         self._entry = self._decoder.add_writer(parsed(of.writer))
         self.type = self._decoder.type
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         data, starts, ends = bodies(column)
         entries = np.full(len(column), self._entry, np.int64)
         if column.null_count:
             entries[np.asarray(column.is_null())] = NULL_ENTRY
         faults = np.zeros(len(column), np.uint8)
         for values, first in self._decoder.decode(data, starts, ends, entries, faults):
-            yield Piece(first, values, faults[first : first + len(values)], {})
+            yield DecodedPiece(first, values, faults[first : first + len(values)], {})
 
 
-class _FramedAvro:
-    def __init__(self, of: FramedFormat, header: str) -> None:
+class _FramedAvroDecoder:
+    def __init__(self, of: FramedAvroFormat, header: str) -> None:
         self._format = of
         self._header = header
         self._decoder = AvroDecoder(parsed(of.reader))
-        self._ids = KnownIds(of.registry, self._add_writer, of.writers)
+        self._ids = SchemaCache(of.registry, self._add_writer, of.writers)
         self.type = self._decoder.type
 
     def _add_writer(self, schema: SchemaText) -> int:
         # Confluent's serializers write the bytes of the schema `bytes` as they are.
         return self._decoder.add_writer(parsed(schema), bare_bytes=True)
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         framed = unframe(column, headers, self._header)
         entries_of, faults_of = self._ids.look_up(framed.ids)
         # NO_FRAME and NULL are -2 and -1: the places behind those of the ids.
@@ -143,22 +143,22 @@ class _FramedAvro:
         reasons = {row: self._ids.reason(framed.ids[framed.which[row]]) for row in named if framed.which[row] >= 0}
         entries = entries[framed.which]
         for values, first in self._decoder.decode(framed.data, framed.starts, framed.ends, entries, faults):
-            yield Piece(first, values, faults[first : first + len(values)], reasons)
+            yield DecodedPiece(first, values, faults[first : first + len(values)], reasons)
 
 
-class _Json:
+class _JsonColumnDecoder:
     def __init__(self, of: pa.DataType) -> None:
         self._decoder = JsonDecoder(of)
         self.type = of
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
-        return itertools.starmap(Piece, self._decoder.decode(column))
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
+        return itertools.starmap(DecodedPiece, self._decoder.decode(column))
 
 
-class _Strings:
+class _StringDecoder:
     type = pa.string()
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         faults = np.zeros(len(column), np.uint8)
         try:
             values = column.cast(pa.string())
@@ -166,7 +166,7 @@ class _Strings:
             faults[:] = [0 if _is_text(each.as_buffer()) else kernels.NOT_UTF8 for each in column]
             good = pc.if_else(pa.array(faults == 0), column, pa.scalar(None, column.type))
             values = good.cast(pa.string())
-        yield Piece(0, values, faults, {})
+        yield DecodedPiece(0, values, faults, {})
 
 
 def _is_text(body: pa.Buffer | None) -> bool:

@@ -41,7 +41,7 @@ Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Framed:
+class FramedColumn:
     """A column of keys or values, each with the id of its schema."""
 
     data: Bytes
@@ -55,13 +55,13 @@ class Framed:
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageColumn:
     """The messages of a column of Protobuf."""
 
     pairs: list[tuple[int, Indexes | None]]
     """Each that occurs: the position of its id, and its indexes; None: there are none, or more than can be read."""
     which: Longs
-    """As of `Framed`: for each row the position in `pairs`."""
+    """As of `FramedColumn`: for each row the position in `pairs`."""
 
 
 def bodies(column: pa.Array) -> tuple[Bytes, Longs, Longs]:
@@ -71,7 +71,7 @@ def bodies(column: pa.Array) -> tuple[Bytes, Longs, Longs]:
     return np.frombuffer(data if data is not None else b"", np.uint8), ends[:-1], ends[1:]
 
 
-def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
+def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> FramedColumn:
     """Return the bodies of a binary column and their ids.
 
     headers: the column of headers, list<struct<key: string, value: binary>>; None: look at the payload alone
@@ -80,14 +80,14 @@ def unframe(column: pa.Array, headers: pa.Array | None, header: str) -> Framed:
     return _unframe(column, headers, header, None)
 
 
-def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) -> tuple[Framed, Messages]:
+def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) -> tuple[FramedColumn, MessageColumn]:
     """Return the bodies of a column of Protobuf, their ids, and their messages. Parameters are as of `unframe`."""
     keys = np.zeros((len(column), KEY_BYTES), np.uint8)
     framed = _unframe(column, headers, header, keys)
     which = framed.which.copy()
     rows = np.flatnonzero(which >= 0)
     if not len(rows):
-        return framed, Messages([], which)
+        return framed, MessageColumn([], which)
     halves = keys[rows].view(np.uint64)  # numbers are sorted ten times as fast as bytes
     firsts, places = np.zeros(1, np.int64), np.zeros(len(rows), np.int64)
     if not (halves == halves[0]).all():
@@ -96,10 +96,12 @@ def unframe_messages(column: pa.Array, headers: pa.Array | None, header: str) ->
     indexes = [_indexes_of(keys[rows[first]].tobytes()) for first in firsts]
     found, numbers = np.unique(which[rows] * len(indexes) + places, return_inverse=True)
     which[rows] = numbers
-    return framed, Messages([(each // len(indexes), indexes[each % len(indexes)]) for each in found.tolist()], which)
+    return framed, MessageColumn(
+        [(each // len(indexes), indexes[each % len(indexes)]) for each in found.tolist()], which
+    )
 
 
-def _unframe(column: pa.Array, headers: pa.Array | None, header: str, keys: Bytes | None) -> Framed:
+def _unframe(column: pa.Array, headers: pa.Array | None, header: str, keys: Bytes | None) -> FramedColumn:
     """Return the bodies of a binary column and their ids.
 
     keys: where the indexes of each row go, as `read_indexes` writes them; None: there are none
@@ -122,7 +124,7 @@ def _unframe(column: pa.Array, headers: pa.Array | None, header: str, keys: Byte
             found = _read_keys(data, starts[rows], ends[rows])
             keys[rows] = found
             starts[rows] += found[:, -1]
-    return Framed(data=data, starts=starts, ends=ends, ids=list(ids), which=which)
+    return FramedColumn(data=data, starts=starts, ends=ends, ids=list(ids), which=which)
 
 
 def _read_keys(data: Bytes, starts: Longs, ends: Longs) -> Bytes:

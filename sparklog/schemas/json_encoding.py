@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
-from sparklog.schemas.encoding import Encoder, Encoding, Source
+from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
 from sparklog.schemas.json_decoding import without_json
 
 
@@ -31,14 +31,14 @@ def json_encoder(of: pa.DataType, *, frame: bytes = b"") -> Encoder:
             f"{found[0]}: {found[1]} cannot be written as JSON; cast this part to string, or use to_json and "
             "write the column as string"
         )
-    encoding = Encoding()
+    encoding = EncodingProgram()
     if frame:
         encoding.literal(frame)
     _value(encoding, of, encoding.source(""))
     return Encoder(of, encoding)
 
 
-def _value(encoding: Encoding, of: pa.DataType, source: Source) -> None:
+def _value(encoding: EncodingProgram, of: pa.DataType, source: ColumnSource) -> None:
     """Compile a value that is not null."""
     if pa.types.is_struct(of):
         encoding.literal(b"{", kernels.OPEN)
@@ -58,7 +58,7 @@ def _value(encoding: Encoding, of: pa.DataType, source: Source) -> None:
         _leaf(encoding, of, source)
 
 
-def _item(encoding: Encoding, of: pa.DataType, within: Source) -> None:
+def _item(encoding: EncodingProgram, of: pa.DataType, within: ColumnSource) -> None:
     part = encoding.source(f"{within.path}[]", within)
     encoding.literal(b"", kernels.FIELD)
     skip = encoding.skip_null(part, b"null")
@@ -66,7 +66,7 @@ def _item(encoding: Encoding, of: pa.DataType, within: Source) -> None:
     skip[kernels.C] = encoding.next
 
 
-def _leaf(encoding: Encoding, of: pa.DataType, source: Source) -> None:
+def _leaf(encoding: EncodingProgram, of: pa.DataType, source: ColumnSource) -> None:
     if pa.types.is_string(of):
         encoding.emit(kernels.ESCAPED, source)
         return

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparklog.schemas import column_kernels as kernels
 
 
-class Piece(NamedTuple):
+class DecodedPiece(NamedTuple):
     """Decoded rows of a column."""
 
     first: int
@@ -27,9 +27,9 @@ class Piece(NamedTuple):
         """Return what is wrong with a malformed row, given its number in the piece."""
         return self.reasons.get(self.first + row) or kernels.FAULTS[int(self.faults[row])]
 
-    def slice(self, start: int, rows: int) -> Piece:
+    def slice(self, start: int, rows: int) -> DecodedPiece:
         """Return some of the rows."""
-        return Piece(
+        return DecodedPiece(
             self.first + start, self.values.slice(start, rows), self.faults[start : start + rows], self.reasons
         )
 
@@ -39,6 +39,6 @@ class Decoder(Protocol):
 
     type: pa.DataType
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         """Yield the rows of a binary column, in order, in as many pieces as memory demands."""
         ...

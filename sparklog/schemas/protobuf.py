@@ -13,7 +13,7 @@ MOST_DEPTH = 64
 """Levels of messages within messages."""
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """The types of fields, as .proto files name them."""
 
     DOUBLE = "double"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Enum:
+class ProtobufEnum:
     """Numbers with names. `symbols` has each number once, with the first of its names."""
 
     name: str
@@ -47,22 +47,22 @@ class Enum:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ProtobufMessage:
     """Fields, in the order of the schema, but no messages without fields. `name` is the full name, as in enums."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[ProtobufField, ...]
     is_entry: bool = False
     """It is the entry of a map: its fields are `key` and `value`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class ProtobufField:
     """A field of a message."""
 
     name: str
     number: int
-    kind: Kind
+    kind: FieldKind
     repeated: bool = False
     presence: bool = True
     """A writer says whether it has the field: messages, `optional`, members of a oneof, proto2."""
@@ -71,12 +71,12 @@ class Field:
     """The oneof of which it is a member; None for `optional`, too."""
     default: bool | int | float | str | bytes | None = None
     """What the schema says of a field that is not there (proto2); an enum's symbol is its name."""
-    message: Message | None = None
-    enum: Enum | None = None
+    message: ProtobufMessage | None = None
+    enum: ProtobufEnum | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingOptions:
+class ProtobufReadOptions:
     """How fields become columns, with the names and defaults of the options of Spark's `from_protobuf`."""
 
     emit_default_values: bool = False

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from sparklog.schemas import protobuf_kernels as kernels
 from sparklog.schemas.column_kernels import Buffers, read_only
-from sparklog.schemas.column_passes import LIMIT_BYTES, Bytes, Longs, Passes
-from sparklog.schemas.protobuf import Message, ReadingOptions
-from sparklog.schemas.protobuf_kernels import Code, Frames, Rows
-from sparklog.schemas.protobuf_program import Program
+from sparklog.schemas.column_passes import LIMIT_BYTES, Bytes, Longs, TwoPassDecoder
+from sparklog.schemas.protobuf import ProtobufMessage, ProtobufReadOptions
+from sparklog.schemas.protobuf_kernels import MessageFrames, ProtobufCode, ProtobufRows
+from sparklog.schemas.protobuf_program import MessageProgram
 
 
 class ProtobufDecoder:
@@ -22,11 +22,13 @@ class ProtobufDecoder:
     Raises SchemaError for a message with more columns than `columns.MOST_COLUMNS`.
     """
 
-    def __init__(self, message: Message, options: ReadingOptions, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        program = Program(message, options)
+    def __init__(
+        self, message: ProtobufMessage, options: ProtobufReadOptions, *, limit_bytes: int = LIMIT_BYTES
+    ) -> None:
+        program = MessageProgram(message, options)
         self._code = _assemble(program)
         self._domains = program.layout.domains
-        self._passes = Passes(program.layout, limit_bytes)
+        self._passes = TwoPassDecoder(program.layout, limit_bytes)
         self.type: pa.DataType = program.layout.root.type
 
     def decode(
@@ -39,22 +41,22 @@ class ProtobufDecoder:
         faults: as of `AvroDecoder.decode`
         """
         body = read_only(data)
-        frames = Frames(
+        frames = MessageFrames(
             **{name: np.zeros(kernels.MOST_FRAMES, np.int64) for name in ("ends", "nodes", "guesses")},
             groups=np.zeros(kernels.MOST_GROUPS, np.int64),
             lows=np.zeros(self._domains, np.int64),
         )
 
         def walk(first: int, end: int, buffers: Buffers, target: Bytes, fill: int) -> int:
-            rows = Rows(*(read_only(part[:end]) for part in (starts, ends, is_null)))
+            rows = ProtobufRows(*(read_only(part[:end]) for part in (starts, ends, is_null)))
             return int(kernels.run(body, self._code, frames, rows, first, faults, buffers, target, fill))
 
         yield from self._passes.arrays(walk, len(starts), 1)
 
 
-def _assemble(program: Program) -> Code:
+def _assemble(program: MessageProgram) -> ProtobufCode:
     domains, endings = program.domains()
-    return Code(
+    return ProtobufCode(
         **{name: _table(rows) for name, rows in (
             ("nodes", program.nodes), ("fields", program.fields), ("domains", domains), ("endings", endings),
             ("columns", program.columns()),

@@ -19,17 +19,17 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.protobuf import MOST_DEPTH, Enum, Field, Kind, Message
+from sparklog.schemas.protobuf import MOST_DEPTH, FieldKind, ProtobufEnum, ProtobufField, ProtobufMessage
 
 BUILT_IN = ("any", "api", "duration", "descriptor", "empty", "field_mask", "source_context", "struct", "timestamp",
             "type", "wrappers")  # fmt: skip
 """Files of google/protobuf that the library brings."""
 
 File = descriptor_pb2.FileDescriptorProto
-_KINDS = {getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind for kind in Kind}
+_KINDS = {getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind for kind in FieldKind}
 
 
-class Files:
+class SchemaFiles:
     """The files of a schema; the last is the schema itself, those before are what it imports.
 
     Raises SchemaError if they do not fit each other.
@@ -44,7 +44,7 @@ class Files:
         for name in by_name:
             self._add(name, ())
 
-    def message(self, name: str | None) -> Message:
+    def message(self, name: str | None) -> ProtobufMessage:
         """Return a message by its full name, or by its name in the schema.
 
         name: None: the only message of the schema itself
@@ -62,7 +62,7 @@ class Files:
                 found = self._pool.FindMessageTypeByName(full)
             except KeyError:
                 continue
-            return _Messages().message(found, ())
+            return _MessageBuilder().message(found, ())
         raise SchemaError(f"the schema has no message {name}; it has {_few(known)}")
 
     def text(self) -> str:
@@ -108,14 +108,14 @@ class Files:
         self._added.add(name)
 
 
-class _Messages:
+class _MessageBuilder:
     """Makes messages of descriptors, each once."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, Message] = {}
-        self._enums: dict[str, Enum] = {}
+        self._messages: dict[str, ProtobufMessage] = {}
+        self._enums: dict[str, ProtobufEnum] = {}
 
-    def message(self, of: Descriptor, within: tuple[str, ...]) -> Message:
+    def message(self, of: Descriptor, within: tuple[str, ...]) -> ProtobufMessage:
         if of.full_name in within:
             circle = " → ".join((*within[within.index(of.full_name) :], of.full_name))
             raise SchemaError(
@@ -126,15 +126,15 @@ class _Messages:
         if of.full_name not in self._messages:
             fields = [self._field(each, (*within, of.full_name)) for each in of.fields]
             kept = tuple(each for each in fields if each.message is None or each.message.fields)
-            self._messages[of.full_name] = Message(of.full_name, kept, of.GetOptions().map_entry)
+            self._messages[of.full_name] = ProtobufMessage(of.full_name, kept, of.GetOptions().map_entry)
         return self._messages[of.full_name]
 
-    def _field(self, of: FieldDescriptor, within: tuple[str, ...]) -> Field:
+    def _field(self, of: FieldDescriptor, within: tuple[str, ...]) -> ProtobufField:
         if of.type == FieldDescriptor.TYPE_GROUP:
             raise SchemaError(f"{of.full_name} is a group, which is not read; let it be a message")
         oneof = of.containing_oneof
         is_real = oneof is not None and not (len(oneof.fields) == 1 and oneof.name == f"_{of.name}")
-        return Field(
+        return ProtobufField(
             name=of.name,
             number=of.number,
             kind=_KINDS[of.type],
@@ -154,16 +154,16 @@ class _Messages:
             return of.enum_type.values_by_number[of.default_value].name
         return of.default_value
 
-    def _enum(self, of: EnumDescriptor) -> Enum:
+    def _enum(self, of: EnumDescriptor) -> ProtobufEnum:
         if of.full_name not in self._enums:
             symbols: dict[int, str] = {}
             for each in of.values:
                 symbols.setdefault(each.number, each.name)
-            self._enums[of.full_name] = Enum(of.full_name, tuple(symbols.items()), bool(of.is_closed))
+            self._enums[of.full_name] = ProtobufEnum(of.full_name, tuple(symbols.items()), bool(of.is_closed))
         return self._enums[of.full_name]
 
 
-def from_text(text: str) -> Files:
+def from_text(text: str) -> SchemaFiles:
     """Return the files of a FileDescriptorSet, given its path or its base64. Raises SchemaError."""
     try:
         return from_descriptor_set(base64.b64decode(text, validate=True))
@@ -179,7 +179,7 @@ def from_text(text: str) -> Files:
     return from_descriptor_set(content)
 
 
-def from_descriptor_set(content: bytes) -> Files:
+def from_descriptor_set(content: bytes) -> SchemaFiles:
     """Return the files of a FileDescriptorSet, which has files after those that they import. Raises SchemaError."""
     try:
         found = descriptor_pb2.FileDescriptorSet.FromString(content)
@@ -187,10 +187,10 @@ def from_descriptor_set(content: bytes) -> Files:
         raise SchemaError("the schema is no FileDescriptorSet, such as `protoc --descriptor_set_out` writes") from None
     if not found.file:
         raise SchemaError("the schema is a FileDescriptorSet without files")
-    return Files(found.file)
+    return SchemaFiles(found.file)
 
 
-def from_registry(text: str, references: Mapping[str, str]) -> Files:
+def from_registry(text: str, references: Mapping[str, str]) -> SchemaFiles:
     """Return the files of a schema that a registry gives with `format=serialized`. Raises SchemaError.
 
     references: the files that it imports, by the names by which they are imported
@@ -199,7 +199,7 @@ def from_registry(text: str, references: Mapping[str, str]) -> Files:
     main = parse_file(text)
     if main.name in references:
         main = parse_file(text, f"{main.name} itself")
-    return Files([*files, main])
+    return SchemaFiles([*files, main])
 
 
 def parse_file(text: str, name: str | None = None) -> Any:

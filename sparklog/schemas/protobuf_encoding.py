@@ -21,38 +21,38 @@ import pyarrow.compute as pc
 
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
-from sparklog.schemas.encoding import Encoder, Encoding, Source
-from sparklog.schemas.protobuf import Field, Kind, Message
+from sparklog.schemas.encoding import ColumnSource, Encoder, EncodingProgram
+from sparklog.schemas.protobuf import FieldKind, ProtobufField, ProtobufMessage
 from sparklog.schemas.protobuf_program import TIMES, WRAPPERS
 
 _NO_SYMBOL = -(2**63)
 _WIRE = {
-    **dict.fromkeys((Kind.DOUBLE, Kind.FIXED64, Kind.SFIXED64), 1),
-    **dict.fromkeys((Kind.STRING, Kind.BYTES, Kind.MESSAGE), 2),
-    **dict.fromkeys((Kind.FLOAT, Kind.FIXED32, Kind.SFIXED32), 5),
+    **dict.fromkeys((FieldKind.DOUBLE, FieldKind.FIXED64, FieldKind.SFIXED64), 1),
+    **dict.fromkeys((FieldKind.STRING, FieldKind.BYTES, FieldKind.MESSAGE), 2),
+    **dict.fromkeys((FieldKind.FLOAT, FieldKind.FIXED32, FieldKind.SFIXED32), 5),
 }
 """Of other kinds it is 0."""
 _SMALL = frozenset({pa.int8(), pa.int16(), pa.int32()})
 _WHOLE = _SMALL | {pa.int64()}
-_IN_64 = frozenset({Kind.INT64, Kind.SINT64, Kind.SFIXED64, Kind.UINT64, Kind.FIXED64})
-_IN_32 = frozenset({Kind.INT32, Kind.SINT32, Kind.SFIXED32, Kind.UINT32, Kind.FIXED32})
-_UNSIGNED = frozenset({Kind.UINT32, Kind.FIXED32, Kind.UINT64, Kind.FIXED64})
-_VARINT_BYTES = {Kind.INT32: 8, Kind.INT64: 8, Kind.UINT32: 4, Kind.UINT64: 8}
+_IN_64 = frozenset({FieldKind.INT64, FieldKind.SINT64, FieldKind.SFIXED64, FieldKind.UINT64, FieldKind.FIXED64})
+_IN_32 = frozenset({FieldKind.INT32, FieldKind.SINT32, FieldKind.SFIXED32, FieldKind.UINT32, FieldKind.FIXED32})
+_UNSIGNED = frozenset({FieldKind.UINT32, FieldKind.FIXED32, FieldKind.UINT64, FieldKind.FIXED64})
+_VARINT_BYTES = {FieldKind.INT32: 8, FieldKind.INT64: 8, FieldKind.UINT32: 4, FieldKind.UINT64: 8}
 """Bytes of the number that a plain varint is."""
 
 
-def protobuf_encoder(of: pa.DataType, message: Message, *, frame: bytes = b"") -> Encoder:
+def protobuf_encoder(of: pa.DataType, message: ProtobufMessage, *, frame: bytes = b"") -> Encoder:
     """Return what writes columns of a type as a message.
 
     frame: bytes before each body
     Raises SchemaError, with the place and both types, if the column does not fit the message.
     """
-    encoding = Encoding()
+    encoding = EncodingProgram()
     if frame:
         encoding.literal(frame)
     if not pa.types.is_struct(of):
         raise SchemaError(f"message {message.name} needs a struct of its fields, not {of}")
-    _Compiler(encoding).message(of, message, encoding.source(""))
+    _ProtobufCompiler(encoding).message(of, message, encoding.source(""))
     return Encoder(of, encoding)
 
 
@@ -78,11 +78,11 @@ class SymbolNumbers:
         return pc.if_else(array.is_valid(), pc.fill_null(found, _NO_SYMBOL), pa.scalar(None, pa.int64()))
 
 
-class _Compiler:
-    def __init__(self, encoding: Encoding) -> None:
+class _ProtobufCompiler:
+    def __init__(self, encoding: EncodingProgram) -> None:
         self._encoding = encoding
 
-    def message(self, of: pa.DataType, message: Message, source: Source) -> None:
+    def message(self, of: pa.DataType, message: ProtobufMessage, source: ColumnSource) -> None:
         """Compile the fields of a message that is not null."""
         fields = {each.name: each for each in message.fields}
         if unknown := next((each.name for each in of if each.name not in fields), None):
@@ -102,7 +102,7 @@ class _Compiler:
         for name, part in parts.items():
             self._field(of[numbers[name]].type, fields[name], part)
 
-    def _field(self, of: pa.DataType, field: Field, source: Source) -> None:
+    def _field(self, of: pa.DataType, field: ProtobufField, source: ColumnSource) -> None:
         encoding = self._encoding
         if field.required:
             encoding.emit(kernels.NOT_NULL, source)
@@ -123,7 +123,7 @@ class _Compiler:
             self._items(of, field, source, tagged=True)
         skip[kernels.C] = encoding.next
 
-    def _items(self, of: pa.DataType, field: Field, source: Source, *, tagged: bool) -> None:
+    def _items(self, of: pa.DataType, field: ProtobufField, source: ColumnSource, *, tagged: bool) -> None:
         def item() -> None:
             part = self._encoding.source(f"{source.path}[]", source)
             self._encoding.emit(kernels.NOT_NULL, part)
@@ -133,7 +133,7 @@ class _Compiler:
 
         self._encoding.each(source, item, count=False)
 
-    def _map(self, of: pa.DataType, field: Field, entry: Message, source: Source) -> None:
+    def _map(self, of: pa.DataType, field: ProtobufField, entry: ProtobufMessage, source: ColumnSource) -> None:
         if not pa.types.is_map(of):
             raise _no_fit(of, field, source)
         key, value = entry.fields
@@ -155,7 +155,7 @@ class _Compiler:
 
         encoding.each(source, write, count=False)
 
-    def _value(self, of: pa.DataType, field: Field, source: Source) -> None:
+    def _value(self, of: pa.DataType, field: ProtobufField, source: ColumnSource) -> None:
         """Compile a value that is not null, behind its tag."""
         message, encoding = field.message, self._encoding
         if message is None:
@@ -177,23 +177,25 @@ class _Compiler:
         else:
             raise _no_fit(of, field, source)
 
-    def _leaf(self, of: pa.DataType, field: Field, source: Source) -> None:
+    def _leaf(self, of: pa.DataType, field: ProtobufField, source: ColumnSource) -> None:
         emit, kind = self._encoding.emit, field.kind
-        if kind is Kind.BOOL and pa.types.is_boolean(of):
+        if kind is FieldKind.BOOL and pa.types.is_boolean(of):
             emit(kernels.BOOLEAN, source)
-        elif kind is Kind.STRING and pa.types.is_string(of):
+        elif kind is FieldKind.STRING and pa.types.is_string(of):
             emit(kernels.TEXT, source, 1, 0, 1)
-        elif kind is Kind.BYTES and pa.types.is_binary(of):
+        elif kind is FieldKind.BYTES and pa.types.is_binary(of):
             emit(kernels.TEXT, source, 0, 0, 1)
-        elif kind is Kind.ENUM and pa.types.is_string(of) and field.enum is not None:
+        elif kind is FieldKind.ENUM and pa.types.is_string(of) and field.enum is not None:
             source.read_as(SymbolNumbers(field.enum.symbols))
             emit(kernels.ENUM, source)
-        elif kind is Kind.ENUM and of in _SMALL:
+        elif kind is FieldKind.ENUM and of in _SMALL:
             source.read_as(Cast(pa.int64()))
             emit(kernels.ENUM, source)
-        elif (kind is Kind.FLOAT and of == pa.float32()) or (kind is Kind.DOUBLE and pa.types.is_floating(of)):
-            source.read_as(Cast(pa.float32() if kind is Kind.FLOAT else pa.float64()))
-            emit(kernels.COPY, source, 4 if kind is Kind.FLOAT else 8)
+        elif (kind is FieldKind.FLOAT and of == pa.float32()) or (
+            kind is FieldKind.DOUBLE and pa.types.is_floating(of)
+        ):
+            source.read_as(Cast(pa.float32() if kind is FieldKind.FLOAT else pa.float64()))
+            emit(kernels.COPY, source, 4 if kind is FieldKind.FLOAT else 8)
         elif kind in _UNSIGNED and of == _wide(kind):
             size = 8 if kind in _IN_64 else 4
             emit(kernels.WITHIN, source, size, int(_WIRE.get(kind, 0) == 0))
@@ -202,10 +204,10 @@ class _Compiler:
         else:
             raise _no_fit(of, field, source)
 
-    def _number(self, of: pa.DataType, kind: Kind, source: Source) -> None:
+    def _number(self, of: pa.DataType, kind: FieldKind, source: ColumnSource) -> None:
         size = 8 if kind in _IN_64 else 4
         source.read_as(Cast(pa.int64() if size == 8 else pa.int32()))
-        if kind in (Kind.SINT32, Kind.SINT64):
+        if kind in (FieldKind.SINT32, FieldKind.SINT64):
             self._encoding.emit(kernels.VARINT, source, size, 1)
         elif kind in _VARINT_BYTES:
             self._encoding.emit(kernels.UNSIGNED, source, size, _VARINT_BYTES[kind])
@@ -213,12 +215,12 @@ class _Compiler:
             self._encoding.emit(kernels.COPY, source, size)
 
 
-def _wide(kind: Kind) -> pa.DataType:
+def _wide(kind: FieldKind) -> pa.DataType:
     """Return the type that holds all numbers of an unsigned kind."""
     return pa.decimal128(20, 0) if kind in _IN_64 else pa.int64()
 
 
-def _tag(of: Field, *, packed: bool = False) -> bytes:
+def _tag(of: ProtobufField, *, packed: bool = False) -> bytes:
     left = of.number << 3 | (2 if packed else _WIRE.get(of.kind, 0))
     made = bytearray()
     while left > 127:
@@ -227,7 +229,7 @@ def _tag(of: Field, *, packed: bool = False) -> bytes:
     return bytes([*made, left])
 
 
-def _no_fit(of: pa.DataType, field: Field, source: Source) -> SchemaError:
+def _no_fit(of: pa.DataType, field: ProtobufField, source: ColumnSource) -> SchemaError:
     kind = field.message.name if field.message is not None and not field.message.is_entry else field.kind
     form = "map" if field.message is not None and field.message.is_entry else kind
     return SchemaError(

@@ -1,7 +1,7 @@
 """Keys and values that are Protobuf messages: descriptions that travel with a plan, and the decoders made of them.
 
 ProtobufFormat      bodies of one message, without a frame
-FramedProtobuf      bodies with the ids of their schemas in a registry, and the indexes of their messages
+FramedProtobufFormat      bodies with the ids of their schemas in a registry, and the indexes of their messages
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow as pa
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import column_kernels as kernels
 from sparklog.schemas.framing import HEADERS, Indexes, SchemaId, bodies, unframe_messages
-from sparklog.schemas.known_ids import KnownIds
-from sparklog.schemas.pieces import Decoder, Piece
-from sparklog.schemas.protobuf import Message, ReadingOptions
+from sparklog.schemas.pieces import DecodedPiece, Decoder
+from sparklog.schemas.protobuf import ProtobufMessage, ProtobufReadOptions
 from sparklog.schemas.protobuf_decoding import ProtobufDecoder
 from sparklog.schemas.registry import SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
+from sparklog.schemas.schema_cache import SchemaCache
 
 Names = Mapping[Indexes, str]
 """The full names of a schema's messages, by their indexes."""
@@ -32,22 +32,22 @@ Names = Mapping[Indexes, str]
 class ProtobufFormat:
     """Protobuf bodies without a frame."""
 
-    message: Message = field(repr=False)
-    options: ReadingOptions
+    message: ProtobufMessage = field(repr=False)
+    options: ProtobufReadOptions
 
     reads_headers = False
 
     def decoder(self, column: str) -> Decoder:
         """Return a decoder for the column, `key` or `value`. Raises SchemaError for a message that is too large."""
-        return _Bodies(self)
+        return _ProtobufBodyDecoder(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FramedProtobuf:
+class FramedProtobufFormat:
     """Protobuf bodies with the ids of their schemas."""
 
-    message: Message = field(repr=False)
-    options: ReadingOptions
+    message: ProtobufMessage = field(repr=False)
+    options: ProtobufReadOptions
     writers: Mapping[SchemaId, Names] = field(repr=False)
     """Messages of the schemas that the plan knows; others are asked for."""
     registry: RegistryOptions
@@ -56,30 +56,30 @@ class FramedProtobuf:
 
     def decoder(self, column: str) -> Decoder:
         """As ProtobufFormat's."""
-        return _FramedBodies(self, HEADERS[column])
+        return _FramedProtobufDecoder(self, HEADERS[column])
 
 
-class _Bodies:
+class _ProtobufBodyDecoder:
     def __init__(self, of: ProtobufFormat) -> None:
         self._decoder = ProtobufDecoder(of.message, of.options)
         self.type = self._decoder.type
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         data, starts, ends = bodies(column)
         faults = np.zeros(len(column), np.uint8)
         for values, first in self._decoder.decode(data, starts, ends, np.asarray(column.is_null()), faults):
-            yield Piece(first, values, faults[first : first + len(values)], {})
+            yield DecodedPiece(first, values, faults[first : first + len(values)], {})
 
 
-class _FramedBodies:
-    def __init__(self, of: FramedProtobuf, header: str) -> None:
+class _FramedProtobufDecoder:
+    def __init__(self, of: FramedProtobufFormat, header: str) -> None:
         self._wanted = of.message.name
         self._header = header
         self._decoder = ProtobufDecoder(of.message, of.options)
-        self._ids = KnownIds(of.registry, _names, {}, known=of.writers, serialized=True)
+        self._ids = SchemaCache(of.registry, _names, {}, known=of.writers, serialized=True)
         self.type = self._decoder.type
 
-    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[Piece]:
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> Iterator[DecodedPiece]:
         framed, messages = unframe_messages(column, headers, self._header)
         known, faults_of_ids = self._ids.look_up(framed.ids)
         found = [
@@ -92,7 +92,7 @@ class _FramedBodies:
         reasons = {row: found[messages.which[row]][1] for row in named if messages.which[row] >= 0}
         is_null = np.asarray(column.is_null())
         for values, first in self._decoder.decode(framed.data, framed.starts, framed.ends, is_null, faults):
-            yield Piece(first, values, faults[first : first + len(values)], reasons)
+            yield DecodedPiece(first, values, faults[first : first + len(values)], reasons)
 
     def _problem(self, of: SchemaId, names: Names | None, fault: int, indexes: Indexes | None) -> tuple[int, str]:
         """Return the fault of bodies of a message, and the reason; 0: they can be read."""

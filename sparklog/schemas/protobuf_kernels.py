@@ -95,7 +95,7 @@ _MILLION, _BILLION = 10**6, 10**9
 _MOST_SECONDS = MAX_LONG // _MILLION - 1
 
 
-class Code(NamedTuple):
+class ProtobufCode(NamedTuple):
     """A program. All read-only."""
 
     nodes: Any  # int64[nodes * NODE]
@@ -107,7 +107,7 @@ class Code(NamedTuple):
     constants: Any  # uint8: names of symbols, default values
 
 
-class Frames(NamedTuple):
+class MessageFrames(NamedTuple):
     """The messages around the current one, and what the loop needs to go on with them."""
 
     ends: Any  # int64[MOST_FRAMES]
@@ -117,7 +117,7 @@ class Frames(NamedTuple):
     lows: Any  # int64[domains]: the first item to forget
 
 
-class Rows(NamedTuple):
+class ProtobufRows(NamedTuple):
     """The bodies: where each begins and ends in the data."""
 
     starts: Any  # int64[rows]

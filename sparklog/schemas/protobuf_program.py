@@ -22,8 +22,8 @@ from functools import partial
 import pyarrow as pa
 
 from sparklog.schemas import protobuf_kernels as kernels
-from sparklog.schemas.columns import ROWS, Column, Layout, Planner, Storage
-from sparklog.schemas.protobuf import Enum, Field, Kind, Message, ReadingOptions
+from sparklog.schemas.columns import ROWS, Column, ColumnLayout, ColumnPlanner, Storage
+from sparklog.schemas.protobuf import FieldKind, ProtobufEnum, ProtobufField, ProtobufMessage, ProtobufReadOptions
 
 TIMES = {
     "google.protobuf.Timestamp": pa.timestamp("us", "UTC"),
@@ -54,38 +54,38 @@ class _Leaf:
 
 
 _LEAVES = {
-    Kind.DOUBLE: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
-    Kind.FLOAT: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
-    Kind.INT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    Kind.INT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    Kind.UINT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    Kind.UINT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    Kind.SINT32: _Leaf(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
-    Kind.SINT64: _Leaf(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
-    Kind.FIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    Kind.FIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    Kind.SFIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
-    Kind.SFIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
-    Kind.BOOL: _Leaf(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
-    Kind.STRING: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
-    Kind.BYTES: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
-    Kind.ENUM: _Leaf(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
+    FieldKind.DOUBLE: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.float64(), 8),
+    FieldKind.FLOAT: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.float32(), 4),
+    FieldKind.INT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.INT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT32: _Leaf(kernels.INT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.UINT64: _Leaf(kernels.INT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.SINT32: _Leaf(kernels.SINT32, kernels.WIRE_VARINT, pa.int32(), 4),
+    FieldKind.SINT64: _Leaf(kernels.SINT64, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.FIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.FIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.SFIXED32: _Leaf(kernels.FIXED32, kernels.WIRE_FIXED32, pa.int32(), 4),
+    FieldKind.SFIXED64: _Leaf(kernels.FIXED64, kernels.WIRE_FIXED64, pa.int64(), 8),
+    FieldKind.BOOL: _Leaf(kernels.BOOL, kernels.WIRE_VARINT, pa.bool_(), 0, Storage.BITS),
+    FieldKind.STRING: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.string(), 0, Storage.BYTES),
+    FieldKind.BYTES: _Leaf(kernels.BYTES, kernels.WIRE_BYTES, pa.binary(), 0, Storage.BYTES),
+    FieldKind.ENUM: _Leaf(kernels.ENUM, kernels.WIRE_VARINT, pa.string(), 0, Storage.BYTES),
 }
 _UPCAST = {
-    Kind.UINT32: _Leaf(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
-    Kind.UINT64: _Leaf(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
-    Kind.FIXED32: _Leaf(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
-    Kind.FIXED64: _Leaf(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
+    FieldKind.UINT32: _Leaf(kernels.UINT32, kernels.WIRE_VARINT, pa.int64(), 8),
+    FieldKind.UINT64: _Leaf(kernels.UINT64, kernels.WIRE_VARINT, pa.decimal128(20, 0), 16),
+    FieldKind.FIXED32: _Leaf(kernels.LONG32, kernels.WIRE_FIXED32, pa.int64(), 8),
+    FieldKind.FIXED64: _Leaf(kernels.DECIMAL64, kernels.WIRE_FIXED64, pa.decimal128(20, 0), 16),
 }
 
 
-class Program:
+class MessageProgram:
     """The layout of a message's columns, and the tables of its fields.
 
     Raises SchemaError if there are too many columns.
     """
 
-    def __init__(self, message: Message, options: ReadingOptions) -> None:
+    def __init__(self, message: ProtobufMessage, options: ProtobufReadOptions) -> None:
         self._options = options
         self.layout = _lay_out(message, options)
         root = self.layout.root
@@ -124,7 +124,7 @@ class Program:
             endings += defaults + [ending for ending in each if ending[0] != kernels.DEFAULT_BYTES]
         return table, endings
 
-    def _message(self, of: Message, column: Column, *, is_item: bool) -> int:
+    def _message(self, of: ProtobufMessage, column: Column, *, is_item: bool) -> int:
         """Compile a message whose fields are the children of a column; return its node."""
         parts = dict(zip((each.name for each in of.fields), column.children, strict=True))
         oneofs = {name: self._oneof(of, name, parts) for name in {each.oneof for each in of.fields} if name is not None}
@@ -135,21 +135,21 @@ class Program:
                 row[kernels.ONEOF], row[kernels.MEMBERS], row[kernels.CHARGE] = oneofs[each.oneof]
         return node
 
-    def _oneof(self, of: Message, name: str, parts: Mapping[str, Column]) -> tuple[int, int, int]:
+    def _oneof(self, of: ProtobufMessage, name: str, parts: Mapping[str, Column]) -> tuple[int, int, int]:
         """Return where the columns of a oneof's members are in the table, how many, and what it costs to clear them."""
         members = [parts[each.name] for each in of.fields if each.oneof == name]
         start = len(self.table)
         self.table += [each.number for each in members]
         return start, len(members), sum(1 for each in members for _ in each.walk())
 
-    def _node(self, domain: int, fields: tuple[Field, ...], *, is_item: bool) -> tuple[int, list[list[int]]]:
+    def _node(self, domain: int, fields: tuple[ProtobufField, ...], *, is_item: bool) -> tuple[int, list[list[int]]]:
         """Return a new node, and the rows of its fields, which are to be filled."""
         rows = [[0] * kernels.FIELD for _ in fields]
         self.nodes.append([len(self.fields), len(rows), domain, int(is_item)])
         self.fields += rows
         return len(self.nodes) - 1, rows
 
-    def _field(self, of: Field, column: Column, row: list[int]) -> None:
+    def _field(self, of: ProtobufField, column: Column, row: list[int]) -> None:
         if not of.repeated:
             self._value(of, column, row, -1, 0)
             self._default(of, column)
@@ -161,7 +161,7 @@ class Program:
             return
         self._value(of, column.children[0], row, column.number, charge)
 
-    def _value(self, of: Field, column: Column, row: list[int], of_list: int, charge: int) -> None:
+    def _value(self, of: ProtobufField, column: Column, row: list[int], of_list: int, charge: int) -> None:
         if of.message is not None and of.message.name in TIMES:
             self._row(of, column, row, (kernels.TIME, kernels.WIRE_BYTES, column.domain), of_list, charge)
             row[kernels.A] = int(pa.types.is_duration(column.type))
@@ -175,16 +175,16 @@ class Program:
         if leaf.op == kernels.ENUM and of.enum is not None:
             row[kernels.A], row[kernels.B], row[kernels.C] = self._enum(of.enum), len(of.enum.symbols), of.enum.closed
         elif leaf.op == kernels.BYTES:
-            row[kernels.A] = int(of.kind is Kind.STRING)
+            row[kernels.A] = int(of.kind is FieldKind.STRING)
 
     def _row(
-        self, of: Field, column: Column, row: list[int], how: tuple[int, int, int], of_list: int, charge: int
+        self, of: ProtobufField, column: Column, row: list[int], how: tuple[int, int, int], of_list: int, charge: int
     ) -> None:
         op, wire, domain = how
         present = int(column.nullable and of_list < 0)
         row[: kernels.A] = [of.number, wire, op, column.number, domain, of_list, charge, present]
 
-    def _part(self, of: Message, column: Column, *, is_item: bool) -> int:
+    def _part(self, of: ProtobufMessage, column: Column, *, is_item: bool) -> int:
         """Compile a message within another; return its node."""
         if _is_unwrapped(of, self._options):
             node, (row,) = self._node(column.domain, of.fields, is_item=is_item)
@@ -193,7 +193,7 @@ class Program:
             return node
         return self._message(of, column, is_item=is_item)
 
-    def _enum(self, of: Enum) -> int:
+    def _enum(self, of: ProtobufEnum) -> int:
         """Return where the symbols of an enum are in the table, sorted, with the prefix of unknown numbers behind."""
         if of.name not in self._symbols:
             self._symbols[of.name] = len(self.table)
@@ -208,7 +208,7 @@ class Program:
         self.constants += text
         return start, len(self.constants)
 
-    def _default(self, of: Field, column: Column) -> None:
+    def _default(self, of: ProtobufField, column: Column) -> None:
         """Compile what a column has where the field is not there, if it is not null."""
         is_emitted = self._options.emit_default_values and not of.presence
         if of.message is not None or (column.nullable and of.default is None and not is_emitted):
@@ -220,7 +220,7 @@ class Program:
                 default = [kernels.DEFAULT_BYTES, column.number, *self._constant(text), int(column.nullable)]
                 self.endings[column.domain].append(default)
         elif column.nullable:
-            bits = _bits(value, of, column)
+            bits = _number_bits(value, of, column)
             kind = kernels.DEFAULT_NUMBER if bits else kernels.VALID
             self.endings[column.domain].append([kind, column.number, bits, column.width, 0])
 
@@ -231,28 +231,28 @@ class Program:
             self.endings[column.domain].append([kernels.END_OF_ITEMS, column.number, column.items, 0, 0])
 
 
-class _Columns:
+class _ColumnLayouter:
     """Lays out the columns of messages."""
 
-    def __init__(self, planner: Planner, options: ReadingOptions) -> None:
+    def __init__(self, planner: ColumnPlanner, options: ProtobufReadOptions) -> None:
         self._planner = planner
         self._options = options
 
-    def struct(self, of: Message, *, nullable: bool, domain: int) -> Column:
+    def struct(self, of: ProtobufMessage, *, nullable: bool, domain: int) -> Column:
         makers = [(each.name, self._field(each, domain)) for each in of.fields]
         return self._planner.struct(makers, nullable=nullable, domain=domain)
 
-    def _field(self, of: Field, domain: int) -> Callable[[], Column]:
+    def _field(self, of: ProtobufField, domain: int) -> Callable[[], Column]:
         if not of.repeated:
             return lambda: self._value(of, nullable=True, domain=domain)
         parts = of.message.fields if of.message is not None and of.message.is_entry else (of,)
         makers = [partial(self._part, each) for each in parts]
         return lambda: self._planner.items(makers, nullable=False, domain=domain)
 
-    def _part(self, of: Field, domain: int) -> Column:
+    def _part(self, of: ProtobufField, domain: int) -> Column:
         return self._value(of, nullable=False, domain=domain)
 
-    def _value(self, of: Field, *, nullable: bool, domain: int) -> Column:
+    def _value(self, of: ProtobufField, *, nullable: bool, domain: int) -> Column:
         if of.message is None:
             leaf = _leaf_of(of, self._options)
             return self._planner.leaf(leaf.type, leaf.storage, leaf.width, nullable=nullable, domain=domain)
@@ -263,40 +263,40 @@ class _Columns:
         return self.struct(of.message, nullable=nullable, domain=domain)
 
 
-def type_of_message(message: Message, options: ReadingOptions) -> pa.DataType:
+def type_of_message(message: ProtobufMessage, options: ProtobufReadOptions) -> pa.DataType:
     """Return the Arrow type of what a message is read as. Raises SchemaError if it has too many columns."""
     return _lay_out(message, options).root.type
 
 
-def _lay_out(message: Message, options: ReadingOptions) -> Layout:
-    planner = Planner()
-    root = _Columns(planner, options).struct(message, nullable=True, domain=ROWS)
-    return Layout(root, planner.columns, planner.domains)
+def _lay_out(message: ProtobufMessage, options: ProtobufReadOptions) -> ColumnLayout:
+    planner = ColumnPlanner()
+    root = _ColumnLayouter(planner, options).struct(message, nullable=True, domain=ROWS)
+    return ColumnLayout(root, planner.columns, planner.domains)
 
 
-def _leaf_of(of: Field, options: ReadingOptions) -> _Leaf:
+def _leaf_of(of: ProtobufField, options: ProtobufReadOptions) -> _Leaf:
     """Return how a field that is no message is read and stored."""
-    if of.kind is Kind.ENUM and options.enums_as_ints:
-        return _LEAVES[Kind.INT32]
+    if of.kind is FieldKind.ENUM and options.enums_as_ints:
+        return _LEAVES[FieldKind.INT32]
     if options.upcast_unsigned_ints and of.kind in _UPCAST:
         return _UPCAST[of.kind]
     return _LEAVES[of.kind]
 
 
-def _is_unwrapped(of: Message, options: ReadingOptions) -> bool:
+def _is_unwrapped(of: ProtobufMessage, options: ProtobufReadOptions) -> bool:
     return options.unwrap_primitive_wrapper_types and of.name in WRAPPERS
 
 
-def _default_of(of: Field) -> bool | int | float | str | bytes:
+def _default_of(of: ProtobufField) -> bool | int | float | str | bytes:
     """Return what a field has that is not there; of an enum the name of a symbol."""
     if of.default is not None:
         return of.default
     if of.enum is not None:
         return of.enum.symbols[0][1]
-    return "" if of.kind is Kind.STRING else b"" if of.kind is Kind.BYTES else 0
+    return "" if of.kind is FieldKind.STRING else b"" if of.kind is FieldKind.BYTES else 0
 
 
-def _bits(value: bool | int | float | str | bytes, of: Field, column: Column) -> int:
+def _number_bits(value: bool | int | float | str | bytes, of: ProtobufField, column: Column) -> int:
     """Return a number as the loop stores it: its bits as a signed number of 64."""
     if isinstance(value, str) and of.enum is not None:
         value = next(number for number, symbol in of.enum.symbols if symbol == value)

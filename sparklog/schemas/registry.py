@@ -54,7 +54,7 @@ class SchemaText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class SubjectVersion:
     """A version of a subject."""
 
     subject: str
@@ -84,8 +84,8 @@ class Registry:
         self._options = options
         self._form = "?format=serialized" if serialized else ""
         self._sleep = sleep
-        self._headers = _headers(options)
-        self._tls = _tls(options)
+        self._headers = _request_headers(options)
+        self._tls = _tls_context(options)
         self._referenced: dict[tuple[str, int], dict[str, Any]] = {}
 
     def by_id(self, wanted: SchemaId) -> SchemaText:
@@ -103,18 +103,18 @@ class Registry:
                 f"{self._where} gives no GUID for schema {number}, as Confluent Platform 8 does: headers cannot name it"
             ) from None
 
-    def version(self, subject: str, version: int | str = "latest") -> Version:
+    def version(self, subject: str, version: int | str = "latest") -> SubjectVersion:
         """Return a version of a subject. Raises as `by_id`."""
         path = f"subjects/{quote(subject, safe='')}/versions/{version}{self._form}"
         found = self._get(path, f"subject {subject}")
         guid = found.get("guid")
         try:
             ids: tuple[SchemaId, ...] = (int(found["id"]), *([UUID(guid)] if guid else []))
-            return Version(subject=subject, version=int(found["version"]), ids=ids, schema=self._schema(found))
+            return SubjectVersion(subject=subject, version=int(found["version"]), ids=ids, schema=self._schema(found))
         except (KeyError, ValueError, TypeError) as wrong:
             raise RegistryError(f"{self._where} answers for subject {subject} without {wrong}") from None
 
-    def versions(self, subject: str, most: int) -> list[Version]:
+    def versions(self, subject: str, most: int) -> list[SubjectVersion]:
         """Return the versions of a subject, oldest first, but only the newest `most`. Raises as `by_id`."""
         numbers = self._get(f"subjects/{quote(subject, safe='')}/versions", f"subject {subject}")
         if not isinstance(numbers, list) or not all(isinstance(each, int) for each in numbers):
@@ -190,16 +190,16 @@ class Registry:
     def _request(self, path: str, what: str, content: Mapping[str, Any] | None) -> Any:
         answer = self._answer(path, content)
         if answer.status == 404:
-            raise UnknownSchema(f"{self._where} has no {what}: {_message(answer)}")
+            raise UnknownSchema(f"{self._where} has no {what}: {_error_message(answer)}")
         if answer.status in (401, 403):
             raise RegistryError(
                 f"{self._where} refuses {what} with HTTP status {answer.status}: check "
                 "schema.registry.basic.auth.user.info, schema.registry.bearer.auth.token or the user's rights"
             )
         if answer.status in (409, 422):
-            raise RegistryError(f"{self._where} does not take {what}: {_message(answer)}")
+            raise RegistryError(f"{self._where} does not take {what}: {_error_message(answer)}")
         if answer.status != 200:
-            raise RegistryError(f"{self._where} answers with HTTP status {answer.status}: {_message(answer)}")
+            raise RegistryError(f"{self._where} answers with HTTP status {answer.status}: {_error_message(answer)}")
         try:
             return json.loads(answer.content)
         except (ValueError, RecursionError):
@@ -239,7 +239,7 @@ def subject_name(strategy: str, *, topic: str, record: str, is_key: bool) -> str
     return record if strategy == "record" else f"{topic}-{record}"
 
 
-def _headers(options: RegistryOptions) -> dict[str, str]:
+def _request_headers(options: RegistryOptions) -> dict[str, str]:
     headers = {"Accept": ACCEPT}
     if options.user_info is not None:
         headers["Authorization"] = f"Basic {base64.b64encode(options.user_info.encode()).decode()}"
@@ -248,7 +248,7 @@ def _headers(options: RegistryOptions) -> dict[str, str]:
     return headers
 
 
-def _tls(options: RegistryOptions) -> ssl.SSLContext | None:
+def _tls_context(options: RegistryOptions) -> ssl.SSLContext | None:
     if options.truststore is None and options.keystore is None:
         return None
     trusted = None
@@ -266,7 +266,7 @@ def _tls(options: RegistryOptions) -> ssl.SSLContext | None:
     return context
 
 
-def _message(answer: Answer) -> str:
+def _error_message(answer: Answer) -> str:
     """Return what the registry says, in at most 200 characters."""
     try:
         text = json.loads(answer.content).get("message", "")

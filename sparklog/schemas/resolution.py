@@ -22,50 +22,50 @@ from sparklog.records.kernels import MAX_LONG
 from sparklog.schemas import avro_kernels as kernels
 from sparklog.schemas.avro import (
     NO_DEFAULT,
-    Array,
-    Decimal,
-    Enum,
-    Field,
-    Fixed,
-    Kind,
-    Logical,
-    Map,
-    Record,
-    Simple,
-    Type,
-    Union,
+    AvroArray,
+    AvroDecimal,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroKind,
+    AvroLogical,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
     describe,
 )
 from sparklog.schemas.avro_defaults import encode_default
 from sparklog.schemas.column_kernels import NO_MATCH
-from sparklog.schemas.columns import Column, Layout, Storage, merged, without_null
+from sparklog.schemas.columns import Column, ColumnLayout, Storage, merged, without_null
 
 MOST_OPERATIONS = 200_000
-NULL = Simple(Kind.NULL)
+NULL = AvroPrimitive(AvroKind.NULL)
 
-_PROMOTED: dict[Kind, frozenset[Kind]] = {
-    Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE}),
-    Kind.LONG: frozenset({Kind.FLOAT, Kind.DOUBLE}),
-    Kind.FLOAT: frozenset({Kind.DOUBLE}),
-    Kind.STRING: frozenset({Kind.BYTES}),
-    Kind.BYTES: frozenset({Kind.STRING}),
+_PROMOTED: dict[AvroKind, frozenset[AvroKind]] = {
+    AvroKind.INT: frozenset({AvroKind.LONG, AvroKind.FLOAT, AvroKind.DOUBLE}),
+    AvroKind.LONG: frozenset({AvroKind.FLOAT, AvroKind.DOUBLE}),
+    AvroKind.FLOAT: frozenset({AvroKind.DOUBLE}),
+    AvroKind.STRING: frozenset({AvroKind.BYTES}),
+    AvroKind.BYTES: frozenset({AvroKind.STRING}),
 }
-_MILLIS = frozenset({Logical.TIME_MILLIS, Logical.TIMESTAMP_MILLIS, Logical.LOCAL_TIMESTAMP_MILLIS})
-_TIMESTAMPS = frozenset(each for each in Logical if "timestamp" in each)
-_TIMES = frozenset({Logical.TIME_MILLIS, Logical.TIME_MICROS})
+_MILLIS = frozenset({AvroLogical.TIME_MILLIS, AvroLogical.TIMESTAMP_MILLIS, AvroLogical.LOCAL_TIMESTAMP_MILLIS})
+_TIMESTAMPS = frozenset(each for each in AvroLogical if "timestamp" in each)
+_TIMES = frozenset({AvroLogical.TIME_MILLIS, AvroLogical.TIME_MICROS})
 
 
-class NoMatch(Exception):
+class SchemaMismatch(Exception):
     """Values of the writer's type cannot be read as the reader's."""
 
 
-class Program:
+class ResolutionProgram:
     """The operations of all schemas that a decoder knows; each reads its rows into the same columns.
 
     The operations of a null row come first.
     """
 
-    def __init__(self, reader: Type, layout: Layout) -> None:
+    def __init__(self, reader: AvroType, layout: ColumnLayout) -> None:
         self.operations: list[list[int]] = []
         self.table: list[int] = []
         self.constants = bytearray()
@@ -79,7 +79,7 @@ class Program:
         self._nulls(layout.root)
         self._emit(kernels.END)
 
-    def add(self, writer: Type, *, bare_bytes: bool = False) -> int:
+    def add(self, writer: AvroType, *, bare_bytes: bool = False) -> int:
         """Compile a writer's schema; return where its operations begin.
 
         bare_bytes: bodies of the schema `bytes` have no length before them
@@ -88,10 +88,10 @@ class Program:
         """
         start = len(self.operations)
         undo = self._mark()
-        self._bare = bare_bytes and isinstance(writer, Simple) and writer.kind is Kind.BYTES
+        self._bare = bare_bytes and isinstance(writer, AvroPrimitive) and writer.kind is AvroKind.BYTES
         try:
             self._value(writer, self._reader, self._layout.root, "")
-        except NoMatch as error:
+        except SchemaMismatch as error:
             undo()
             raise SchemaError(f"the writer's schema cannot be read as the reader's: {error}") from None
         except SchemaError:
@@ -125,8 +125,8 @@ class Program:
     def _next(self) -> int:
         return len(self.operations)
 
-    def _value(self, writer: Type, reader: Type, column: Column, path: str) -> None:
-        if isinstance(writer, Union):
+    def _value(self, writer: AvroType, reader: AvroType, column: Column, path: str) -> None:
+        if isinstance(writer, AvroUnion):
             self._branches(writer, reader, column, path)
             return
         branch = _choose(writer, reader, path)
@@ -137,9 +137,9 @@ class Program:
             self._emit(kernels.SET_VALID, column)
         self._present(writer, reader, branch, column, path)
 
-    def _present(self, writer: Type, reader: Type, branch: Type, column: Column, path: str) -> None:
+    def _present(self, writer: AvroType, reader: AvroType, branch: AvroType, column: Column, path: str) -> None:
         """Compile a value that is not null, whose validity bit is set; `branch` of the reader holds it."""
-        if isinstance(reader, Union) and merged(members := without_null(reader)[0]) is None:
+        if isinstance(reader, AvroUnion) and merged(members := without_null(reader)[0]) is None:
             for member, child in zip(members, column.children, strict=True):
                 if member is branch:
                     self._value(writer, member, child, path)
@@ -147,22 +147,22 @@ class Program:
                     self._nulls(child)
             return
         match writer, branch:
-            case Record(), Record() if _same_name(writer, branch):
+            case AvroRecord(), AvroRecord() if _same_name(writer, branch):
                 self._record(writer, branch, column, path)
-            case Array(items), Array(items_into):
+            case AvroArray(items), AvroArray(items_into):
                 self._items(column, lambda: self._value(items, items_into, column.children[0], f"{path}[]"))
-            case Map(values), Map(values_into):
+            case AvroMap(values), AvroMap(values_into):
                 self._items(column, lambda: self._entry(values, values_into, column, path))
-            case Enum(), Enum() if _same_name(writer, branch):
+            case AvroEnum(), AvroEnum() if _same_name(writer, branch):
                 self._enum(writer, branch, column)
-            case Fixed(size=size), Fixed(size=expected) if size == expected and _same_name(writer, branch):
+            case AvroFixed(size=size), AvroFixed(size=expected) if size == expected and _same_name(writer, branch):
                 self._bytes(writer, branch, column, path)
-            case Simple(kind), Simple(into) if kind is into or into in _PROMOTED.get(kind, ()):
+            case AvroPrimitive(kind), AvroPrimitive(into) if kind is into or into in _PROMOTED.get(kind, ()):
                 self._simple(writer, branch, column, path)
             case _:
                 raise _no_match(writer, branch, path)
 
-    def _branches(self, writer: Union, reader: Type, column: Column, path: str) -> None:
+    def _branches(self, writer: AvroUnion, reader: AvroType, column: Column, path: str) -> None:
         members, has_null = without_null(writer)
         if has_null and len(members) == 1 and len(writer.branches) == 2 and _takes_null(reader):
             branch = _choose(members[0], reader, path)
@@ -176,13 +176,13 @@ class Program:
             self._nulls(column)
             jump[kernels.A] = self._next
             return
-        failures: list[NoMatch] = []
+        failures: list[SchemaMismatch] = []
 
-        def read(branch: Type) -> None:
+        def read(branch: AvroType) -> None:
             undo = self._mark()
             try:
                 self._value(branch, reader, column, path)
-            except NoMatch as error:
+            except SchemaMismatch as error:
                 undo()
                 failures.append(error)
                 self._emit(kernels.FAIL, None, NO_MATCH)
@@ -191,7 +191,7 @@ class Program:
         if len(failures) == len(writer.branches):
             raise failures[0]
 
-    def _union(self, writer: Union, each: Callable[[Type], None]) -> None:
+    def _union(self, writer: AvroUnion, each: Callable[[AvroType], None]) -> None:
         """Compile a union; `each` compiles one branch."""
         start = len(self.table)
         self.table += [0] * len(writer.branches)
@@ -212,7 +212,7 @@ class Program:
             for child in column.children:
                 self._nulls(child)
 
-    def _record(self, writer: Record, reader: Record, column: Column, path: str) -> None:
+    def _record(self, writer: AvroRecord, reader: AvroRecord, column: Column, path: str) -> None:
         sources = _sources(writer, reader)
         children = {field.name: child for field, child in zip(reader.fields, column.children, strict=True)}
         for each in writer.fields:
@@ -224,9 +224,9 @@ class Program:
             if field.name in children:
                 self._default(field, children[field.name], _join(path, field.name))
 
-    def _default(self, field: Field, column: Column, path: str) -> None:
+    def _default(self, field: AvroField, column: Column, path: str) -> None:
         if field.default is NO_DEFAULT:
-            raise NoMatch(f"{path} is not in the writer's schema, and has no default")
+            raise SchemaMismatch(f"{path} is not in the writer's schema, and has no default")
         if field.default is None and _takes_null(field.type):
             self._nulls(column)
             return
@@ -248,12 +248,12 @@ class Program:
         loop[kernels.C] = self._next
         self._level = level
 
-    def _entry(self, values: Type, into: Type, column: Column, path: str) -> None:
+    def _entry(self, values: AvroType, into: AvroType, column: Column, path: str) -> None:
         key, value = column.children
         self._emit(kernels.BYTES, key, 1)
         self._value(values, into, value, f"{path}[]")
 
-    def _enum(self, writer: Enum, reader: Enum, column: Column) -> None:
+    def _enum(self, writer: AvroEnum, reader: AvroEnum, column: Column) -> None:
         start = len(self.table)
         for symbol in writer.symbols:
             known = symbol if symbol in reader.symbols else reader.default
@@ -262,23 +262,28 @@ class Program:
             self.constants += text
         self._emit(kernels.ENUM, column, start, len(writer.symbols))
 
-    def _simple(self, writer: Simple, reader: Simple, column: Column, path: str) -> None:
+    def _simple(self, writer: AvroPrimitive, reader: AvroPrimitive, column: Column, path: str) -> None:
         _check_meaning(writer.logical, reader.logical, path)
         match writer.kind:
-            case Kind.BOOLEAN:
+            case AvroKind.BOOLEAN:
                 self._emit(kernels.BOOLEAN, column)
-            case Kind.INT | Kind.LONG:
-                bits, factor = 32 if writer.kind is Kind.INT else 64, _factor(writer.logical, reader.logical, column)
+            case AvroKind.INT | AvroKind.LONG:
+                bits, factor = (
+                    32 if writer.kind is AvroKind.INT else 64,
+                    _factor(writer.logical, reader.logical, column),
+                )
                 self._emit(kernels.VARINT, column, bits, _stored(column), factor, MAX_LONG // factor)
-            case Kind.FLOAT:
+            case AvroKind.FLOAT:
                 self._emit(kernels.FLOAT, column, 0, _stored(column))
-            case Kind.DOUBLE:
+            case AvroKind.DOUBLE:
                 self._emit(kernels.DOUBLE, column)
-            case Kind.BYTES | Kind.STRING:
+            case AvroKind.BYTES | AvroKind.STRING:
                 self._bytes(writer, reader, column, path)
 
-    def _bytes(self, writer: Simple | Fixed, reader: Simple | Fixed, column: Column, path: str) -> None:
-        size = writer.size if isinstance(writer, Fixed) else kernels.ALL_LEFT if self._bare else kernels.BY_LENGTH
+    def _bytes(
+        self, writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | AvroFixed, column: Column, path: str
+    ) -> None:
+        size = writer.size if isinstance(writer, AvroFixed) else kernels.ALL_LEFT if self._bare else kernels.BY_LENGTH
         if reader.decimal is not None:
             if writer.decimal is not None and writer.decimal.scale != reader.decimal.scale:
                 raise _no_match(writer, reader, path)
@@ -289,42 +294,42 @@ class Program:
         else:
             self._emit(kernels.BYTES, column, int(pa.types.is_string(column.type)), int(self._bare))
 
-    def _skip(self, writer: Type) -> None:
+    def _skip(self, writer: AvroType) -> None:
         match writer:
-            case Record(_, fields):
+            case AvroRecord(_, fields):
                 for field in fields:
                     self._skip(field.type)
-            case Union():
+            case AvroUnion():
                 self._union(writer, self._skip)
-            case Array(items):
+            case AvroArray(items):
                 self._items(None, lambda: self._skip(items))
-            case Map(values):
+            case AvroMap(values):
                 self._items(None, lambda: self._skip_entry(values))
-            case Fixed(_, size):
+            case AvroFixed(_, size):
                 self._emit(kernels.SKIP_FIXED, None, size)
-            case Enum() | Simple(Kind.INT | Kind.LONG):
+            case AvroEnum() | AvroPrimitive(AvroKind.INT | AvroKind.LONG):
                 self._emit(kernels.SKIP_VARINT)
-            case Simple(Kind.BYTES | Kind.STRING):
+            case AvroPrimitive(AvroKind.BYTES | AvroKind.STRING):
                 self._emit(kernels.SKIP_BYTES)
-            case Simple(kind):
+            case AvroPrimitive(kind):
                 self._emit(kernels.SKIP_FIXED, None, _SIZES[kind])
 
-    def _skip_entry(self, values: Type) -> None:
+    def _skip_entry(self, values: AvroType) -> None:
         self._emit(kernels.SKIP_BYTES)
         self._skip(values)
 
 
-_SIZES = {Kind.NULL: 0, Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
+_SIZES = {AvroKind.NULL: 0, AvroKind.BOOLEAN: 1, AvroKind.FLOAT: 4, AvroKind.DOUBLE: 8}
 
 
-def _choose(writer: Type, reader: Type, path: str) -> Type:
+def _choose(writer: AvroType, reader: AvroType, path: str) -> AvroType:
     """Return the branch of the reader's union that takes the writer's type, or the reader's type if it is no union."""
-    branches = reader.branches if isinstance(reader, Union) else (reader,)
+    branches = reader.branches if isinstance(reader, AvroUnion) else (reader,)
     if writer == NULL or branches == (NULL,):
         if writer == NULL and NULL in branches:
             return NULL
         raise _no_match(writer, reader, path)
-    if not isinstance(reader, Union):
+    if not isinstance(reader, AvroUnion):
         return reader
     for suits in (_is_same, _is_promoted):
         for branch in branches:
@@ -333,31 +338,31 @@ def _choose(writer: Type, reader: Type, path: str) -> Type:
     raise _no_match(writer, reader, path)
 
 
-def _is_same(writer: Type, branch: Type) -> bool:
+def _is_same(writer: AvroType, branch: AvroType) -> bool:
     match writer, branch:
-        case Simple(kind), Simple(other):
+        case AvroPrimitive(kind), AvroPrimitive(other):
             return kind is other
-        case ((Record() | Enum() | Fixed()), (Record() | Enum() | Fixed())):
+        case ((AvroRecord() | AvroEnum() | AvroFixed()), (AvroRecord() | AvroEnum() | AvroFixed())):
             return type(writer) is type(branch) and _same_name(writer, branch)
         case _:
             return type(writer) is type(branch)
 
 
-def _is_promoted(writer: Type, branch: Type) -> bool:
-    if not isinstance(writer, Simple) or not isinstance(branch, Simple):
+def _is_promoted(writer: AvroType, branch: AvroType) -> bool:
+    if not isinstance(writer, AvroPrimitive) or not isinstance(branch, AvroPrimitive):
         return False
     return branch.kind in _PROMOTED.get(writer.kind, ())
 
 
-def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
+def _same_name(writer: AvroRecord | AvroEnum | AvroFixed, reader: AvroRecord | AvroEnum | AvroFixed) -> bool:
     names = {each.rpartition(".")[2] for each in (reader.name, *reader.aliases)}
     return writer.name.rpartition(".")[2] in names
 
 
-def _sources(writer: Record, reader: Record) -> dict[str, Field]:
+def _sources(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
     """Return the reader's field for each of the writer's fields that it reads."""
     names = {field.name for field in writer.fields}
-    found: dict[str, Field] = {}
+    found: dict[str, AvroField] = {}
     for field in reader.fields:
         candidates = [each for each in (field.name, *field.aliases) if each in names and each not in found]
         if candidates:
@@ -365,8 +370,8 @@ def _sources(writer: Record, reader: Record) -> dict[str, Field]:
     return found
 
 
-def _takes_null(of: Type) -> bool:
-    return of == NULL or (isinstance(of, Union) and NULL in of.branches)
+def _takes_null(of: AvroType) -> bool:
+    return of == NULL or (isinstance(of, AvroUnion) and NULL in of.branches)
 
 
 def _has_offsets(column: Column) -> bool:
@@ -388,29 +393,29 @@ def _stored(column: Column) -> int:
     return kernels.AS_INT64 if column.width == 8 else kernels.AS_INT32
 
 
-def _factor(writer: Logical | None, reader: Logical | None, column: Column) -> int:
+def _factor(writer: AvroLogical | None, reader: AvroLogical | None, column: Column) -> int:
     """Return by what the writer's number is multiplied: columns of timestamps are in microseconds."""
     if pa.types.is_timestamp(column.type):
         return 1000 if (writer or reader) in _MILLIS else 1
-    return 1000 if (writer, reader) == (Logical.TIME_MILLIS, Logical.TIME_MICROS) else 1
+    return 1000 if (writer, reader) == (AvroLogical.TIME_MILLIS, AvroLogical.TIME_MICROS) else 1
 
 
-def _check_meaning(writer: Logical | None, reader: Logical | None, path: str) -> None:
+def _check_meaning(writer: AvroLogical | None, reader: AvroLogical | None, path: str) -> None:
     if writer is None or reader is None or writer is reader:
         return
     if not any({writer, reader} <= family for family in (_TIMESTAMPS, _TIMES)):
-        raise NoMatch(f"{path or 'the value'}: {writer} cannot be read as {reader}")
+        raise SchemaMismatch(f"{path or 'the value'}: {writer} cannot be read as {reader}")
 
 
-def _limit(decimal: Decimal) -> list[int]:
+def _limit(decimal: AvroDecimal) -> list[int]:
     """Return the first number with too many digits, as the signed high and low half of 128 bits."""
     number = 10**decimal.precision
     low = number & (2**64 - 1)
     return [number >> 64, low - 2**64 if low >= 2**63 else low]
 
 
-def _no_match(writer: Type, reader: Type, path: str) -> NoMatch:
-    return NoMatch(f"{path or 'the value'}: {describe(writer)} cannot be read as {describe(reader)}")
+def _no_match(writer: AvroType, reader: AvroType, path: str) -> SchemaMismatch:
+    return SchemaMismatch(f"{path or 'the value'}: {describe(writer)} cannot be read as {describe(reader)}")
 
 
 def _join(path: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
 
-Only this module of the reading side loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`, the
+Only this module of the reading side loads the gRPC client. Every call ends within `ConnectionOptions.timeout_ms`, the
 clients' time-out. The time-out for a single broker is shorter: if a broker hangs, its partitions soon have other
 leaders, and a longer wait would leave no time to ask those.
 
@@ -38,11 +38,11 @@ from sparklog.client.offsets import ListedOffset, OffsetSpec
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.folders import belongs_to
-from sparklog.spark.source.offsets import ArchiveName, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.source.offsets import ArchiveName, Offsets, PartitionRange, check_exist, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
-    BrokerOptions,
+    ConnectionOptions,
     ReadMode,
     ReadOptions,
     Selection,
@@ -66,7 +66,7 @@ ELECTION_PAUSE_S = 0.1
 class BrokerLookup:
     """Lookup that asks a broker about its topics. Implements Lookup."""
 
-    def __init__(self, broker: BrokerOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
+    def __init__(self, broker: ConnectionOptions, read_mode: ReadMode, isolation_level: IsolationLevel) -> None:
         self._client: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "request_timeout_ms": min(broker.timeout_ms, ANSWER_MS),
@@ -129,7 +129,7 @@ class BrokerLookup:
                 epochs[partition] = part.leader_epoch
                 found[partition] = ReadableOffsets(part.log_start_offset, part.high_watermark)
         if isinstance(selection, Assign):
-            check_there(selection.partitions, found.keys(), "of the topics")
+            check_exist(selection.partitions, found.keys(), "of the topics")
         # The high watermark of a leader that has just been elected may lag. ListOffsets waits until it is current.
         new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
         for partition, end in self._admin.list_offsets(dict.fromkeys(new, "latest")).items() if new else ():
@@ -196,7 +196,7 @@ class BrokerLookup:
         folders = self._folders or {}
         return next((folders[each] for each in able if each in folders), None)
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         folder = self.folder(whole.partition)
         if folder is None or self._isolation_level is IsolationLevel.READ_UNCOMMITTED:
             return NONE_ABORTED
@@ -243,7 +243,7 @@ class BrokerLookup:
         }
 
 
-def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def fetch_range(whole: PartitionRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, fetched from the broker.
 
     Raises DataLost if records are gone and `failOnDataLoss` is set, RequestTimedOut if the broker returns nothing in
@@ -266,16 +266,16 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
             consumer.assign([partition])
             consumer.seek(partition, offset)
             try:
-                yield from _fetched(consumer, partition, end, broker.timeout_ms)
+                yield from _poll_until(consumer, partition, end, broker.timeout_ms)
                 return
             except LogTruncation as error:  # only records already read are lost: go on after them
                 report_losses([str(error)], fail=options.fail_on_data_loss)
                 offset = consumer.position(partition)
             except OffsetOutOfRange:
-                offset = _after_loss(consumer, partition, consumer.position(partition), end, options)
+                offset = _skip_loss(consumer, partition, consumer.position(partition), end, options)
 
 
-def _fetched(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms: int) -> Iterator[pa.RecordBatch]:
+def _poll_until(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms: int) -> Iterator[pa.RecordBatch]:
     """Yield what the consumer reads of its one partition, up to `end`."""
     while consumer.position(partition) < end:
         before = consumer.position(partition)
@@ -287,7 +287,7 @@ def _fetched(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms
         yield from table.to_batches()
 
 
-def _after_loss(consumer: Consumer, partition: TopicPartition, offset: int, end: int, options: ReadOptions) -> int:
+def _skip_loss(consumer: Consumer, partition: TopicPartition, offset: int, end: int, options: ReadOptions) -> int:
     """Report the loss at an offset that is out of range, and return the offset at which to go on."""
     log_start = consumer.beginning_offsets([partition])[partition]
     go_on = min(log_start, end) if log_start > offset else end

@@ -24,12 +24,13 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.counting import count_records
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.source.files import from_elsewhere, records_of
+from sparklog.spark.source.files import read_missing, records_of
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import ReadMode, ReadOptions
-from sparklog.spark.source.read import failures_told
+from sparklog.spark.source.read import annotated_failures
 from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
 
 MOST_THREADS = 4
@@ -54,7 +55,7 @@ def count(options: Mapping[str, str]) -> Counts:
     Raises ConfigError for options that are not allowed, for readMode history, and for mode DROPMALFORMED, which looks
     at every record; otherwise the errors of the read, such as DataLost or CorruptRecord.
     """
-    parsed, typed = parse_read_options(options, Use.BATCH), parse_typed_options(options)
+    parsed, typed = parse_read_options(options, OptionUse.BATCH), parse_typed_options(options)
     if parsed.read_mode is ReadMode.HISTORY:
         raise ConfigError("count covers logs, but not the archive that readMode = history reads")
     if typed is not None and typed.mode is ParseMode.DROPMALFORMED:
@@ -88,7 +89,7 @@ def _plan(options: ReadOptions, lookup: Lookup) -> tuple[list[TopicPartition], l
 
 
 def _count_task(task: Task, options: ReadOptions) -> int:
-    with failures_told(task, options):
+    with annotated_failures(task, options):
         if isinstance(task, FilesTask):
             return _count_files(task, options)
         from sparklog.spark.broker import fetch_range  # loads the gRPC client, which counts of a `path` do not need
@@ -104,6 +105,6 @@ def _count_files(task: FilesTask, options: ReadOptions) -> int:
         yield count_records(data, offset_from=low, offset_to=high, aborted=task.aborted, aborts=aborts)
 
     def elsewhere(left: ReadRange) -> Iterator[int]:
-        return (rows.num_rows for rows in from_elsewhere(task, left, options, ("offset",)))
+        return (rows.num_rows for rows in read_missing(task, left, options, ("offset",)))
 
     return sum(records_of(task, options, ("offset",)).walk(task.ranges, counted, elsewhere))

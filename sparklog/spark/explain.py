@@ -24,8 +24,9 @@ from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import SegmentInfo
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.source.filters import Predicate, fold
-from sparklog.spark.source.offsets import Lookup, OffsetRange, batch_ranges
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.offsets import Lookup, PartitionRange, batch_ranges
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import ReadMode, ReadOptions
 from sparklog.spark.source.plan import narrow
 from sparklog.spark.source.scan import FilesTask, Task, plan_tasks
@@ -54,7 +55,7 @@ class ArchiveScan:
     tasks: int
 
     def __str__(self) -> str:
-        files, tasks = _count(self.files_total, "file"), _count(self.tasks, "task")
+        files, tasks = _count_text(self.files_total, "file"), _count_text(self.tasks, "task")
         return (
             f"below offset {self.offset_to} from the archive {self.uri}: {self.files} of {files}, "
             f"{self.size_bytes / 1e6:.1f} MB, in {tasks}"
@@ -94,7 +95,7 @@ class PartitionScan:
         lines = [f"{self.partition}: offsets {self.offset_from} to {self.offset_to - 1}, {place}: {self.why}"]
         if self.archive is not None:
             lines.append(f"  {self.archive}")
-        lines.append(f"  {_amount(self)}{'; left out: ' if left_out else ''}{left_out}")
+        lines.append(f"  {_size_text(self)}{'; left out: ' if left_out else ''}{left_out}")
         return "\n".join(lines)
 
 
@@ -134,7 +135,7 @@ class Scan:
     @property
     def summary(self) -> str:
         """The totals in one line."""
-        return _amount(self)
+        return _size_text(self)
 
     def __str__(self) -> str:
         return "\n".join([self.summary, *map(str, self.partitions), *(f"lost: {each}" for each in self.lost)])
@@ -145,7 +146,7 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
 
     Raises ConfigError for options that are not allowed, and the errors of planning a read, but not DataLost.
     """
-    parsed = parse_read_options(options, Use.BATCH)
+    parsed = parse_read_options(options, OptionUse.BATCH)
     predicate, _ = fold(filters)
     lookup = open_lookup(parsed)
     try:
@@ -155,12 +156,12 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _ReadPlan:
     """What a read does with archive and log."""
 
-    ranges: Mapping[TopicPartition, OffsetRange]
+    ranges: Mapping[TopicPartition, PartitionRange]
     """Ranges that the options leave, of archive and log together."""
-    log: Mapping[TopicPartition, OffsetRange]
+    log: Mapping[TopicPartition, PartitionRange]
     """The parts of them that are read from the log."""
     tasks: Mapping[TopicPartition, Sequence[Task]]
     """Tasks that read the log."""
@@ -175,31 +176,31 @@ def _explain(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> Scan
     plan = (_plan_history if options.read_mode is ReadMode.HISTORY else _plan_log)(options, lookup, predicate)
     found = []
     for partition, folder in folders.items():
-        segments = _of_folder(folder) if folder else _of_broker(described[partition])
+        segments = _folder_segments(folder) if folder else _broker_segments(described[partition])
         found.append(_explain_partition(options, predicate, plan, bounds[partition], partition, folder, segments))
     return Scan(partitions=tuple(found), lost=tuple(plan.lost))
 
 
-def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Plan:
+def _plan_log(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _ReadPlan:
     ranges, lost = batch_ranges(options, lookup)
     tasks = plan_tasks(options, lookup, ranges, predicate)
     by_partition = {each.partition: each for each in ranges}
-    return _Plan(
+    return _ReadPlan(
         ranges=by_partition,
         log=by_partition,
-        tasks=_grouped(tasks, lambda task: task.partition),
+        tasks=_group_by_partition(tasks, lambda task: task.partition),
         archives={},
         lost=lost,
     )
 
 
-def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _Plan:
+def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> _ReadPlan:
     from sparklog.spark.history.plan import divide_history  # loads deltalake, which no other read needs
 
     history = divide_history(options, lookup)
     archived, log = history.tasks(options, lookup, predicate)
     archives = {}
-    for partition, tasks in _grouped(archived, lambda task: task.partition).items():
+    for partition, tasks in _group_by_partition(archived, lambda task: task.partition).items():
         past = history.pasts[partition]
         opened = {file.path: file.size_bytes for task in tasks for file in task.files}
         archives[partition] = ArchiveScan(
@@ -210,10 +211,10 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
             size_bytes=sum(opened.values()),
             tasks=len(tasks),
         )
-    return _Plan(
+    return _ReadPlan(
         ranges={each.partition: each for each in history.ranges},
         log={each.partition: each for each in history.newer},
-        tasks=_grouped(log, lambda task: task.partition),
+        tasks=_group_by_partition(log, lambda task: task.partition),
         archives=archives,
         lost=history.lost,
     )
@@ -222,34 +223,34 @@ def _plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) ->
 def _explain_partition(
     options: ReadOptions,
     predicate: Predicate,
-    plan: _Plan,
+    plan: _ReadPlan,
     bounds: ReadableOffsets,
     partition: TopicPartition,
     folder: str | None,
     segments: Sequence[SegmentInfo],
 ) -> PartitionScan:
-    whole = plan.ranges.get(partition, OffsetRange(partition, bounds.log_start, bounds.log_start))
+    whole = plan.ranges.get(partition, PartitionRange(partition, bounds.log_start, bounds.log_start))
     left = next(iter(narrow([whole], predicate)), whole._replace(offset_to=whole.offset_from))
     tasks = plan.tasks.get(partition, ())
-    opened = _opened(tasks, segments)
+    opened = _opened_bytes(tasks, segments)
     closed = [each for each in segments if each.base_offset not in opened]
     return PartitionScan(
         partition=partition,
         offset_from=left.offset_from,
         offset_to=left.offset_to,
         folder=folder,
-        why=_why(options, folder) if left.size else _why_nothing(whole, bounds, predicate),
+        why=_location_reason(options, folder) if left.size else _empty_reason(whole, bounds, predicate),
         tasks=len(tasks),
         segments=len(opened),
         segments_total=len(segments),
         size_bytes=sum(opened.values()),
         size_bytes_total=sum(each.size for each in segments),
-        left_out=Counter(_why_closed(each, plan, whole, left, predicate) for each in closed),
+        left_out=Counter(_skip_reason(each, plan, whole, left, predicate) for each in closed),
         archive=plan.archives.get(partition),
     )
 
 
-def _opened(tasks: Iterable[Task], segments: Sequence[SegmentInfo]) -> dict[int, int]:
+def _opened_bytes(tasks: Iterable[Task], segments: Sequence[SegmentInfo]) -> dict[int, int]:
     """Return the bytes that the tasks read of each segment that they open, by its base offset."""
     opened: dict[int, int] = {}
     for task in tasks:
@@ -262,7 +263,7 @@ def _opened(tasks: Iterable[Task], segments: Sequence[SegmentInfo]) -> dict[int,
     return opened
 
 
-def _overlaps(segments: Iterable[SegmentInfo], whole: OffsetRange) -> Iterator[SegmentInfo]:
+def _overlaps(segments: Iterable[SegmentInfo], whole: PartitionRange) -> Iterator[SegmentInfo]:
     """Yield the parts of segments that a range touches, as if their bytes were spread evenly over their offsets."""
     for each in segments:
         low, high = max(each.base_offset, whole.offset_from), min(each.next_offset, whole.offset_to)
@@ -270,7 +271,7 @@ def _overlaps(segments: Iterable[SegmentInfo], whole: OffsetRange) -> Iterator[S
             yield each._replace(size=each.size * (high - low) // (each.next_offset - each.base_offset))
 
 
-def _why(options: ReadOptions, folder: str | None) -> str:
+def _location_reason(options: ReadOptions, folder: str | None) -> str:
     if options.path is not None:
         return "path names the log directory"
     if options.read_mode is ReadMode.FETCH:
@@ -279,7 +280,7 @@ def _why(options: ReadOptions, folder: str | None) -> str:
     return f"readMode = {options.read_mode}, and {seen} visible from here"
 
 
-def _why_nothing(whole: OffsetRange, bounds: ReadableOffsets, predicate: Predicate) -> str:
+def _empty_reason(whole: PartitionRange, bounds: ReadableOffsets, predicate: Predicate) -> str:
     if not predicate.wants(whole.partition):
         return "the filters want other topics or partitions"
     if whole.size:
@@ -289,7 +290,9 @@ def _why_nothing(whole: OffsetRange, bounds: ReadableOffsets, predicate: Predica
     return f"the options leave none of the offsets {bounds.log_start} to {bounds.end - 1}"
 
 
-def _why_closed(each: SegmentInfo, plan: _Plan, whole: OffsetRange, left: OffsetRange, predicate: Predicate) -> str:
+def _skip_reason(
+    each: SegmentInfo, plan: _ReadPlan, whole: PartitionRange, left: PartitionRange, predicate: Predicate
+) -> str:
     """Return why a segment is not opened: the first reason on the way from options to tasks."""
     if not _touches(each, whole):
         return BY_RANGE
@@ -301,35 +304,37 @@ def _why_closed(each: SegmentInfo, plan: _Plan, whole: OffsetRange, left: Offset
     return BY_TIMESTAMPS if log is not None and _touches(each, log) else IN_ARCHIVE
 
 
-def _touches(each: SegmentInfo, whole: OffsetRange) -> bool:
+def _touches(each: SegmentInfo, whole: PartitionRange) -> bool:
     return each.base_offset < whole.offset_to and each.next_offset > whole.offset_from
 
 
-def _of_folder(folder: str) -> tuple[SegmentInfo, ...]:
+def _folder_segments(folder: str) -> tuple[SegmentInfo, ...]:
     try:
         return open_reader(folder).segments()
     except OffsetOutOfRange:
         return ()  # no segment yet: the partition is being created
 
 
-def _of_broker(segments: Iterable[SegmentDescription]) -> tuple[SegmentInfo, ...]:
+def _broker_segments(segments: Iterable[SegmentDescription]) -> tuple[SegmentInfo, ...]:
     return tuple(SegmentInfo(each.base_offset, each.next_offset, each.size_bytes, None) for each in segments)
 
 
-def _grouped(tasks: Iterable[AnyTask], of: Callable[[AnyTask], TopicPartition]) -> dict[TopicPartition, list[AnyTask]]:
+def _group_by_partition(
+    tasks: Iterable[AnyTask], of: Callable[[AnyTask], TopicPartition]
+) -> dict[TopicPartition, list[AnyTask]]:
     groups: dict[TopicPartition, list[AnyTask]] = {}
     for task in tasks:
         groups.setdefault(of(task), []).append(task)
     return groups
 
 
-def _amount(scan: Scan | PartitionScan) -> str:
+def _size_text(scan: Scan | PartitionScan) -> str:
     about = "about " if isinstance(scan, PartitionScan) and scan.folder is None else ""
     return (
-        f"{scan.segments} of {_count(scan.segments_total, 'segment')}, {about}{scan.size_bytes / 1e6:.1f} of "
-        f"{scan.size_bytes_total / 1e6:.1f} MB, in {_count(scan.tasks, 'task')}"
+        f"{scan.segments} of {_count_text(scan.segments_total, 'segment')}, {about}{scan.size_bytes / 1e6:.1f} of "
+        f"{scan.size_bytes_total / 1e6:.1f} MB, in {_count_text(scan.tasks, 'task')}"
     )
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -26,7 +26,7 @@ from sparklog.log.directory.checkpoints import (
     read_topic_id,
 )
 from sparklog.records.aborted import AbortedRanges
-from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, check_there
+from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, check_exist
 from sparklog.spark.source.options import (
     AllTopics,
     Assign,
@@ -94,7 +94,7 @@ class FolderLookup:
         """Return nothing: all folders are visible."""
         return {}
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         partition, offset_from, offset_to = whole
         return self._folders[partition].aborted(open_reader(self.folder(partition)), offset_from, offset_to)
 
@@ -114,10 +114,10 @@ class FolderLookup:
             case SubscribePattern():
                 return [each for each in there if each.topic not in INTERNAL_TOPICS and selection.matches(each.topic)]
             case Subscribe(names):
-                check_there(set(names), {each.topic for each in there}, "in the log directory")
+                check_exist(set(names), {each.topic for each in there}, "in the log directory")
                 return [each for each in there if each.topic in names]
             case Assign(partitions):
-                check_there(partitions, set(there), "in the log directory")
+                check_exist(partitions, set(there), "in the log directory")
                 return sorted(partitions)
 
 

@@ -40,9 +40,9 @@ def read_segment(
     """
     if is_visible(log):
         path, is_active = f"{log.folder}/{segment_name(segment.base_offset, LOG)}", segment == log.segments[-1]
-        pieces = _of_file(path, segment.size_bytes, chunk_bytes, may_grow=is_active)
+        pieces = _read_file(path, segment.size_bytes, chunk_bytes, may_grow=is_active)
     else:
-        pieces = _of_broker(log, segment, client_options)
+        pieces = _read_from_broker(log, segment, client_options)
     yield from whole_batches(pieces, segment.size_bytes, chunk_bytes)
 
 
@@ -55,7 +55,7 @@ def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Itera
     for piece in pieces:
         rest += piece
         if len(rest) >= chunk_bytes or position + len(rest) >= size:
-            end = _whole(rest, position, size)
+            end = _whole_end(rest, position, size)
             if end:
                 yield bytes(rest[:end])
                 del rest[:end]
@@ -64,7 +64,7 @@ def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Itera
         raise CorruptRecord(f"no whole batch at position {position} of {size}")
 
 
-def _whole(data: bytearray, position: int, size: int) -> int:
+def _whole_end(data: bytearray, position: int, size: int) -> int:
     """Return where in `data` its last whole batch ends; `data` is at `position` of `size` bytes."""
     at = 0
     while (place := place_at(data, at, position + at)) is not None and at + place.size <= len(data):
@@ -74,7 +74,7 @@ def _whole(data: bytearray, position: int, size: int) -> int:
     return at
 
 
-def _of_file(path: str, size: int, piece_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
+def _read_file(path: str, size: int, piece_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
     try:
         file = LocalFs().open_read(path)
     except FileNotFoundError:
@@ -88,7 +88,9 @@ def _of_file(path: str, size: int, piece_bytes: int, *, may_grow: bool) -> Itera
         file.close()
 
 
-def _of_broker(log: LogDescription, segment: SegmentDescription, client_options: Mapping[str, Any]) -> Iterator[bytes]:
+def _read_from_broker(
+    log: LogDescription, segment: SegmentDescription, client_options: Mapping[str, Any]
+) -> Iterator[bytes]:
     from sparklog.client import Maintenance  # loads gRPC, which tasks that see the folder do not need
 
     with Maintenance(**client_options) as maintenance:

@@ -1,15 +1,15 @@
-"""What tasks get from the driver, pickled so that an executor that lacks something says so in one sentence.
+"""Pickles of objects that the driver sends to tasks. An executor that lacks a package says so in one sentence.
 
 Spark pickles readers, writers and functions by the names of their modules. On an executor without one of these modules
-a task fails in the middle of a pickle, and its error says neither which machine that is nor what to do. Here the pickle
-is an argument of a function that goes along with its code, needs nothing but Python, and opens it.
+a task fails in the middle of a pickle, and its error names neither the machine nor the remedy. Here the pickle is the
+argument of a loader function. Spark sends the loader with its code, so the loader needs nothing but Python.
 
-Versions must be equal: a pickle of one version may be read as something else by another.
+Driver and executor must have the same version of sparklog: another version may misread a pickle.
 
-    Shipped     base class of the source, its readers and writers, which all get into tasks
-    shipped     a function of an RDD or of mapInArrow
-    lacking     the sentence, for a module that a task misses later
-    text_of     what an error says: of a task, what its Python said
+    TaskObject             base class of the source, its readers and writers
+    task_function          a function of an RDD or of mapInArrow
+    missing_module_text    the sentence about a module that a task needs later
+    error_text             the text of an error; of a task's error, what its Python raised
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ADVICE = (
     "environment with spark.archives"
 )
 SENTENCE = f"the Python on {{host}} ({{python}}) {{what}}; {ADVICE}"
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 def _loader() -> Callable[[bytes, str, str], Any]:
@@ -56,49 +56,49 @@ def _loader() -> Callable[[bytes, str, str], Any]:
 _load = _loader()
 
 
-class Shipped:
-    """An object that tasks get. Loading it raises ImportError, with the sentence, where it cannot be loaded."""
+class TaskObject:
+    """An object that tasks get. On a machine that cannot load it, unpickling raises ImportError with the sentence."""
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _load, (cloudpickle.dumps(_Opened(self)), __version__, SENTENCE)
+        return _load, (cloudpickle.dumps(_PlainPickle(self)), __version__, SENTENCE)
 
 
-class _Opened:
-    """Pickles a Shipped object as Python would: its class, and the state that `__getstate__` returns."""
+class _PlainPickle:
+    """Pickles a TaskObject as Python would: its class, and the state that `__getstate__` returns."""
 
-    def __init__(self, what: Shipped) -> None:
+    def __init__(self, what: TaskObject) -> None:
         self._what = what
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _new, (type(self._what),), self._what.__getstate__()
 
 
-def _new(kind: type[Shipped]) -> Shipped:
+def _new(kind: type[TaskObject]) -> TaskObject:
     return kind.__new__(kind)
 
 
-class _Function(Shipped, Generic[Given, Made]):
-    def __init__(self, function: Callable[[Given], Made]) -> None:
+class _TaskFunction(TaskObject, Generic[Argument, Result]):
+    def __init__(self, function: Callable[[Argument], Result]) -> None:
         self._function = function
 
-    def __call__(self, given: Given) -> Made:
+    def __call__(self, given: Argument) -> Result:
         return self._function(given)
 
 
-def shipped(function: Callable[[Given], Made]) -> Callable[[Given], Made]:
-    """Return a function that does the same in a task. Loading it raises as that of a `Shipped`."""
-    return _Function(function)
+def task_function(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
+    """Return a function that does the same in a task. Unpickling it raises as that of a `TaskObject`."""
+    return _TaskFunction(function)
 
 
-def lacking(missing: ModuleNotFoundError) -> str:
-    """Return the sentence over a module that this machine does not have."""
+def missing_module_text(missing: ModuleNotFoundError) -> str:
+    """Return the sentence about a module that this machine does not have."""
     return SENTENCE.format(host=socket.gethostname(), python=sys.executable, what=f"has no {missing.name}")
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error's text, or its type if it has none.
 
-    Of a task that failed in Python it is the text without the traceback, of the JVM it is the exception.
+    For a task that failed in Python, this is the text without the traceback; for an error of the JVM, the exception.
     """
     lines = str(error).splitlines() or [type(error).__name__]
     if type(error).__name__ == "Py4JJavaError":  # by name: a worker need not have Py4J

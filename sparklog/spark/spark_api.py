@@ -1,11 +1,11 @@
-"""Classes of PySpark's data source API, with stand-ins where the running version does not have them.
+"""Classes of PySpark's data source API, with stand-ins for those that the running version lacks.
 
     4.0   batches: reads, and writes in Arrow. Streams: reads without limits
     4.1   filters, which Spark pushes into batches. Streams: writes in Arrow
     4.2   limits of triggers, and Trigger.AvailableNow that ends where it began
 
-Managed platforms ship their own PySpark, often an older one. A stand-in lets a module be imported there: such a Spark
-makes none of them. What a version lacks is refused with `need`, in a sentence that names the version it takes.
+Managed platforms ship their own PySpark, often an older one. A stand-in lets a module be imported there; such a Spark
+never creates one. `spark_version_error` is the error for a feature that the running version lacks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ HAS_LIMITS = limits is not None
 _HAS_TIMEZONE = "timezone" in inspect.signature(types.to_arrow_schema).parameters
 
 
-def need(version: str, what: str) -> ConfigError:
-    """Return the error over something that a later Spark has. what: with its verb's subject, such as `writeStream`."""
+def spark_version_error(version: str, what: str) -> ConfigError:
+    """Return the error for a feature of a later Spark.
+
+    what: the feature as the subject of a sentence, such as `writeStream`
+    """
     return ConfigError(f"{what} needs Spark {version}; this is Spark {pyspark.__version__}")
 
 

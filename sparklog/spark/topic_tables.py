@@ -20,8 +20,9 @@ from sparklog.base.errors import ConfigError, RegistryError, SchemaError
 from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.schemas.registry import Registry, UnknownSchema
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.source.option_parsing import SELECTIONS, Use, parse_read_options, parse_typed_options
-from sparklog.spark.source.options import AtOffsets, AtTimestamps, Position
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options
+from sparklog.spark.source.option_table import SELECTIONS, OptionUse
+from sparklog.spark.source.options import Position, SpecificOffsets, SpecificTimestamps
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.source.typed_options import COLUMNS, MISTAKES
 
@@ -53,16 +54,16 @@ def tables(spark: SparkSession, options: Mapping[str, str], *, prefix: str = "")
     RegistryError if the registry does not answer.
     """
     given = {name.lower(): str(value) for name, value in options.items()}
-    topics = _topics(given)
-    names = _names(topics, prefix)
+    topics = _selected_topics(given)
+    names = _view_names(topics, prefix)
     asks_registry = f"{REGISTRY}url" in given and not any(f"{column}format" in given for column in COLUMNS)
     registry = _registry(given) if asks_registry else None
     shared = {name: value for name, value in given.items() if name not in SELECTIONS}
     made = []
     for topic in topics:
         of_topic = {**shared, "subscribe": topic}
-        formats, untyped = _formats(registry, of_topic) if registry else ({}, {})
-        chosen = _typed(of_topic, formats) if registry else of_topic
+        formats, untyped = _column_formats(registry, of_topic) if registry else ({}, {})
+        chosen = _typed_read_options(of_topic, formats) if registry else of_topic
         schema = SparklogDataSource(chosen).schema()
         frame = spark.read.format("sparklog").options(**chosen).schema(schema).load()
         frame.createOrReplaceTempView(f"`{names[topic]}`")
@@ -70,14 +71,14 @@ def tables(spark: SparkSession, options: Mapping[str, str], *, prefix: str = "")
     return sorted(made, key=lambda table: table.name)
 
 
-def _topics(given: Mapping[str, str]) -> list[str]:
+def _selected_topics(given: Mapping[str, str]) -> list[str]:
     """Return the topics that the options choose."""
     if "assign" in given:
         raise ConfigError("assign chooses partitions, but a table is a whole topic: use subscribe or subscribePattern")
     selection = {name: given[name] for name in SELECTIONS if name in given} or {"subscribepattern": ".*"}
     typed = {name for name in given if name.startswith((*COLUMNS, REGISTRY)) or name in _MISTAKES}
     rest = {name: value for name, value in given.items() if name not in typed}
-    parsed = parse_read_options({**rest, **selection}, Use.BATCH)
+    parsed = parse_read_options({**rest, **selection}, OptionUse.BATCH)
     if _names_partitions(parsed.starting) or _names_partitions(parsed.ending):
         raise ConfigError("offsets and timestamps of single partitions have no meaning for tables of several topics")
     lookup = open_lookup(parsed)
@@ -88,12 +89,12 @@ def _topics(given: Mapping[str, str]) -> list[str]:
 
 
 def _names_partitions(position: Position) -> bool:
-    return isinstance(position, AtOffsets) or (
-        isinstance(position, AtTimestamps) and not isinstance(position.timestamps_ms, int)
+    return isinstance(position, SpecificOffsets) or (
+        isinstance(position, SpecificTimestamps) and not isinstance(position.timestamps_ms, int)
     )
 
 
-def _names(topics: Iterable[str], prefix: str) -> dict[str, str]:
+def _view_names(topics: Iterable[str], prefix: str) -> dict[str, str]:
     """Return the name of each topic's view. Raises ConfigError if Spark would not tell two of them apart."""
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
@@ -116,7 +117,7 @@ def _registry(given: Mapping[str, str]) -> Registry:
     return Registry(typed.registry)
 
 
-def _formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _column_formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the formats of the columns that can be typed, and why others with a schema cannot."""
     formats, untyped = {}, {}
     for column in COLUMNS:
@@ -129,7 +130,7 @@ def _formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str,
             untyped[column] = f"the schema of {subject} is of the type {kind}"
             continue
         try:
-            SparklogDataSource(_typed(of_topic, {column: of})).schema()
+            SparklogDataSource(_typed_read_options(of_topic, {column: of})).schema()
         except RegistryError:
             raise
         except SchemaError as wrong:
@@ -139,7 +140,7 @@ def _formats(registry: Registry, of_topic: Mapping[str, str]) -> tuple[dict[str,
     return formats, untyped
 
 
-def _typed(of_topic: Mapping[str, str], formats: Mapping[str, str]) -> dict[str, Any]:
+def _typed_read_options(of_topic: Mapping[str, str], formats: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of a read with these formats, without those that have no meaning then."""
     if not formats:
         return {name: value for name, value in of_topic.items() if name not in _MISTAKES and REGISTRY not in name}

@@ -38,7 +38,7 @@ class PowerCut(Exception):  # not an OSError: code that handles a failing disk m
 
 
 @dataclass(slots=True, eq=False)
-class _Content:
+class _FileContent:
     """A file's current bytes, and its bytes at the last flush."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -49,25 +49,25 @@ class _Content:
 class _Folder:
     """A folder's current names, its names at the last flush, and each change since that flush."""
 
-    names: dict[str, _Content | _Folder] = field(default_factory=dict)
-    flushed: dict[str, _Content | _Folder] = field(default_factory=dict)
-    changes: list[_Change] = field(default_factory=list)
+    names: dict[str, _FileContent | _Folder] = field(default_factory=dict)
+    flushed: dict[str, _FileContent | _Folder] = field(default_factory=dict)
+    changes: list[_NameChange] = field(default_factory=list)
 
-    def apply(self, change: _Change) -> None:
+    def apply(self, change: _NameChange) -> None:
         change.apply(self.names)
         self.changes.append(change)
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _NameChange:
     """A change of one name: it now refers to `node`, or is removed if that is None. A rename sets `moved_from`, the
     node's old name."""
 
     name: str
-    node: _Content | _Folder | None
+    node: _FileContent | _Folder | None
     moved_from: str = ""
 
-    def apply(self, names: dict[str, _Content | _Folder]) -> None:
+    def apply(self, names: dict[str, _FileContent | _Folder]) -> None:
         if self.moved_from:
             if names.get(self.moved_from) is not self.node:
                 return
@@ -83,10 +83,10 @@ class MemoryFile:
 
     __slots__ = ("_content", "_fs", "_path")
 
-    def __init__(self, fs: MemoryFs, path: str, content: _Content) -> None:
+    def __init__(self, fs: MemoryFs, path: str, content: _FileContent) -> None:
         self._fs = fs
         self._path = path
-        self._content: _Content | None = content
+        self._content: _FileContent | None = content
 
     @property
     def size(self) -> int:
@@ -123,7 +123,7 @@ class MemoryFile:
     def close(self) -> None:
         self._content = None
 
-    def _open(self) -> _Content:
+    def _open(self) -> _FileContent:
         if self._content is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         return self._content
@@ -263,7 +263,7 @@ class MemoryFs:
             if create and name not in folder.names:
                 with self.change(path, takes_room=True) as share:
                     if share == 1:
-                        folder.apply(_Change(name, _Content()))
+                        folder.apply(_NameChange(name, _FileContent()))
             return MemoryFile(self, path, self._content(path))
 
     def list(self, path: str) -> list[str]:
@@ -298,7 +298,7 @@ class MemoryFs:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
             with self.change(source) as share:
                 if share == 1 and node is not there:
-                    folder.apply(_Change(to_name, node, moved_from=name))
+                    folder.apply(_NameChange(to_name, node, moved_from=name))
 
     def remove(self, path: str) -> None:
         with self._mutex:
@@ -306,20 +306,20 @@ class MemoryFs:
             folder, name = self._parent(path)
             with self.change(path) as share:
                 if share == 1:
-                    folder.apply(_Change(name, None))
+                    folder.apply(_NameChange(name, None))
 
     def make_dir(self, path: str) -> None:
         with self._mutex:
             self.check(path)
             folder = self._root
-            for name in _parts(path):
+            for name in _split_path(path):
                 node = folder.names.get(name)
                 if node is None:
                     with self.change(path, takes_room=True) as share:
                         if share < 1:
                             continue
                         node = _Folder()
-                        folder.apply(_Change(name, node))
+                        folder.apply(_NameChange(name, node))
                 if not isinstance(node, _Folder):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
                 folder = node
@@ -335,7 +335,7 @@ class MemoryFs:
             folder, name = self._parent(path)
             with self.change(path) as share:
                 if share == 1:
-                    folder.apply(_Change(name, None))
+                    folder.apply(_NameChange(name, None))
 
     def flush_dir(self, path: str) -> None:
         with self._mutex:
@@ -359,9 +359,9 @@ class MemoryFs:
 
     # The tree
 
-    def _find(self, path: str) -> _Content | _Folder | None:
-        node: _Content | _Folder | None = self._root
-        for name in _parts(path):
+    def _find(self, path: str) -> _FileContent | _Folder | None:
+        node: _FileContent | _Folder | None = self._root
+        for name in _split_path(path):
             if not isinstance(node, _Folder):
                 return None
             node = node.names.get(name)
@@ -375,7 +375,7 @@ class MemoryFs:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
 
-    def _content(self, path: str) -> _Content:
+    def _content(self, path: str) -> _FileContent:
         node = self._find(path)
         if node is None:
             raise _no_such(path)
@@ -384,11 +384,11 @@ class MemoryFs:
         return node
 
     def _parent(self, path: str) -> tuple[_Folder, str]:
-        *folders, name = _parts(path)
+        *folders, name = _split_path(path)
         return self._folder("/".join(folders)), name
 
 
-def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _Content | _Folder]) -> _Folder:
+def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _FileContent | _Folder]) -> _Folder:
     """Return the folder after a power cut. `seen` maps old nodes to their survivors, so that a node that ends up with
     two names, an old and a new one, stays one node."""
     names = dict(folder.flushed)
@@ -402,13 +402,13 @@ def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[in
                 seen[id(node)] = _survivor(node, chance, keep, seen)
             else:
                 data = _surviving_bytes(node, chance)
-                seen[id(node)] = _Content(bytearray(data), data)
+                seen[id(node)] = _FileContent(bytearray(data), data)
         left.names[name] = seen[id(node)]
     left.flushed = dict(left.names)
     return left
 
 
-def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
+def _surviving_bytes(content: _FileContent, chance: random.Random) -> bytes:
     before, after = content.flushed, bytes(content.data)
     if before == after:
         return before
@@ -416,7 +416,7 @@ def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
     size = chance.choice((len(before), len(after), chance.randint(low, high)))
     page = chance.choice(PAGE_SIZES)
     keep = chance.choice((0.0, 0.5, 0.95, 1.0))
-    same = _common(before, after)
+    same = _common_prefix(before, after)
     data = bytearray(before[:size].ljust(size, b"\0"))
     for start in range(same - same % page, min(size, len(after)), page):
         if chance.random() < keep:
@@ -425,7 +425,7 @@ def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def _common(before: bytes, after: bytes) -> int:
+def _common_prefix(before: bytes, after: bytes) -> int:
     """Return the length of the common prefix."""
     low, high = 0, min(len(before), len(after))
     while low < high:
@@ -437,7 +437,7 @@ def _common(before: bytes, after: bytes) -> int:
     return low
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [part for part in posixpath.normpath(path).split("/") if part and part != "."]
 
 

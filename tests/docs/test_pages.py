@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.spark.columns import TYPES
 from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
-from sparklog.spark.source.option_parsing import OPTIONS
+from sparklog.spark.source.option_table import OPTIONS
 from sparklog.spark.source.write import WRITTEN
 from support.docs.markdown import ROOT, anchors, links, pages
 

@@ -58,9 +58,9 @@ def serve(spark, tmp_path):
 
 def test_a_failing_schedule_does_not_stop_the_others_and_both_are_measured(serve):
     server = serve(schedule("good", EACH_SECOND, outcome="broken"), schedule("bad", EACH_SECOND, fail=True))
-    figures = server.figures
+    metrics = server.metrics
     wait_until(
-        lambda: figures["good"].outcomes["findings"] and figures["bad"].outcomes["could not run"] > 1,
+        lambda: metrics["good"].outcomes["findings"] and metrics["bad"].outcomes["could not run"] > 1,
         "one had findings and the other failed twice",
     )
     found = Scrape.from_collector(JobCollector(server))
@@ -78,11 +78,11 @@ def test_a_job_never_runs_beside_itself_and_a_stop_waits_for_it(serve, tmp_path)
     one, other = schedule("one", EACH_SECOND, until=str(gate)), schedule("other", EACH_SECOND)
     server = serve(one, other, parallel_runs=2)
     wait_until(Path(f"{gate}.started").exists, "the job runs")
-    wait_until(lambda: server.figures["one"].left_out and server.figures["other"].left_out, "both were left out")
-    assert server.figures["other"].running_since is None
+    wait_until(lambda: server.metrics["one"].left_out and server.metrics["other"].left_out, "both were left out")
+    assert server.metrics["other"].running_since is None
     gate.touch()
     assert server.stop()
-    assert server.figures["one"].last.outcome == "ok"
+    assert server.metrics["one"].last.outcome == "ok"
 
 
 def test_what_does_not_end_in_time_is_cancelled(serve, tmp_path):
@@ -90,7 +90,7 @@ def test_what_does_not_end_in_time_is_cancelled(serve, tmp_path):
     server = serve(schedule("slow", EACH_SECOND, until=str(gate)), stop_timeout_ms=0)
     wait_until(Path(f"{gate}.started").exists, "the job runs")
     assert server.stop()
-    assert server.figures["slow"].last.outcome == "could not run"
+    assert server.metrics["slow"].last.outcome == "could not run"
     assert last_runs(f"{server.config.reports}/runs")["cheap", "slow"].status == 2
 
 
@@ -110,9 +110,9 @@ def ran_yesterday(make_context, tmp_path):
 def test_what_was_missed_is_made_up_for_once_where_it_should_be(serve, ran_yesterday):
     yearly = "0 0 1 1 *"
     server = serve(schedule("made up", yearly), schedule("left out", yearly, missed="skip"), schedule("new", yearly))
-    wait_until(lambda: server.figures["made up"].outcomes["ok"], "what was missed has run")
+    wait_until(lambda: server.metrics["made up"].outcomes["ok"], "what was missed has run")
     assert server.stop()
-    assert server.figures["made up"].outcomes == {"ok": 1}
-    assert not server.figures["left out"].outcomes
-    assert not server.figures["new"].outcomes
-    assert server.figures["left out"].last.outcome == "ok"  # of the server before
+    assert server.metrics["made up"].outcomes == {"ok": 1}
+    assert not server.metrics["left out"].outcomes
+    assert not server.metrics["new"].outcomes
+    assert server.metrics["left out"].last.outcome == "ok"  # of the server before

@@ -20,13 +20,13 @@ from pyspark.sql import Row, SparkSession
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
-from sparklog.jobs.following import Followed
 from sparklog.jobs.job import JobContext, Run, run_job
-from sparklog.jobs.latest import JOB, part_of
+from sparklog.jobs.latest import JOB, merge_range
 from sparklog.jobs.options import parse_options
+from sparklog.jobs.table_lag import TablePartition
 from sparklog.log.description import LogDescription
 from sparklog.schemas.framing import frame_of
-from sparklog.spark.history.latest import LatestTable, OtherRunFirst, Part
+from sparklog.spark.history.latest import ConcurrentMerge, LatestTable, MergeRange
 from support.jobs.archives import describe
 from support.jobs.compactions import close_segments, compact, send
 from support.patience import PATIENCE_S
@@ -216,8 +216,8 @@ def test_a_run_that_is_behind_another_one_brings_no_deleted_key_back(
     run(make_context(), tables, topic)
     before = in_table(tables, topic)
 
-    part = Part(log=log, offset_from=2, offset_to=log.last_stable_offset, is_whole=False)
-    with pytest.raises(OtherRunFirst):
+    part = MergeRange(log=log, offset_from=2, offset_to=log.last_stable_offset, is_whole=False)
+    with pytest.raises(ConcurrentMerge):
         behind.merge(spark, [part], options_of(topics))
 
     assert in_table(tables, topic) == before
@@ -355,6 +355,6 @@ def test_a_partition_is_read_as_a_whole_if_records_may_have_gone_that_the_table_
         partition=TopicPartition("t", 0), cleaned_offset=cleaned, log_start_offset=log_start, last_stable_offset=100,
         high_watermark=100,
     )  # fmt: skip
-    part = part_of(Followed(log=log, reached=reached))
+    part = merge_range(TablePartition(log=log, reached=reached))
     assert (part.offset_from, part.is_whole) == expected
     assert part.offset_to == 100

@@ -24,7 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.schemas import write_key, write_value
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.offset_replay import JOB, Part, ReplayTables, plan_part
+from sparklog.jobs.offset_replay import JOB, PartitionReplay, ReplayTables, plan_part
 from sparklog.jobs.options import parse_options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
@@ -33,7 +33,7 @@ from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets import topic as offsets_topic
-from sparklog.spark.offsets.tables import NEWEST, Reached, Table
+from sparklog.spark.offsets.tables import NEWEST, PartitionProgress, ReplayTable
 from support.patience import OPEN_MS, PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics
@@ -168,15 +168,15 @@ def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
 
 def interrupt_after_a_table(context: JobContext, **options: Any) -> None:
     """Run the job, and end it before it writes its second table."""
-    write = Table.write
+    write = ReplayTable.write
 
-    def die(table: Table, *what: Any) -> Table:
+    def die(table: ReplayTable, *what: Any) -> ReplayTable:
         if table.path.endswith(NEWEST):
             raise KeyboardInterrupt
         return write(table, *what)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Table, "write", die)
+        patched.setattr(ReplayTable, "write", die)
         with pytest.raises(KeyboardInterrupt):
             replay(context, **options)
 
@@ -202,10 +202,10 @@ def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(make_context
     assert {(each.group_id, each.partition): each.offset for each in rows} == {("g", 1): 3, ("h", 0): 9}
 
 
-def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: int = NO_EPOCH) -> Part:
+def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: int = NO_EPOCH) -> PartitionReplay:
     """What is planned for a partition whose tables are at `reached`, with a snapshot up to `made`."""
-    progress = {} if reached is None else {0: Reached("id", reached, epoch)}
-    same = Table(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
+    progress = {} if reached is None else {0: PartitionProgress("id", reached, epoch)}
+    same = ReplayTable(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
     tables = ReplayTables(history=same, newest=same, offsets=same, members=same)
     return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
 

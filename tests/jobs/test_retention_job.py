@@ -30,7 +30,7 @@ from sparklog.log.epochs import EpochStart
 from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable
-from sparklog.spark.history.progress import Archived, Progress
+from sparklog.spark.history.progress import Progress, TableRange
 from support.jobs.archives import archived_rows, describe, fill_days
 from support.patience import OPEN_MS, PATIENCE_S
 from support.spark_topics import Topics
@@ -261,7 +261,7 @@ def test_the_plan_says_why() -> None:
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
     """What takes the place of lost records would count as archived."""
     place = TableLocation(str(tmp_path / "archive"))
-    ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25), 3)})
+    ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", TableRange(0, 25), 3)})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
     log = structs.replace(log, topic_id="id", log_end_offset=30)
     assert plan_partition(log, {}, now_ms=1_000_000).archived_to == 25
@@ -299,7 +299,7 @@ def test_a_topic_that_was_made_again_is_not_what_was_planned() -> None:
     planned = Row(topic="t", partition=0, archive=None, error=None)
     log = structs.replace(described(50, 40), topic_id="old")
 
-    assert retention._still_there(planned, log, log) is log
-    assert retention._still_there(planned, log, structs.replace(log, topic_id="new")) == (
+    assert retention._log_to_trim(planned, log, log) is log
+    assert retention._log_to_trim(planned, log, structs.replace(log, topic_id="new")) == (
         "the topic was made again after the plan was made"
     )

@@ -9,7 +9,19 @@ import pyarrow as pa
 import pytest
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.avro import Array, Decimal, Enum, Fixed, Kind, Logical, Map, Record, Simple, Union, parse_avro
+from sparklog.schemas.avro import (
+    AvroArray,
+    AvroDecimal,
+    AvroEnum,
+    AvroFixed,
+    AvroKind,
+    AvroLogical,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroUnion,
+    parse_avro,
+)
 from sparklog.schemas.columns import MOST_COLUMNS, lay_out
 
 
@@ -18,12 +30,14 @@ def parse(node: Any, *references: Any) -> Any:
 
 
 def test_all_types() -> None:
-    assert parse_avro("string") == parse("string") == parse({"type": "string"}) == Simple(Kind.STRING)
-    assert parse({"type": {"type": "int"}}) == Simple(Kind.INT)
-    assert parse({"type": "array", "items": ["null", "int"]}) == Array(Union((Simple(Kind.NULL), Simple(Kind.INT))))
-    assert parse({"type": "map", "values": "bytes"}) == Map(Simple(Kind.BYTES))
+    assert parse_avro("string") == parse("string") == parse({"type": "string"}) == AvroPrimitive(AvroKind.STRING)
+    assert parse({"type": {"type": "int"}}) == AvroPrimitive(AvroKind.INT)
+    assert parse({"type": "array", "items": ["null", "int"]}) == AvroArray(
+        AvroUnion((AvroPrimitive(AvroKind.NULL), AvroPrimitive(AvroKind.INT)))
+    )
+    assert parse({"type": "map", "values": "bytes"}) == AvroMap(AvroPrimitive(AvroKind.BYTES))
     enum = parse({"type": "enum", "name": "E", "symbols": ["A"], "default": "A", "doc": "a word"})
-    assert enum == Enum("E", ("A",), (), "A")
+    assert enum == AvroEnum("E", ("A",), (), "A")
 
 
 def test_names_have_the_namespace_of_the_place() -> None:
@@ -41,8 +55,8 @@ def test_names_have_the_namespace_of_the_place() -> None:
             ],
         }
     )
-    expected = Record("a.b.Inner", (), ("a.b.Old", "x.Older"))
-    assert [field.type for field in schema.fields] == [expected] * 3 + [Fixed("c.F", 1)]
+    expected = AvroRecord("a.b.Inner", (), ("a.b.Old", "x.Older"))
+    assert [field.type for field in schema.fields] == [expected] * 3 + [AvroFixed("c.F", 1)]
 
 
 def test_references_define_names() -> None:
@@ -54,23 +68,23 @@ def test_references_define_names() -> None:
 
 
 def test_logical_types_that_are_unknown_or_do_not_fit_are_ignored() -> None:
-    assert parse({"type": "int", "logicalType": "date"}).logical is Logical.DATE
+    assert parse({"type": "int", "logicalType": "date"}).logical is AvroLogical.DATE
     for node in (
         {"type": "long", "logicalType": "date"},
         {"type": "long", "logicalType": "timestamp-nanos"},
         {"type": "long", "logicalType": ["date"]},
     ):
-        assert parse(node) == Simple(Kind.LONG)
+        assert parse(node) == AvroPrimitive(AvroKind.LONG)
     decimal = {"type": "bytes", "logicalType": "decimal"}
-    assert parse({**decimal, "precision": 4, "scale": 2}).decimal == Decimal(4, 2)
+    assert parse({**decimal, "precision": 4, "scale": 2}).decimal == AvroDecimal(4, 2)
     for wrong in ({}, {"precision": 0}, {"precision": 4, "scale": 5}, {"precision": "4"}):
         assert parse({**decimal, **wrong}).decimal is None
     fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal"}
-    assert parse({**fixed, "precision": 4}).decimal == Decimal(4, 0)
+    assert parse({**fixed, "precision": 4}).decimal == AvroDecimal(4, 0)
     for precision in (5, 39, 10**4000):
         assert parse({**fixed, "precision": precision}).decimal is None
     for size, digits in ((1, 2), (4, 9), (8, 18), (16, 38), (2**31 - 1, 38)):
-        assert parse({**fixed, "size": size, "precision": digits}).decimal == Decimal(digits, 0)
+        assert parse({**fixed, "size": size, "precision": digits}).decimal == AvroDecimal(digits, 0)
         if size < 2**31 - 1:
             assert parse({**fixed, "size": size, "precision": digits + 1}).decimal is None
 

@@ -26,12 +26,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from sparklog.base.errors import RegistryError, SchemaError
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas import column_kernels as kernels
-from sparklog.schemas.formats import AvroFormat, FramedFormat, StringFormat, type_of
+from sparklog.schemas.formats import AvroFormat, FramedAvroFormat, StringFormat, type_of
 from sparklog.schemas.framing import frame_of
-from sparklog.schemas.known_ids import MOST_UNKNOWN
 from sparklog.schemas.pieces import Decoder
 from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
+from sparklog.schemas.schema_cache import MOST_UNKNOWN
 from support.schemas.registry import FakeRegistry, schema_registry
 
 ORDER_1 = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "int"}]}
@@ -53,7 +53,7 @@ def text(schema: Any) -> SchemaText:
 
 def framed(registry: FakeRegistry, reader: Any, writers: Any = None, column: str = "value") -> Decoder:
     options = RegistryOptions(urls=(registry.url,))
-    of = FramedFormat(reader=text(reader), writers=writers or {}, registry=options)
+    of = FramedAvroFormat(reader=text(reader), writers=writers or {}, registry=options)
     return pickle.loads(pickle.dumps(of)).decoder(column)
 
 

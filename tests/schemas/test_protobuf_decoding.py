@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparklog.schemas import column_kernels as kernels
 from sparklog.schemas import protobuf_kernels
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from support.runs.seeds import examples
 from support.schemas.protobuf import (
     FieldProto,
@@ -32,13 +32,13 @@ from support.schemas.protobuf import (
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 SYNTAX = st.sampled_from(["proto3", "proto3", "proto2"])
 OPTIONS = st.builds(
-    ReadingOptions,
+    ProtobufReadOptions,
     emit_default_values=st.booleans(),
     enums_as_ints=st.booleans(),
     upcast_unsigned_ints=st.booleans(),
     unwrap_primitive_wrapper_types=st.booleans(),
 )
-WHOLE = ReadingOptions(emit_default_values=True)
+WHOLE = ProtobufReadOptions(emit_default_values=True)
 """Google's library does not tell a zero that was written from one that was not."""
 
 # Faults of bytes that Google's library accepts.
@@ -170,7 +170,7 @@ def test_fields_without_presence_are_null_or_have_their_default() -> None:
     written = tagged(1, 0) + tagged(5, b"")
     empty = {"n": 0, "s": None, "e": None, "b": None, "m": {"value": None}}
     assert decoded([written], of.message())[0] == [empty]
-    unwrapped = ReadingOptions(unwrap_primitive_wrapper_types=True)
+    unwrapped = ProtobufReadOptions(unwrap_primitive_wrapper_types=True)
     assert decoded([written], of.message(), unwrapped)[0] == [{**empty, "m": 0}]
 
 
@@ -183,7 +183,7 @@ def test_defaults_of_proto2() -> None:
         ("x", Of.TYPE_STRING, {}),
         syntax="proto2",
     )  # fmt: skip
-    for options in (ReadingOptions(), ReadingOptions(enums_as_ints=True, upcast_unsigned_ints=True)):
+    for options in (ProtobufReadOptions(), ProtobufReadOptions(enums_as_ints=True, upcast_unsigned_ints=True)):
         full = of.of(n=1, d=0, f=0, s="", e=0, t=False, u=1, z=5, x="x")
         rows, _ = decoded([b"", full.SerializeToString(), None], of.message(), options)
         assert rows == [shown(of.of(), options), shown(full, options), None]

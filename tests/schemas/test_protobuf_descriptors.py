@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from sparklog.base.errors import SchemaError
-from sparklog.schemas.protobuf import Kind
+from sparklog.schemas.protobuf import FieldKind
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set, from_registry, from_text, message_names
 from support.schemas.protobuf import compiled
 
@@ -45,7 +45,7 @@ def test_what_protoc_writes(tmp_path: Path) -> None:
     assert fields["state"].enum is not None
     assert fields["state"].enum.symbols == ((0, "OPEN"), (3, "DONE"))
     assert not fields["state"].enum.closed
-    assert fields["at"].kind is Kind.MESSAGE
+    assert fields["at"].kind is FieldKind.MESSAGE
 
 
 def test_a_schema_is_a_file_or_its_base64(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sparklog.base.errors import SchemaError
 from sparklog.schemas import encode_kernels as kernels
 from sparklog.schemas.encoding import BadRow
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.protobuf_decoding import ProtobufDecoder
 from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from support.runs.seeds import examples
@@ -22,14 +22,14 @@ from support.schemas.protobuf import FieldProto, Of, Schema, file_of, filled, sc
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 OPTIONS = st.builds(
-    ReadingOptions,
+    ProtobufReadOptions,
     enums_as_ints=st.booleans(),
     upcast_unsigned_ints=st.booleans(),
     unwrap_primitive_wrapper_types=st.booleans(),
 )
 
 
-def column_of(bodies: list[bytes | None], of: Schema, options: ReadingOptions) -> pa.Array:
+def column_of(bodies: list[bytes | None], of: Schema, options: ProtobufReadOptions) -> pa.Array:
     """What our decoder reads."""
     decoder = ProtobufDecoder(of.message(), options)
     sizes = np.array([len(each or b"") for each in bodies], np.int64)
@@ -120,7 +120,7 @@ def test_zeros_are_written_so_that_reads_tell_them_from_null() -> None:
     arrow = pa.struct([("s", pa.string()), ("n", pa.int32())])
     encoder = protobuf_encoder(arrow, of.message())
     bodies = encoder.encode(pa.array([{"n": 0, "s": ""}, {"n": None, "s": None}], arrow)).to_pylist()
-    read = column_of(bodies, of, ReadingOptions()).to_pylist()
+    read = column_of(bodies, of, ProtobufReadOptions()).to_pylist()
     assert read == [{"n": 0, "s": ""}, {"n": None, "s": None}]
 
 

@@ -22,9 +22,9 @@ from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas import column_kernels as kernels
 from sparklog.schemas.framing import HEADERS, SchemaId, frame_of, unframe_messages
 from sparklog.schemas.pieces import Decoder
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set
-from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
+from sparklog.schemas.protobuf_formats import FramedProtobufFormat, ProtobufFormat
 from sparklog.schemas.registry_options import RegistryOptions
 from support.schemas.protobuf import classes, compiled, tagged, varint
 from support.schemas.registry import FakeRegistry, schema_registry
@@ -47,9 +47,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def framed(registry: FakeRegistry, content: bytes, message: str, writers: Any = None) -> Decoder:
-    of = FramedProtobuf(
+    of = FramedProtobufFormat(
         message=from_descriptor_set(content).message(message),
-        options=ReadingOptions(),
+        options=ProtobufReadOptions(),
         writers=writers or {},
         registry=RegistryOptions(urls=(registry.url,)),
     )
@@ -144,7 +144,7 @@ def test_a_registry_that_is_down_fails_and_names_the_schema(registry: FakeRegist
 
 def test_bodies_without_a_frame(tmp_path: Path) -> None:
     message = from_descriptor_set(compiled(ORDER_2, tmp_path)).message("shop.Order.Line")
-    decoder = ProtobufFormat(message=message, options=ReadingOptions()).decoder("value")
+    decoder = ProtobufFormat(message=message, options=ProtobufReadOptions()).decoder("value")
     column = pa.array([b"junk", tagged(1, b"a"), None, b"\x0a"], pa.binary()).slice(1)
     (piece,) = decoder.decode(column, None)
     assert piece.values.to_pylist() == [{"sku": "a"}, None, None]

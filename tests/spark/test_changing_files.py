@@ -19,7 +19,8 @@ from pyspark import cloudpickle
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.scan import FilesTask
 from sparklog.testing import start_broker
 from support import GOLDEN
@@ -185,7 +186,9 @@ def test_a_replica_that_has_moved_to_another_log_directory_is_read_there(tmp_pat
         partition = TopicPartition(topic, 0)
         reader = from_files(topics, topic, minPartitions="4")
         tasks = reader.partitions()
-        lookup = open_lookup(parse_read_options({"bootstrap.servers": topics.bootstrap, "subscribe": topic}, Use.BATCH))
+        lookup = open_lookup(
+            parse_read_options({"bootstrap.servers": topics.bootstrap, "subscribe": topic}, OptionUse.BATCH)
+        )
         home = lookup.folder(partition)
         [target] = {*dirs} - {str(Path(home).parent)}
 

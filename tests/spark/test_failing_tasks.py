@@ -14,7 +14,8 @@ from sparklog.base.errors import CorruptRecord, DataLost, SparklogError
 from sparklog.base.fs import LocalFs
 from sparklog.spark import count
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.testing import start_broker
 from support.logs.transactional_folder import TransactionalFolder
@@ -51,7 +52,7 @@ def test_bytes_that_are_no_batch_fail_the_task_of_a_limited_stream_not_its_plan(
     data[len(data) // 3 + 16] = 99  # the magic of the second batch
     file.write_bytes(data)
     options = {"path": damaged.folder, "maxBytesPerTrigger": "1", "startingOffsets": "earliest"}
-    reader = TopicStreamReader(parse_read_options(options, Use.STREAM), table_schema(include_headers=False))
+    reader = TopicStreamReader(parse_read_options(options, OptionUse.STREAM), table_schema(include_headers=False))
     limit, begin = reader.getDefaultReadLimit(), reader.initialOffset()
     first = reader.latestOffset(begin, limit)
     second = reader.latestOffset(first, limit)

@@ -18,8 +18,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sparklog import __version__
 from sparklog.base.fs import LocalFs
 from sparklog.spark.columns import table_schema
-from sparklog.spark.shipping import shipped, text_of
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_write_options
+from sparklog.spark.shipping import error_text, task_function
+from sparklog.spark.source.option_parsing import parse_read_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
 from sparklog.spark.source.write import TopicStreamWriter, TopicWriter
@@ -60,9 +61,9 @@ def loaded(pickled: bytes, *changes: str) -> str:
 def sent(kind: str) -> bytes:
     match kind:
         case "a read":
-            found: Any = TopicReader(parse_read_options(READ, Use.BATCH), table_schema(include_headers=False))
+            found: Any = TopicReader(parse_read_options(READ, OptionUse.BATCH), table_schema(include_headers=False))
         case "a stream":
-            found = TopicStreamReader(parse_read_options(READ, Use.STREAM), table_schema(include_headers=False))
+            found = TopicStreamReader(parse_read_options(READ, OptionUse.STREAM), table_schema(include_headers=False))
         case "a write":
             found = TopicWriter(parse_write_options(WRITE), ROWS, overwrite=False)
         case "a written stream":
@@ -70,9 +71,9 @@ def sent(kind: str) -> bytes:
         case _:
 
             def options_of(batches: Iterator[Any]) -> list[Any]:  # within a function: this module is not sent
-                return [parse_read_options(READ, Use.BATCH), *batches]
+                return [parse_read_options(READ, OptionUse.BATCH), *batches]
 
-            found = shipped(options_of)
+            found = task_function(options_of)
     return cloudpickle.dumps(found)
 
 
@@ -106,7 +107,7 @@ def test_a_reader_arrives_as_it_was(tmp_path):
     folder = TransactionalFolder(LocalFs(), str(tmp_path / "orders-0"))
     folder.write(count=10)
     folder.checkpoint()
-    options = parse_read_options({"path": folder.folder}, Use.BATCH)
+    options = parse_read_options({"path": folder.folder}, OptionUse.BATCH)
     reader = TopicReader(options, table_schema(include_headers=False))
     copy = cloudpickle.loads(cloudpickle.dumps(reader))
     assert type(copy) is TopicReader
@@ -136,15 +137,15 @@ Traceback (most recent call last):
     ],
 )
 def test_an_error_is_told_without_its_traceback(error, told):
-    assert text_of(error) == told
+    assert error_text(error) == told
 
 
 def test_a_module_that_spark_misses_in_a_task_has_the_same_remedy():
-    told = text_of(PythonException(f"{TRACEBACK}ModuleNotFoundError: No module named 'pyarrow'\n"))
+    told = error_text(PythonException(f"{TRACEBACK}ModuleNotFoundError: No module named 'pyarrow'\n"))
     assert told.startswith(f"ModuleNotFoundError: No module named 'pyarrow'; executors need sparklog {__version__} ")
 
 
 def test_an_exception_of_the_jvm_is_told_without_the_call_that_it_ended(spark):
     with pytest.raises(Py4JJavaError) as failed:
         spark._jvm.java.util.Optional.empty().get()
-    assert text_of(failed.value).startswith("java.util.NoSuchElementException: No value present\n")
+    assert error_text(failed.value).startswith("java.util.NoSuchElementException: No value present\n")

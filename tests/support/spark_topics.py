@@ -13,7 +13,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
 from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, read_offsets
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import PushdownReader, TopicReader
 from sparklog.testing import RunningBroker
 from support.patience import PATIENCE_S, wait_until
@@ -71,7 +72,7 @@ class Topics:
 
 def make_reader(options: Mapping[str, str], *, filters: Sequence[Any] = (), headers: bool = False) -> TopicReader:
     """What Spark would plan and read with, without a JVM."""
-    parsed = parse_read_options(options, Use.BATCH)
+    parsed = parse_read_options(options, OptionUse.BATCH)
     schema = table_schema(include_headers=headers)
     if not filters:
         return TopicReader(parsed, schema)

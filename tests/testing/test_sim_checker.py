@@ -13,12 +13,12 @@ from sparklog.testing.sim.checks.history import (
     EpochLookup,
     Final,
     FinalLog,
-    FindStart,
     History,
+    LogStartLookup,
     OffsetLookup,
     OperationOutcome,
     Poll,
-    Polled,
+    PollResult,
     ReadCommit,
     Send,
     Trim,
@@ -55,7 +55,7 @@ class Past:
     def poll(self, position: int, *records: tuple[int, str], end: int | None = None, high_watermark: int = 100) -> Past:
         operation = self.history.begin("c", Poll(partition=T, position=position))
         next_offset = end if end is not None else max((offset for offset, _ in records), default=position - 1) + 1
-        self.history.end(operation, OperationOutcome.OK, Polled(records, high_watermark, 0, next_offset))
+        self.history.end(operation, OperationOutcome.OK, PollResult(records, high_watermark, 0, next_offset))
         return self
 
     def commit(self, offset: int, outcome: OperationOutcome = OperationOutcome.OK) -> Past:
@@ -73,7 +73,7 @@ class Past:
         return self
 
     def find_start(self, told: int) -> Past:
-        self.history.end(self.history.begin("c", FindStart(partition=T)), OperationOutcome.OK, told)
+        self.history.end(self.history.begin("c", LogStartLookup(partition=T)), OperationOutcome.OK, told)
         return self
 
     def look_up(self, timestamp_ms: int, told: int) -> Past:

@@ -14,27 +14,27 @@ from sparklog.cluster.partition_states import Leadership, encode_state
 from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import TopicStore, encode_assignment, state_path
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.testing.sim.store import Ended, ObservedTree, kept_end
+from sparklog.testing.sim.store import ObservedTree, ReplicaEnd, first_missing_offset
 
 
-def log(end: int, *starts: tuple[int, int], is_leading: bool = False) -> Ended:
-    return Ended(LeaderEpochs(tuple(EpochStart(*each) for each in starts)), end, is_leading)
+def log(end: int, *starts: tuple[int, int], is_leading: bool = False) -> ReplicaEnd:
+    return ReplicaEnd(LeaderEpochs(tuple(EpochStart(*each) for each in starts)), end, is_leading)
 
 
 def test_what_the_leader_lacks_begins_at_its_end() -> None:
-    assert kept_end(log(60, (0, 0)), [log(73, (0, 0)), log(50, (0, 0))]) == 60
+    assert first_missing_offset(log(60, (0, 0)), [log(73, (0, 0)), log(50, (0, 0))]) == 60
 
 
 def test_what_another_epoch_wrote_at_the_same_offsets_is_lacking() -> None:
-    assert kept_end(log(60, (0, 0), (1, 44)), [log(73, (0, 0), (1, 44), (3, 58))]) == 58
-    assert kept_end(log(60, (0, 0), (1, 44)), [log(44, (0, 0))]) == 60
+    assert first_missing_offset(log(60, (0, 0), (1, 44)), [log(73, (0, 0), (1, 44), (3, 58))]) == 58
+    assert first_missing_offset(log(60, (0, 0), (1, 44)), [log(44, (0, 0))]) == 60
 
 
 def test_who_leads_on_and_does_not_know_better_writes_on_from_its_end() -> None:
     elected = log(43, (0, 0), (2, 20))
-    assert kept_end(elected, [log(28, (0, 0), (2, 20), is_leading=True)]) == 28
-    assert kept_end(elected, [log(28, (0, 0), (2, 20))]) == 43
-    assert kept_end(elected, [log(50, (0, 0), (2, 20), is_leading=True)]) == 43
+    assert first_missing_offset(elected, [log(28, (0, 0), (2, 20), is_leading=True)]) == 28
+    assert first_missing_offset(elected, [log(28, (0, 0), (2, 20))]) == 43
+    assert first_missing_offset(elected, [log(50, (0, 0), (2, 20), is_leading=True)]) == 43
 
 
 def tree_with(replicas: tuple[int, ...], state: Leadership) -> tuple[ObservedTree, MemoryStore]:

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import Commit, History, OperationOutcome
-from sparklog.testing.sim.checks.owners import JOINS, LEAVES_FOR_A_WHILE, Membership, Told, check_owners
+from sparklog.testing.sim.checks.owners import JOINS, LEAVES_FOR_A_WHILE, MemberAnswer, MemberRequest, check_owners
 
 P0, P1 = TopicPartition("log", 0), TopicPartition("log", 1)
 
@@ -27,10 +27,10 @@ class Group:
         self, member: str, epoch: int, *owned: TopicPartition, sent: int = JOINS, instance: str | None = None
     ) -> None:
         """A member sends the epoch `sent`, and is told its epoch and the partitions that it owns."""
-        stay = Membership(group="g", member_id=member, instance_id=instance, epoch=sent)
+        stay = MemberRequest(group="g", member_id=member, instance_id=instance, epoch=sent)
         operation = self.history.begin(member, stay)
         self.now += 0.1
-        self.history.end(operation, OperationOutcome.OK, Told(member, epoch, owned, "a:1"))
+        self.history.end(operation, OperationOutcome.OK, MemberAnswer(member, epoch, owned, "a:1"))
         self.now += 0.1
 
     def commits(self, member: str, epoch: int, instance: str | None = None) -> None:

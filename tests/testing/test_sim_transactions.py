@@ -10,10 +10,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.records.markers import Marker, write_marker
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim.checks.transactions import (
-    AskedBatch,
+    BatchCommits,
+    FetchAnswer,
     Ledger,
     PartitionView,
-    Shown,
     check_batches,
     check_copies,
     check_transactions,
@@ -137,7 +137,7 @@ def test_records_of_two_transactions_that_end_together() -> None:
     assert kinds(ledger, {A: together}) == ["mixed transaction"]
 
 
-SHOWN = Shown(
+SHOWN = FetchAnswer(
     reader="r", is_committed_only=True, partition=A, position=0, next_offset=2, records=((0, "x"),),
     last_stable_offset=2, high_watermark=2,
 )  # fmt: skip
@@ -164,7 +164,7 @@ SHOWN = Shown(
         ("committed", COMMITTED, SHOWN._replace(position=2, records=(), last_stable_offset=0), []),
     ],
 )
-def test_what_a_reader_was_shown(end: str, view: PartitionView, shown: Shown, found: list[str]) -> None:
+def test_what_a_reader_was_shown(end: str, view: PartitionView, shown: FetchAnswer, found: list[str]) -> None:
     ledger = one(end, "x")
     ledger.shown.append(shown)
     assert kinds(ledger, {A: view}) == found
@@ -194,7 +194,7 @@ def test_a_batch_of_a_sink_is_there_once() -> None:
     )  # fmt: skip
 
     def found(view: PartitionView, *, is_over: bool) -> list[str]:
-        return [anomaly.kind for anomaly in check_batches({0: AskedBatch(ledger.transactions, is_over)}, {A: view})]
+        return [anomaly.kind for anomaly in check_batches({0: BatchCommits(ledger.transactions, is_over)}, {A: view})]
 
     assert found(once, is_over=True) == found(NOTHING, is_over=False) == []
     assert found(NOTHING, is_over=True) == ["lost batch"]

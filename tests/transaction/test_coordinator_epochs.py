@@ -10,7 +10,7 @@ import pytest
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.coordinator.transaction_messages import TransactionMarker
-from sparklog.testing.sim.clients.transactional import Doubtful, TransactionalProducer
+from sparklog.testing.sim.clients.transactional import OutcomeUnknown, TransactionalProducer
 from sparklog.testing.sim.cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim.kafka import SimKafka, raise_for
 from sparklog.testing.sim.loop import SimLoop
@@ -61,7 +61,7 @@ def test_a_coordinator_that_is_elected_again_sends_the_markers_that_an_epoch_in_
         while not producer.is_ready:
             try:
                 await producer.initialise(is_new_process=True)
-            except Doubtful:
+            except OutcomeUnknown:
                 continue
         await producer.begin([T])
         await producer.send(T, "paid")

@@ -31,7 +31,7 @@ from sparklog.spark.audit.findings import (
     problems_of_bytes,
     problems_of_state,
 )
-from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, AuditTables, View, to_table, work_rows
+from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, AuditTables, ClusterView, to_table, work_rows
 from sparklog.spark.audit.tasks import read_batches, read_facts
 
 Say = Callable[[str], None]
@@ -41,16 +41,16 @@ SEGMENTS = "broker int, topic string, partition int, base_offset bigint, next_of
 SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches bigint, size_bytes bigint"
 
 
-class Source(Protocol):
+class AuditSource(Protocol):
     """The cluster, or the folders, that an audit looks at."""
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """Return the current state."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
+class AuditResult:
     """Result of an audit."""
 
     findings: DataFrame
@@ -64,12 +64,12 @@ class Auditor:
     """Runs an audit, once."""
 
     spark: SparkSession
-    source: Source
+    source: AuditSource
     client: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of clients, for segments that are read through brokers."""
     say: Say = lambda _: None
 
-    def run(self) -> Audited:
+    def run(self) -> AuditResult:
         """Run the audit and return what it found.
 
         Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
@@ -81,7 +81,7 @@ class Auditor:
         session.conf.set("spark.sql.adaptive.enabled", "false")
         return Auditor._run(replace(self, spark=session))
 
-    def _run(self) -> Audited:
+    def _run(self) -> AuditResult:
         before = self.source.view()
         facts = self._read(before, "reading")
         after = self.source.view()
@@ -95,18 +95,20 @@ class Auditor:
             found = to_table(self.spark, [], FINDINGS)
         else:
             found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
-        return Audited(findings=found, partitions=_summed(facts.segments))
+        return AuditResult(findings=found, partitions=_sum_by_partition(facts.segments))
 
-    def _look_again(self, view: View, tables: AuditTables, problems: DataFrame, differences: DataFrame) -> DataFrame:
+    def _look_again(
+        self, view: ClusterView, tables: AuditTables, problems: DataFrame, differences: DataFrame
+    ) -> DataFrame:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
         facts = self._read(view, "reading again", offsets)
-        batches = read_batches(self.spark, _listing(view, differences.collect()), self.client).cache()
+        batches = read_batches(self.spark, _batch_work(view, differences.collect()), self.client).cache()
         batches.count()
         after = self.source.view()
         last = after.tables(self.spark)
         same = ["broker", "topic", "partition", "base_offset", "identity"]
-        seen, there = _segments(self.spark, view), _segments(self.spark, after).select(*same)
+        seen, there = _segment_table(self.spark, view), _segment_table(self.spark, after).select(*same)
         again = confirmed(problems, _all_problems(tables, last, facts.segments.join(there, same)))
         able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
         found = self._here(again.unionByName(first_differences(batches, differences, able)))
@@ -114,14 +116,16 @@ class Auditor:
             cached.unpersist()
         return found
 
-    def _read(self, view: View, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None) -> _Facts:
+    def _read(
+        self, view: ClusterView, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None
+    ) -> _FactTables:
         """Read the facts of all segments, or of those with suspicious `offsets`, now rather than lazily."""
         work = work_rows(view, offsets)
         size = sum(max(0, row[7]) for row in work)
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
-        with _telling(self.spark, self.say):
-            return _Facts(segments=self._here(facts.drop("slices")), slices=facts)
+        with _progress_reports(self.spark, self.say):
+            return _FactTables(segments=self._here(facts.drop("slices")), slices=facts)
 
     def _here(self, rows: DataFrame) -> DataFrame:
         """Fetch a few rows to the driver: later steps then need no shuffle, and no work at all if there are no rows."""
@@ -129,7 +133,7 @@ class Auditor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
+class _FactTables:
     """FACTS: without slices in the driver, and with slices in the executors' cache."""
 
     segments: DataFrame
@@ -137,7 +141,7 @@ class _Facts:
 
 
 @contextmanager
-def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
+def _progress_reports(spark: SparkSession, say: Say) -> Iterator[None]:
     """Report how many of the tasks are done, while they run."""
     tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
 
@@ -165,7 +169,7 @@ def _all_problems(before: AuditTables, after: AuditTables, facts: DataFrame) -> 
     return state.unionByName(problems_of_bytes(facts)).unionByName(hw_above_bytes(before.replicas, facts))
 
 
-def _listing(view: View, differing: list[Any]) -> list[tuple[Any, ...]]:
+def _batch_work(view: ClusterView, differing: list[Any]) -> list[tuple[Any, ...]]:
     """Return WORK for the batches of each first slice that differs, for both replicas of the pair."""
     ranges: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
     for row in differing:
@@ -182,7 +186,7 @@ def _listing(view: View, differing: list[Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _segments(spark: SparkSession, view: View) -> DataFrame:
+def _segment_table(spark: SparkSession, view: ClusterView) -> DataFrame:
     rows = [
         (replica.broker, *replica.partition, segment.base_offset, segment.next_offset, segment.identity)
         for replica in view.replicas
@@ -191,7 +195,7 @@ def _segments(spark: SparkSession, view: View) -> DataFrame:
     return to_table(spark, rows, SEGMENTS)
 
 
-def _summed(facts: DataFrame) -> DataFrame:
+def _sum_by_partition(facts: DataFrame) -> DataFrame:
     return facts.groupBy("topic", "partition").agg(
         F.count_distinct("broker").alias("replicas"),
         F.count("*").alias("segments"),

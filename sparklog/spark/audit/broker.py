@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
+from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, ClusterView
 from sparklog.spark.folders import belongs_to
 
 
@@ -24,7 +24,7 @@ class BrokerSource:
         self._client = client
         self._is_wanted = is_wanted
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """Return the current state. Raises SparklogError if a registered broker does not answer."""
         with Admin(**self._client) as admin, Maintenance(**self._client) as maintenance:
             cluster = admin.describe_cluster()
@@ -37,7 +37,7 @@ class BrokerSource:
             ]  # fmt: skip
             logs = [log for log in maintenance.describe_replicas() if self._is_wanted(log.partition.topic)]
             folders = self._folders(admin, cluster.cluster_id)
-        return View(
+        return ClusterView(
             store=store,
             brokers=[broker.id for broker in cluster.brokers],
             replicas=[_replica(log, cluster.cluster_id) for log in logs],

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.records.batch import DELETE_HORIZON_BIT
-from sparklog.spark.audit.bytes import MISSING_BATCH
+from sparklog.spark.audit.segment_scan import MISSING_BATCH
 from sparklog.spark.audit.tables import PARTITION, REPLICA
 
 DIVERGED = "diverged"
@@ -41,7 +41,7 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
         F.max("last_offset").alias("last_offset"),
     )
     bounds = whole.groupBy(*keys).agg(F.min("first_offset").alias("first"), F.max("last_offset").alias("last"))
-    gone = _reach(facts.where("is_gone"))
+    gone = _ends_of_gone_segments(facts.where("is_gone"))
     able = replicas.select(*REPLICA, "is_leader", "compare_from", "high_watermark").join(gone, REPLICA, "left")
     covered = bounds.join(able, PARTITION).where(
         "first >= greatest(compare_from, coalesce(gone_to, 0)) and last < high_watermark"
@@ -52,7 +52,7 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
     return _first_of(_against_reference(each, keys))
 
 
-def _reach(gone: DataFrame) -> DataFrame:
+def _ends_of_gone_segments(gone: DataFrame) -> DataFrame:
     """Return, for each replica with missing segments, the end of the last one; nothing is known below that offset.
 
     If the log's last segment is missing, nothing is known at all: the replica was being deleted, or created again.
@@ -102,7 +102,7 @@ def comparable(before: DataFrame, after: DataFrame, changed: DataFrame) -> DataF
     """
     starts = after.groupBy(*PARTITION).agg(F.max("compare_from").alias("start"), F.max("gaps_to").alias("gaps_to"))
     there = before.select(*REPLICA, "high_watermark").join(after.select(*REPLICA), REPLICA).join(starts, PARTITION)
-    return there.join(_reach(changed), REPLICA, "left").select(
+    return there.join(_ends_of_gone_segments(changed), REPLICA, "left").select(
         *REPLICA,
         F.greatest("start", "gone_to").alias("begin"),  # which ignores a null
         F.col("high_watermark").alias("end"),

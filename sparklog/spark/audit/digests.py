@@ -49,7 +49,7 @@ class Digests:
             return
         numbers, cuts = base // SLICE_OFFSETS, np.searchsorted(self._cuts, last, side="right")
         starts = np.flatnonzero(np.concatenate([[True], (np.diff(numbers) != 0) | (np.diff(cuts) != 0)]))
-        digests = np.bitwise_xor.reduceat(_mixed(table), starts)
+        digests = np.bitwise_xor.reduceat(_hash_batches(table), starts)
         ends = [*starts[1:].tolist(), len(table)]
         for start, stop, digest in zip(starts.tolist(), ends, digests.tolist(), strict=True):
             self._merge(
@@ -76,7 +76,7 @@ class Digests:
         self._slices[key] = part
 
 
-def _mixed(table: Ints) -> Ints:
+def _hash_batches(table: Ints) -> Ints:
     """Return a 64-bit number for each batch that depends on every bit of its identifying columns (splitmix64)."""
     state = np.zeros(len(table), np.uint64)
     for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):

@@ -7,7 +7,7 @@
     orphan_folder          a log that the store does not know, or does not assign to this broker; or one of another
                            topic that once had the name
     epoch_disagreement     broker and store differ about leader or leader epoch
-    kinds from bytes       bytes.py
+    kinds from bytes       segment_scan.py
     kinds from replicas    differences.py
 
 Numbers from two moments are compared in the order that makes growth harmless: an earlier high watermark with a later
@@ -19,7 +19,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparklog.spark.audit.bytes import (
+from sparklog.spark.audit.differences import DIVERGED
+from sparklog.spark.audit.segment_scan import (
     CORRUPT_BATCH,
     EPOCH_DISAGREEMENT,
     MISSING_BATCH,
@@ -29,7 +30,6 @@ from sparklog.spark.audit.bytes import (
     WRONG_INDEX_ENTRY,
     WRONG_TRANSACTION_INDEX,
 )
-from sparklog.spark.audit.differences import DIVERGED
 from sparklog.spark.audit.tables import PARTITION, REPLICA, AuditTables
 
 LAGGING_IN_ISR = "lagging_in_isr"
@@ -249,16 +249,18 @@ def findings(problems: DataFrame, replicas: DataFrame) -> DataFrame:
     unique = problems.groupBy("kind", *REPLICA, "offset").agg(F.min("found").alias("found"))
     rows = unique.join(known, PARTITION, "left").join(leads, REPLICA, "left")
     step = F.coalesce(
-        F.when(F.col("copies") <= 1, _text_of(ALONE)), F.when(F.col("leads"), _text_of(ON_LEADER)), _text_of(NEXT_STEPS)
+        F.when(F.col("copies") <= 1, _text_by_kind(ALONE)),
+        F.when(F.col("leads"), _text_by_kind(ON_LEADER)),
+        _text_by_kind(NEXT_STEPS),
     )
     for name in REPLICA:
         step = F.replace(step, F.lit("{" + name + "}"), F.coalesce(F.col(name).cast("string"), F.lit("?")))
     return rows.select(
-        _text_of(KINDS).alias("severity"), "kind", *REPLICA, "offset", "found", step.alias("next_step")
+        _text_by_kind(KINDS).alias("severity"), "kind", *REPLICA, "offset", "found", step.alias("next_step")
     )  # fmt: skip
 
 
-def _text_of(texts: dict[str, str]) -> Column:
+def _text_by_kind(texts: dict[str, str]) -> Column:
     pairs = [F.lit(item) for pair in texts.items() for item in pair]
     return F.try_element_at(F.create_map(*pairs), F.col("kind"))
 

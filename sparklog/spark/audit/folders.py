@@ -40,8 +40,8 @@ from sparklog.log.directory.checkpoints import (
 )
 from sparklog.log.files import CLEANED, LOG, SWAP, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.audit.bytes import UNREADABLE_FILE
-from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
+from sparklog.spark.audit.segment_scan import UNREADABLE_FILE
+from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, ClusterView
 
 COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
 Checkpoint = dict[TopicPartition, int]
@@ -55,7 +55,7 @@ class FolderSource:
         self._paths = [path.rstrip("/") or "/" for path in paths]
         self._is_wanted = is_wanted
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """Return the current state.
 
         Raises ConfigError if a path is no log directory, if paths are of several clusters, or if two have the same
@@ -76,7 +76,7 @@ class FolderSource:
             problems += directory.problems
         _check_unique(replicas)
         brokers = sorted({replica.broker for replica in replicas})
-        return View(brokers=brokers, replicas=replicas, folders=folders, problems=problems)
+        return ClusterView(brokers=brokers, replicas=replicas, folders=folders, problems=problems)
 
     def _owners(self) -> Iterator[tuple[str, int]]:
         """Yield each path with the id of its broker."""

@@ -4,12 +4,12 @@
     REPLICAS     the state of each log, from its broker or its folder. high_watermark -1: not known
     FOLDERS      folders of partitions in brokers' log directories
     BROKERS      brokers of the cluster
-    FACTS        facts from the bytes of each segment (bytes.py)
+    FACTS        facts from the bytes of each segment (segment_scan.py)
     BATCHES      batches of slices whose digests differ
     PROBLEMS     problems; offset null if a problem concerns no offset
     FINDINGS     problems with their severity and the next step
 
-Offsets below `gaps_to` may be missing, as a cleaner may have removed them (`View.replicas`).
+Offsets below `gaps_to` may be missing, as a cleaner may have removed them (`ClusterView.replicas`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class AuditedReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ClusterView:
     """State of a cluster at one moment, without bytes."""
 
     store: Sequence[tuple[Any, ...]] = ()
@@ -163,7 +163,7 @@ def to_arrow(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = None) -> list[tuple[Any, ...]]:
+def work_rows(view: ClusterView, suspicious: Iterable[tuple[str, int, int]] | None = None) -> list[tuple[Any, ...]]:
     """Return rows of WORK: every segment of a view, or those with suspicious offsets (topic, partition, offset)."""
     wanted: dict[TopicPartition, list[int]] = {}
     for topic, partition, offset in suspicious or ():

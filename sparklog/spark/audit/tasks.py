@@ -32,9 +32,16 @@ from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
-from sparklog.spark.audit.bytes import OFFSET_ENTRY, TIME_ENTRY, SegmentFiles, SegmentWork, list_batches, scan_segment
+from sparklog.spark.audit.segment_scan import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    SegmentFiles,
+    SegmentWork,
+    list_batches,
+    scan_segment,
+)
 from sparklog.spark.audit.tables import BATCHES, FACTS, WORK, to_arrow, to_table
-from sparklog.spark.shipping import shipped
+from sparklog.spark.shipping import task_function
 
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
@@ -44,7 +51,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SegmentAccess:
     """How tasks reach segments: in the folders that the driver saw, else through brokers."""
 
     owners: Mapping[str, LogDirOwner | None]
@@ -53,21 +60,21 @@ class Access:
     """Keyword arguments of clients; empty for an audit of folders without brokers."""
 
     @classmethod
-    def of(cls, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> Access:
+    def of(cls, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> SegmentAccess:
         """Return the access to the segments that rows of WORK name."""
         return cls({path: LogDirOwner.of(path) for path in {log_directory(row[3]) for row in work if row[3]}}, client)
 
 
 def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """Return FACTS of the segments that rows of WORK name."""
-    access = Access.of(work, client)
+    access = SegmentAccess.of(work, client)
     return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([scan_row(row, access)]))
 
 
 def read_batches(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """Return BATCHES of the segments that rows of WORK name, from `compare_from` up to `compare_to`."""
-    access = Access.of(work, client)
-    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batches(row, access))
+    access = SegmentAccess.of(work, client)
+    return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batch_rows(row, access))
 
 
 def _in_tasks(
@@ -98,13 +105,13 @@ def _in_tasks(
                 if held:
                     yield from to_arrow(held, arrow_schema).to_batches()
 
-    return rows.repartition(count).mapInArrow(shipped(run), schema)
+    return rows.repartition(count).mapInArrow(task_function(run), schema)
 
 
-def scan_row(row: Row, access: Access) -> tuple[Any, ...]:
+def scan_row(row: Row, access: SegmentAccess) -> tuple[Any, ...]:
     """Return a row of FACTS for a row of WORK."""
     with ExitStack() as opened:
-        facts = scan_segment(_open(row, access, opened), _work(row))
+        facts = scan_segment(_open_files(row, access, opened), _segment_work(row))
     return (
         row["broker"], row["topic"], row["partition"], row["base_offset"], row["next_offset"], row["identity"],
         facts.is_gone, facts.size_bytes, facts.batches, facts.end_offset,
@@ -112,14 +119,14 @@ def scan_row(row: Row, access: Access) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _batches(row: Row, access: Access) -> Iterator[tuple[Any, ...]]:
+def _batch_rows(row: Row, access: SegmentAccess) -> Iterator[tuple[Any, ...]]:
     with ExitStack() as opened:
-        files = _open(row, access, opened)
+        files = _open_files(row, access, opened)
         for batch in list_batches(files, row["base_offset"], row["compare_from"], row["compare_to"]):
             yield (row["broker"], row["topic"], row["partition"], *batch)
 
 
-def _work(row: Row) -> SegmentWork:
+def _segment_work(row: Row) -> SegmentWork:
     return SegmentWork(
         base_offset=row["base_offset"],
         next_offset=row["next_offset"],
@@ -133,7 +140,7 @@ def _work(row: Row) -> SegmentWork:
     )
 
 
-def _open(row: Row, access: Access, opened: ExitStack) -> SegmentFiles:
+def _open_files(row: Row, access: SegmentAccess, opened: ExitStack) -> SegmentFiles:
     """Return the files of a segment. Raises ConfigError if there is no broker and this machine sees no folder."""
     if folder := row["folder"]:
         if sees(folder, access.owners[log_directory(folder)]):

@@ -81,7 +81,7 @@ def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tupl
         while True:
             rows, stop, why = h.scan_headers(data, at, table)
             if rows:
-                yield _checked(piece, table[:rows], start)
+                yield _check_crcs(piece, table[:rows], start)
             at = stop
             if why == h.NO_BATCH:
                 return start + at, "no batch begins like this"
@@ -97,7 +97,7 @@ def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tupl
     return None
 
 
-def _checked(piece: bytes, table: Ints, start: int) -> Batches:
+def _check_crcs(piece: bytes, table: Ints, start: int) -> Batches:
     view = memoryview(piece)
     computed = [
         crc32c(view[position + _V2_CRC_FROM : position + size])
@@ -108,10 +108,10 @@ def _checked(piece: bytes, table: Ints, start: int) -> Batches:
     is_right = np.array(computed, np.int64) == table[:, h.CRC]
     copied = table.copy()
     copied[:, h.POSITION] += start
-    return Batches(copied, is_right, _markers(piece, table))
+    return Batches(copied, is_right, _find_markers(piece, table))
 
 
-def _markers(piece: bytes, table: Ints) -> Ints:
+def _find_markers(piece: bytes, table: Ints) -> Ints:
     markers = np.full(len(table), h.NO_MARKER, np.int64)
     is_control = (table[:, h.MAGIC] == MAGIC) & (table[:, h.ATTRIBUTES] & CONTROL_BIT != 0)
     if is_control.any():

@@ -1,6 +1,6 @@
 """Compaction of many partitions in one Spark job.
 
-    works ──▶ balanced          bins of about as many bytes, one task each
+    works ──▶ balance           bins of about as many bytes, one task each
           ──▶ compact_in_task   partition by partition: keys into a map, then segments rewritten group by group
           ──▶ by shuffle        partitions with more keys than the map may hold (shuffle.py)
 
@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from sparklog.spark.compaction.shuffle import compact_by_shuffle
 from sparklog.spark.compaction.task import compact_in_task
-from sparklog.spark.compaction.work import MB, Outcome, Settings, Work
-from sparklog.spark.shipping import shipped
+from sparklog.spark.compaction.work import MB, CompactionOutcome, CompactionSettings, PartitionWork
+from sparklog.spark.shipping import task_function
 
 BINS_PER_CORE = 4
 """More bins than cores: while one task takes longer than its bytes suggest, other cores take the remaining tasks."""
@@ -28,13 +28,16 @@ TELL_EVERY_S = 2.0
 
 
 def compact(
-    spark: SparkSession, works: Sequence[Work], settings: Settings, say: Callable[[str], None] = lambda _: None
-) -> list[Outcome]:
+    spark: SparkSession,
+    works: Sequence[PartitionWork],
+    settings: CompactionSettings,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[CompactionOutcome]:
     """Compact the partitions, and return their outcomes in no order. `say` gets lines on the progress."""
     if not works:
         return []
     tasks = min(len(works), BINS_PER_CORE * spark.sparkContext.defaultParallelism)
-    outcomes = _in_tasks(spark.sparkContext, balanced(works, tasks), settings, say)
+    outcomes = _in_tasks(spark.sparkContext, balance(works, tasks), settings, say)
     by_place = {work.log.partition: work for work in works}
     too_large = [by_place[outcome.place] for outcome in outcomes if outcome.is_too_large]
     if not too_large:
@@ -44,13 +47,13 @@ def compact(
     return [outcome for outcome in outcomes if not outcome.is_too_large] + by_shuffle
 
 
-def balanced(works: Iterable[Work], bins: int) -> list[list[Work]]:
+def balance(works: Iterable[PartitionWork], bins: int) -> list[list[PartitionWork]]:
     """Distribute the works over at most `bins` bins of about as many bytes; return the bins that are not empty.
 
     The largest work comes first, and each goes to the bin that is emptiest by then.
     """
     loads = [(0, number) for number in range(bins)]
-    filled: list[list[Work]] = [[] for _ in range(bins)]
+    filled: list[list[PartitionWork]] = [[] for _ in range(bins)]
     for work in sorted(works, key=lambda each: each.size_bytes, reverse=True):
         load, number = heapq.heappop(loads)
         filled[number].append(work)
@@ -59,11 +62,14 @@ def balanced(works: Iterable[Work], bins: int) -> list[list[Work]]:
 
 
 def _in_tasks(
-    context: SparkContext, bins: Sequence[Sequence[Work]], settings: Settings, say: Callable[[str], None]
-) -> list[Outcome]:
+    context: SparkContext,
+    bins: Sequence[Sequence[PartitionWork]],
+    settings: CompactionSettings,
+    say: Callable[[str], None],
+) -> list[CompactionOutcome]:
     """Run one task for each bin, and report progress meanwhile."""
     done, done_bytes = context.accumulator(0), context.accumulator(0)
-    tasks = context.parallelize(bins, len(bins)).flatMap(shipped(_task(settings, done, done_bytes)))
+    tasks = context.parallelize(bins, len(bins)).flatMap(task_function(_bin_task(settings, done, done_bytes)))
     total, told = sum(len(each) for each in bins), 0
     with ThreadPoolExecutor(1, "compaction") as pool:
         collecting = pool.submit(tasks.collect)
@@ -72,14 +78,14 @@ def _in_tasks(
             if done.value > told:
                 told = done.value
                 say(f"{told} of {total} partitions, {done_bytes.value / MB:,.0f} MB")
-    outcomes: list[Outcome] = collecting.result()
+    outcomes: list[CompactionOutcome] = collecting.result()
     return outcomes
 
 
-def _task(
-    settings: Settings, done: Accumulator[int], done_bytes: Accumulator[int]
-) -> Callable[[Sequence[Work]], Iterator[Outcome]]:
-    def run(works: Sequence[Work]) -> Iterator[Outcome]:
+def _bin_task(
+    settings: CompactionSettings, done: Accumulator[int], done_bytes: Accumulator[int]
+) -> Callable[[Sequence[PartitionWork]], Iterator[CompactionOutcome]]:
+    def run(works: Sequence[PartitionWork]) -> Iterator[CompactionOutcome]:
         for work, outcome in compact_in_task(works, settings):
             done.add(1)
             done_bytes.add(work.size_bytes)

@@ -44,14 +44,14 @@ class KeyedRecords(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class CompactionStrategy:
     """How a topic decides which record of a key is newer."""
 
     name: str = "offset"
     header: str = ""
 
     @classmethod
-    def of(cls, config: TopicConfig) -> Strategy:
+    def of(cls, config: TopicConfig) -> CompactionStrategy:
         """Return the strategy that a topic's configuration names."""
         return cls(config.compaction_strategy, config.compaction_strategy_header)
 

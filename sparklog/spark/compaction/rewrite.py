@@ -34,9 +34,16 @@ from sparklog.records.arrow import AbortedRanges, decode_batches
 from sparklog.records.batch import MAGIC
 from sparklog.records.rewriting import NEVER, Rewriter, Rewritten
 from sparklog.records.transaction_survey import NO_TRANSACTIONS
-from sparklog.spark.compaction.keys import Strategy
-from sparklog.spark.compaction.survey import Survey, chunks_behind, header_tables
-from sparklog.spark.compaction.work import COMPACTED, MB, UNCHANGED, Outcome, Settings, Work
+from sparklog.spark.compaction.keys import CompactionStrategy
+from sparklog.spark.compaction.survey import SegmentSurvey, chunks_behind, header_tables
+from sparklog.spark.compaction.work import (
+    COMPACTED,
+    MB,
+    UNCHANGED,
+    CompactionOutcome,
+    CompactionSettings,
+    PartitionWork,
+)
 from sparklog.spark.segment_files import is_visible, read_segment
 
 LEASE_MS = 60_000
@@ -53,14 +60,16 @@ class PartitionRewriter:
     Any error ends the work on the partition.
     """
 
-    def __init__(self, work: Work, settings: Settings, maintenance: Maintenance, *, how: str) -> None:
+    def __init__(
+        self, work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance, *, how: str
+    ) -> None:
         self._work = work
         self._settings = settings
         self._maintenance = maintenance
         self._how = how
-        self._is_versioned = Strategy.of(work.log.config).is_versioned
+        self._is_versioned = CompactionStrategy.of(work.log.config).is_versioned
         self._started = time.monotonic()
-        self._survey = Survey(work.log.producer_ids)
+        self._survey = SegmentSurvey(work.log.producer_ids)
         self._transactions = NO_TRANSACTIONS
         self._segments: list[SegmentDescription] = []
         self._done: list[Rewritten] = []
@@ -116,7 +125,7 @@ class PartitionRewriter:
         self._survey.note_end(new.base_offset, self._end_of(group))
         return new, done
 
-    def finish(self, keys: int) -> Outcome:
+    def finish(self, keys: int) -> CompactionOutcome:
         """End the work once all groups are in place, and return its outcome.
 
         Expired tombstones that had to stay are dropped, and the cleaned offset is set. `keys` is the number of distinct
@@ -128,7 +137,7 @@ class PartitionRewriter:
         self._maintenance.set_cleaned_offset(self._work.log, plan.end_offset, self._segments)
         seconds = time.monotonic() - self._started
         horizons = [done.next_delete_horizon_ms for done in self._done if done.next_delete_horizon_ms is not None]
-        return Outcome(
+        return CompactionOutcome(
             topic=plan.partition.topic,
             partition=plan.partition.partition,
             outcome=COMPACTED if self._written_bytes else UNCHANGED,

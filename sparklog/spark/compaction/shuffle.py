@@ -34,12 +34,20 @@ from sparklog.client import Maintenance
 from sparklog.log.description import SegmentDescription
 from sparklog.records.aborted import NONE_ABORTED
 from sparklog.records.key_map import hashes_of
-from sparklog.spark.compaction.keys import KeyedRecords, Strategy
+from sparklog.spark.compaction.keys import CompactionStrategy, KeyedRecords
 from sparklog.spark.compaction.rewrite import PartitionRewriter
 from sparklog.spark.compaction.survey import has_transactions, transactions_in
-from sparklog.spark.compaction.work import BY_SHUFFLE, REPORT_ARROW, REPORT_SCHEMA, Outcome, Settings, Work, ended_by
+from sparklog.spark.compaction.work import (
+    BY_SHUFFLE,
+    REPORT_ARROW,
+    REPORT_SCHEMA,
+    CompactionOutcome,
+    CompactionSettings,
+    PartitionWork,
+    outcome_of_error,
+)
 from sparklog.spark.segment_files import read_segment
-from sparklog.spark.shipping import shipped
+from sparklog.spark.shipping import task_function
 
 KEYS_SCHEMA = "work int, high bigint, low bigint, version bigint, offset bigint"
 """`work`: the partition's number in the list of works."""
@@ -53,16 +61,18 @@ MOST_PARTITIONS = 2000
 logger = logging.getLogger(__name__)
 
 
-def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Settings) -> list[Outcome]:
+def compact_by_shuffle(
+    spark: SparkSession, works: Sequence[PartitionWork], settings: CompactionSettings
+) -> list[CompactionOutcome]:
     """Compact the partitions, all in one Spark job, and return an outcome for each."""
     keys = read_keys(spark, works, settings).repartition(partitions_for(works), "work", "high", "low")
     survivors = newest_offsets(keys)
     ordered = survivors.repartition(len(works), "work").sortWithinPartitions("work", "offset")
-    rows = ordered.mapInArrow(shipped(_rewriting(works, settings)), REPORT_SCHEMA).collect()
-    return [Outcome(**row.asDict()) for row in rows]
+    rows = ordered.mapInArrow(task_function(_rewriting(works, settings)), REPORT_SCHEMA).collect()
+    return [CompactionOutcome(**row.asDict()) for row in rows]
 
 
-def partitions_for(works: Sequence[Work]) -> int:
+def partitions_for(works: Sequence[PartitionWork]) -> int:
     """Return how many shuffle partitions to spread the keys over, so that each is aggregated in memory, not on disk."""
     segments = [segment for work in works for segment in work.plan.segments]
     rows = sum(min(segment.next_offset - segment.base_offset, segment.size_bytes) for segment in segments)
@@ -78,9 +88,9 @@ def newest_offsets(keys: DataFrame) -> DataFrame:
     return newest.select("work", F.col("newest.offset").alias("offset"))
 
 
-def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) -> DataFrame:
+def read_keys(spark: SparkSession, works: Sequence[PartitionWork], settings: CompactionSettings) -> DataFrame:
     """Return rows of KEYS_SCHEMA, one per record with a key and one per segment; `version` only if a topic needs it."""
-    versioned = any(Strategy.of(work.log.config).is_versioned for work in works)
+    versioned = any(CompactionStrategy.of(work.log.config).is_versioned for work in works)
     columns = [column for column in KEYS_SCHEMA.split(", ") if versioned or not column.startswith("version ")]
     pieces = [(number, index) for number, work in enumerate(works) for index in range(len(work.plan.segments))]
     tasks = min(len(pieces), PIECES_PER_CORE * spark.sparkContext.defaultParallelism)
@@ -92,30 +102,32 @@ def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) ->
                 for rows in segment_rows(works, number, index, settings):
                     yield rows if versioned else rows.drop_columns(["version"])
 
-    return spark.range(0, len(pieces), 1, tasks).mapInArrow(shipped(read), ", ".join(columns))
+    return spark.range(0, len(pieces), 1, tasks).mapInArrow(task_function(read), ", ".join(columns))
 
 
-def segment_rows(works: Sequence[Work], number: int, index: int, settings: Settings) -> Batches:
+def segment_rows(works: Sequence[PartitionWork], number: int, index: int, settings: CompactionSettings) -> Batches:
     """Yield the rows of one segment. The last says whether it could be read; if not, the rewriting finds out why."""
     note = -1 - index
     try:
-        for records in _records(works[number], works[number].plan.segments[index], settings):
-            yield _rows(number, hashes_of(records.keys, settings.seed), records)
+        for records in _keyed_records(works[number], works[number].plan.segments[index], settings):
+            yield _key_rows(number, hashes_of(records.keys, settings.seed), records)
     except (SparklogError, OSError):
         note = NOT_READ
     hashes = np.array([[index, 0]], np.uint64)
-    yield _rows(number, hashes, KeyedRecords(pa.array([b""]), np.array([note]), np.zeros(1, np.int64)))
+    yield _key_rows(number, hashes, KeyedRecords(pa.array([b""]), np.array([note]), np.zeros(1, np.int64)))
 
 
-def _records(work: Work, segment: SegmentDescription, settings: Settings) -> Iterator[KeyedRecords]:
+def _keyed_records(
+    work: PartitionWork, segment: SegmentDescription, settings: CompactionSettings
+) -> Iterator[KeyedRecords]:
     log, aborted = work.log, None
     for data in read_segment(log, segment, settings.client, settings.chunk_bytes):
         if aborted is None and has_transactions(data):
             aborted = transactions_in(log, segment, settings.client, settings.chunk_bytes).aborted
-        yield from Strategy.of(log.config).read(data, log.log_start_offset, aborted=aborted or NONE_ABORTED)
+        yield from CompactionStrategy.of(log.config).read(data, log.log_start_offset, aborted=aborted or NONE_ABORTED)
 
 
-def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
+def _key_rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
     count = len(records.offsets)
     versions = records.versions if records.versions is not None else np.zeros(count, np.int64)
     words = np.ascontiguousarray(hashes.T).view(np.int64)
@@ -126,10 +138,10 @@ def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.
     return batch.filter(records.keys.is_valid()) if records.keys.null_count else batch
 
 
-def _rewriting(works: Sequence[Work], settings: Settings) -> Callable[[Batches], Batches]:
+def _rewriting(works: Sequence[PartitionWork], settings: CompactionSettings) -> Callable[[Batches], Batches]:
     def rewrite(batches: Batches) -> Batches:
         with Maintenance(**settings.client) as maintenance:
-            for number, runs in groupby(_runs(batches), key=lambda run: run[0]):
+            for number, runs in groupby(_partition_runs(batches), key=lambda run: run[0]):
                 arrays = (offsets for _, offsets in runs)
                 outcome = rewrite_sorted(works[number], settings, maintenance, arrays)
                 yield pa.RecordBatch.from_pylist([dataclasses.asdict(outcome)], REPORT_ARROW)
@@ -137,7 +149,9 @@ def _rewriting(works: Sequence[Work], settings: Settings) -> Callable[[Batches],
     return rewrite
 
 
-def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, offsets: Iterable[Longs]) -> Outcome:
+def rewrite_sorted(
+    work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance, offsets: Iterable[Longs]
+) -> CompactionOutcome:
     """Rewrite a partition and return the outcome, which has any error.
 
     offsets: the notes of its segments, which are below 0, then its survivors, in order
@@ -152,14 +166,14 @@ def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, off
         rewriter.end_survey()
         for group in work.plan.groups:
             kept = survivors.below(group[-1].next_offset)
-            rewriter.rewrite(group, partial(_same, kept))
+            rewriter.rewrite(group, partial(_keep_all, kept))
         return rewriter.finish(keys=survivors.count)
     except Exception as error:  # any error is reported as the outcome, and the other partitions go on
         logger.warning("%s was not compacted", work.log.partition, exc_info=error)
-        return ended_by(work, error, BY_SHUFFLE)
+        return outcome_of_error(work, error, BY_SHUFFLE)
 
 
-def _same(kept: Longs, _: bytes) -> Longs:
+def _keep_all(kept: Longs, _: bytes) -> Longs:
     """Return `kept` for any chunk of a group: the survivors of the group include the chunk's."""
     return kept
 
@@ -187,18 +201,18 @@ class SortedOffsets:
         return found
 
 
-def _check_notes(work: Work, settings: Settings, notes: Longs) -> None:
+def _check_notes(work: PartitionWork, settings: CompactionSettings, notes: Longs) -> None:
     """Raise the error of a segment whose keys could not be read, or InvalidUpdateVersion if it now can be read."""
     segments = work.plan.segments
     missing = set(range(len(segments))) - {-1 - note for note in notes.tolist()}
     for index in sorted(missing):
-        for _ in _records(work, segments[index], settings):
+        for _ in _keyed_records(work, segments[index], settings):
             pass
     if missing:
         raise InvalidUpdateVersion(f"{work.log.partition}: {len(missing)} segments could be read only the second time")
 
 
-def _runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
+def _partition_runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
     """Yield the rows of `work` and `offset`, sorted by both, as runs of one partition each."""
     for batch in batches:
         numbers, offsets = batch["work"].to_numpy(), batch["offset"].to_numpy()

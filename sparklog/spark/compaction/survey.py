@@ -29,7 +29,7 @@ _EPOCH_BYTES = np.arange(51, 53)
 Longs = NDArray[np.int64]
 
 
-class Survey:
+class SegmentSurvey:
     """Survey of a range of a partition's segments. Take every chunk of them, in order."""
 
     def __init__(self, producer_ids: Collection[int]) -> None:
@@ -109,9 +109,9 @@ def transactions_in(
 ) -> EndedTransactions:
     """Return the transactions of one segment, as far as its own batches need them.
 
-    Raises as `read_segment` and `Survey.resolve` do.
+    Raises as `read_segment` and `SegmentSurvey.resolve` do.
     """
-    survey = Survey(())
+    survey = SegmentSurvey(())
     for data in read_segment(log, segment, client, chunk_bytes):
         survey.take(segment.base_offset, data)
     survey.resolve(log.partition, chunks_behind(log, (segment,), client, chunk_bytes), log.last_stable_offset)

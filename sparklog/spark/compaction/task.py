@@ -19,27 +19,39 @@ from numpy.typing import NDArray
 from sparklog.client import Maintenance
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.key_map import KeyMap
-from sparklog.spark.compaction.keys import Strategy
+from sparklog.spark.compaction.keys import CompactionStrategy
 from sparklog.spark.compaction.rewrite import Kept, PartitionRewriter, offsets_of
-from sparklog.spark.compaction.work import BY_TASK, TOO_LARGE, Outcome, Settings, Work, ended_by, outcome_of
+from sparklog.spark.compaction.work import (
+    BY_TASK,
+    TOO_LARGE,
+    CompactionOutcome,
+    CompactionSettings,
+    PartitionWork,
+    outcome_of,
+    outcome_of_error,
+)
 
 logger = logging.getLogger(__name__)
 
 
-def compact_in_task(works: Iterable[Work], settings: Settings) -> Iterator[tuple[Work, Outcome]]:
+def compact_in_task(
+    works: Iterable[PartitionWork], settings: CompactionSettings
+) -> Iterator[tuple[PartitionWork, CompactionOutcome]]:
     """Compact the partitions one after the other, and yield their outcomes; an error becomes the outcome."""
     with Maintenance(**settings.client) as maintenance:
         for work in works:
             try:
-                yield work, _compact(work, settings, maintenance)
+                yield work, _compact_partition(work, settings, maintenance)
             except Exception as error:  # any error is reported as the outcome, and the other partitions go on
                 logger.warning("%s was not compacted", work.log.partition, exc_info=error)
-                yield work, ended_by(work, error, BY_TASK)
+                yield work, outcome_of_error(work, error, BY_TASK)
 
 
-def _compact(work: Work, settings: Settings, maintenance: Maintenance) -> Outcome:
+def _compact_partition(
+    work: PartitionWork, settings: CompactionSettings, maintenance: Maintenance
+) -> CompactionOutcome:
     rewriter = PartitionRewriter(work, settings, maintenance, how=BY_TASK)
-    strategy = Strategy.of(work.log.config)
+    strategy = CompactionStrategy.of(work.log.config)
     newest = KeyMap(settings.memory_bytes, settings.seed, versioned=strategy.is_versioned)
     plan = work.plan
 
@@ -66,7 +78,7 @@ def _compact(work: Work, settings: Settings, maintenance: Maintenance) -> Outcom
     return rewriter.finish(keys=len(newest))
 
 
-def survivors(newest: KeyMap, strategy: Strategy, keys_from_offset: int) -> Kept:
+def survivors(newest: KeyMap, strategy: CompactionStrategy, keys_from_offset: int) -> Kept:
     """Return a function that selects the records to keep; `newest` has all keys from `keys_from_offset` on."""
     behind = newest.newest_offsets()
 

@@ -46,7 +46,7 @@ _FAILED = (ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CompactionSettings:
     """Settings that all tasks of a run share."""
 
     client: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PartitionWork:
     """A partition to compact."""
 
     log: LogDescription
@@ -78,7 +78,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CompactionOutcome:
     """Outcome for a partition: a row of the report. The figures are of the segments in the plan."""
 
     topic: str
@@ -121,15 +121,15 @@ class Outcome:
 
 
 _TYPES = {"str": ("string", pa.string()), "int": ("bigint", pa.int64()), "float": ("double", pa.float64())}
-_COLUMNS = {item.name: _TYPES[str(item.type).removesuffix(" | None")] for item in dataclasses.fields(Outcome)}
+_COLUMNS = {item.name: _TYPES[str(item.type).removesuffix(" | None")] for item in dataclasses.fields(CompactionOutcome)}
 _COLUMNS["partition"] = ("int", pa.int32())
 REPORT_SCHEMA = ", ".join(f"{name} {spark_type}" for name, (spark_type, _) in _COLUMNS.items())
 REPORT_ARROW = pa.schema([(name, arrow_type) for name, (_, arrow_type) in _COLUMNS.items()])
 
 
-def outcome_of(work: Work, outcome: str, reason: str = "", how: str | None = None) -> Outcome:
+def outcome_of(work: PartitionWork, outcome: str, reason: str = "", how: str | None = None) -> CompactionOutcome:
     """Return an outcome whose only figures are the bytes and segments before."""
-    return Outcome(
+    return CompactionOutcome(
         topic=work.log.partition.topic,
         partition=work.log.partition.partition,
         outcome=outcome,
@@ -140,7 +140,7 @@ def outcome_of(work: Work, outcome: str, reason: str = "", how: str | None = Non
     )
 
 
-def ended_by(work: Work, error: Exception, how: str) -> Outcome:
+def outcome_of_error(work: PartitionWork, error: Exception, how: str) -> CompactionOutcome:
     """Return the outcome of a partition whose work ended with an error."""
     kind = STALE if isinstance(error, _STALE) else FAILED if isinstance(error, _FAILED) else QUARANTINED
     text = str(error) if isinstance(error, SparklogError | OSError) else f"{type(error).__name__}: {error}"

@@ -34,13 +34,13 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
-from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, Moved
-from sparklog.spark.history.progress import Archived, Progress, progress_of
-from sparklog.spark.shipping import shipped
+from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable, ConcurrentCommit
+from sparklog.spark.history.progress import Progress, TableRange, progress_of
+from sparklog.spark.shipping import task_function
 from sparklog.spark.source.filters import EVERYTHING
-from sparklog.spark.source.offsets import OffsetRange
-from sparklog.spark.source.option_parsing import SECURITY_KEYS
-from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions
+from sparklog.spark.source.offsets import PartitionRange
+from sparklog.spark.source.option_table import SECURITY_KEYS
+from sparklog.spark.source.options import Assign, ConnectionOptions, Edge, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, plan_tasks
 
@@ -61,10 +61,10 @@ class ArchiveTarget:
 
 
 @dataclass(slots=True, kw_only=True)
-class Copied:
+class CopyResult:
     """Result of a run for one partition."""
 
-    archived: Archived | None = None
+    archived: TableRange | None = None
     """Offsets that the table has now, from this or any other run."""
     records: int = 0
     files: int = 0
@@ -76,7 +76,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _TaskFiles:
     """Files that one task has written, or its error."""
 
     partition: TopicPartition
@@ -93,14 +93,14 @@ def archive(
     slice_bytes: int = SLICE_BYTES,
     task_bytes: int = TASK_BYTES,
     say: Callable[[str], None] = lambda _: None,
-) -> dict[TopicPartition, Copied]:
+) -> dict[TopicPartition, CopyResult]:
     """Copy each partition to the table at `place`, up to the wanted offset; return what was copied of each.
 
     The table is created if there is none. client: keyword arguments of the clients of `sparklog.client`. Raises
     ConfigError if something else is at `place`, or the table cannot be written.
     """
     table = ArchiveTable.create(place)
-    run = _Run(table, {each.log.partition: each for each in wanted})
+    run = _ArchiveRun(table, {each.log.partition: each for each in wanted})
     refused = 0
     while ranges := next_slice(run.left(), slice_bytes):
         size_bytes = sum(size for _, size in ranges)
@@ -108,11 +108,11 @@ def archive(
         options = read_options([each.partition for each, _ in ranges], client)
         tasks = plan_copies(options, [each for each, _ in ranges], -(-size_bytes // task_bytes))
         copy = partial(copy_task, place=place, options=options)
-        parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(shipped(copy)).collect() if tasks else []
+        parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(task_function(copy)).collect() if tasks else []
         try:
             run.commit([each for each, _ in ranges], parts)
             refused = 0
-        except Moved as moved:
+        except ConcurrentCommit as moved:
             say(str(moved))
             refused += 1
             if refused == MOST_REFUSALS:
@@ -121,13 +121,13 @@ def archive(
     return run.copied
 
 
-class _Run:
+class _ArchiveRun:
     """The offsets to archive in a run, and its progress."""
 
     def __init__(self, table: ArchiveTable, wanted: Mapping[TopicPartition, ArchiveTarget]) -> None:
         self._table = table
         self._wanted = wanted
-        self.copied = {partition: Copied() for partition in wanted}
+        self.copied = {partition: CopyResult() for partition in wanted}
 
     def left(self) -> list[tuple[ArchiveTarget, int]]:
         """Return each readable partition that the table lacks offsets of, with the first of them."""
@@ -150,8 +150,11 @@ class _Run:
                 found.append((each, start))
         return found
 
-    def commit(self, ranges: Sequence[OffsetRange], parts: Sequence[_Part]) -> None:
-        """Commit the files of all partitions that were copied without error. Raises Moved, after removing the files."""
+    def commit(self, ranges: Sequence[PartitionRange], parts: Sequence[_TaskFiles]) -> None:
+        """Commit the files of all partitions that were copied without error.
+
+        Raises ConcurrentCommit, after removing the files.
+        """
         for part in parts:
             if part.error:
                 self.copied[part.partition].error = part.error
@@ -164,7 +167,7 @@ class _Run:
             return
         try:
             self._table.commit(good, {each.partition: self._progress(each) for each in whole})
-        except Moved:  # after any other error, a commit that names the files may exist
+        except ConcurrentCommit:  # after any other error, a commit that names the files may exist
             discard(self._table.place, [file.path for file in good])
             raise
         for file in good:
@@ -178,18 +181,18 @@ class _Run:
         for each, _ in self.left():
             self.copied[each.log.partition].error = reason
 
-    def _progress(self, done: OffsetRange) -> Progress:
+    def _progress(self, done: PartitionRange) -> Progress:
         before = self.copied[done.partition].archived
         begin = before.offset_from if before else done.offset_from
         return progress_of(self._wanted[done.partition].log, begin, done.offset_to)
 
 
-def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
+def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> list[tuple[PartitionRange, int]]:
     """Return what is left of segments of each partition, oldest first, as ranges with their approximate bytes.
 
     The sizes add up to at most `limit_bytes`, but what is left of one segment is taken in any case.
     """
-    ranges: list[tuple[OffsetRange, int]] = []
+    ranges: list[tuple[PartitionRange, int]] = []
     total = 0
     for wanted, start in left:
         end, size = start, 0
@@ -205,7 +208,7 @@ def next_slice(left: Iterable[tuple[ArchiveTarget, int]], limit_bytes: int) -> l
             size += segment_bytes
             total += segment_bytes
         if start < end:
-            ranges.append((OffsetRange(wanted.log.partition, start, end), size))
+            ranges.append((PartitionRange(wanted.log.partition, start, end), size))
     return ranges
 
 
@@ -217,7 +220,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
         starting=Edge.EARLIEST,
         ending=Edge.LATEST,
         path=None,
-        broker=BrokerOptions(
+        broker=ConnectionOptions(
             bootstrap_servers=client["bootstrap_servers"],
             timeout_ms=120_000,
             retries=0,
@@ -235,7 +238,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
     )
 
 
-def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int) -> list[Task]:
+def plan_copies(options: ReadOptions, ranges: Sequence[PartitionRange], count: int) -> list[Task]:
     """Return about `count` tasks that read these ranges, at least one for each partition."""
     lookup = open_lookup(options)
     try:
@@ -244,7 +247,7 @@ def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int)
         lookup.close()
 
 
-def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Part:
+def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _TaskFiles:
     """Write the records of a task as files of the archive, in a Spark task; return the files.
 
     If that fails, the files are removed, and the error is returned instead.
@@ -254,8 +257,8 @@ def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Par
     try:
         for rows in read_task(task, options, IN_FILES):
             writing.add(rows)
-        return _Part(partition=partition, files=writing.finish())
+        return _TaskFiles(partition=partition, files=writing.finish())
     except (SparklogError, OSError, pa.ArrowException) as error:
         writing.discard()
         reason = str(error) or traceback.format_exc(limit=1)
-        return _Part(partition=partition, error=f"{type(error).__name__}: {reason}")
+        return _TaskFiles(partition=partition, error=f"{type(error).__name__}: {reason}")

@@ -114,7 +114,7 @@ class FilePart:
 
 
 @dataclass(slots=True)
-class _Day:
+class _DayRows:
     """Rows of one day."""
 
     path: str = ""
@@ -144,15 +144,15 @@ class DatedFiles:
         self._partition = partition
         self._limit = waiting_bytes
         self._most_open = most_open
-        self._days: dict[int, _Day] = {}
+        self._days: dict[int, _DayRows] = {}
         self._waiting = 0
         self._done: list[ArchivedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows with columns topic, partition, offset, timestamp (us) and others; all columns are kept."""
         for number, part in by_day(rows):
-            day = self._days.setdefault(number, _Day())
-            _note(day, part)
+            day = self._days.setdefault(number, _DayRows())
+            _note_rows(day, part)
             day.waiting.append(part)
             size = part.nbytes + PART_BYTES
             day.waiting_bytes += size
@@ -204,8 +204,8 @@ class DatedFiles:
                 records=day.records,
                 offset_first=day.offset_first,
                 offset_last=day.offset_last,
-                timestamp_first=_moment(day.time_first),
-                timestamp_last=_moment(day.time_last),
+                timestamp_first=_datetime_of(day.time_first),
+                timestamp_last=_datetime_of(day.time_last),
             )
         )
 
@@ -245,7 +245,7 @@ def date_of(day: int) -> str | None:
         return None
 
 
-def _note(day: _Day, rows: pa.RecordBatch) -> None:
+def _note_rows(day: _DayRows, rows: pa.RecordBatch) -> None:
     times = rows.column("timestamp").cast(pa.int64()).to_numpy()
     first, last = int(times.min()), int(times.max())
     offsets = rows.column("offset")
@@ -256,7 +256,7 @@ def _note(day: _Day, rows: pa.RecordBatch) -> None:
     day.time_first, day.time_last = min(day.time_first, first), max(day.time_last, last)
 
 
-def _moment(time_us: int) -> datetime | None:
+def _datetime_of(time_us: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:

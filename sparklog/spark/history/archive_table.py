@@ -8,7 +8,7 @@ Several topics may share a table.
 
 The table also holds the progress of each partition (progress.py). A commit writes it together with the files, so every
 offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same offsets,
-Delta refuses the second commit, because it advances a partition that has advanced since it was looked at (`Moved`).
+Delta refuses the second commit with `ConcurrentCommit`: the partition's progress is no longer what that job read.
 
 This module loads `deltalake`; of the history package, only reads and jobs that need an archive import it.
 """
@@ -35,7 +35,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
 from sparklog.spark.columns import TYPES
 from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
-from sparklog.spark.history.progress import Archived, Progress, TableProgress
+from sparklog.spark.history.progress import Progress, TableProgress, TableRange
 from sparklog.spark.spark_api import arrow_schema
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -48,7 +48,7 @@ REPLACE_ATTEMPTS = 10
 """How often a commit that replaces files begins anew because another writer was first."""
 
 
-class Moved(SparklogError):
+class ConcurrentCommit(SparklogError):
     """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
 
 
@@ -61,7 +61,7 @@ class ArchiveTable:
         self._progress = TableProgress(
             table, f"archive {place.uri}", "give this one another table in retention.archive"
         )
-        _check(place.uri, table)
+        _check_archive(place.uri, table)
 
     @classmethod
     def open(cls, place: TableLocation) -> ArchiveTable | None:
@@ -99,14 +99,14 @@ class ArchiveTable:
         """Load the commits of other writers."""
         self._table.update_incremental()
 
-    def archived(self, partition: TopicPartition, topic_id: str = "") -> Archived | None:
+    def archived(self, partition: TopicPartition, topic_id: str = "") -> TableRange | None:
         """Return the offsets of a partition that the table has; None if it has none.
 
         Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
         """
         return self._progress.archived(partition, topic_id)
 
-    def archived_of(self, log: LogDescription) -> Archived | None:
+    def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
         Raises as `archived`, and if the table has records that the log has lost.
@@ -116,34 +116,35 @@ class ArchiveTable:
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
         """Add the files and the partitions' progress in one commit; return the table's version.
 
-        On a local disk the commit is flushed when this returns. Raises Moved, and ConfigError for any other failure.
+        On a local disk the commit is flushed when this returns. Raises ConcurrentCommit, and ConfigError for any other
+        failure.
         """
         written_ms = _now_ms()
         return self._commit(
-            [_add(file, written_ms) for file in files],
+            [_add_action(file, written_ms) for file in files],
             [each for item in progress.items() for each in self._progress.transactions(*item)],
         )
 
     def replace(self, old: Sequence[FilePart], new: Iterable[ArchivedFile]) -> int:
         """Put new files with the same records in the place of old ones, in one commit; return the table's version.
 
-        Streams from the table see no change. Raises Moved if another writer has removed one of the old files, or
-        commits all the time, and ConfigError for any other failure.
+        Streams from the table see no change. Raises ConcurrentCommit if another writer has removed one of the old
+        files, or commits all the time, and ConfigError for any other failure.
         """
         now_ms = _now_ms()
         removed = [RemoveAction(file.path, False, now_ms, file.size_bytes, {DATE: file.date}) for file in old]
-        added = [_add(file, now_ms, data_change=False) for file in new]
+        added = [_add_action(file, now_ms, data_change=False) for file in new]
         for _ in range(REPLACE_ATTEMPTS):
             paths = {unquote(path.as_py()) for path in self._adds()["path"]}
             if gone := [file.path for file in old if file.path not in paths]:
-                raise Moved(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
+                raise ConcurrentCommit(f"archive {self.place.uri}: another writer has replaced {gone[0]}")
             try:
                 # No retries: delta-rs would not see that a concurrent commit has removed a file too, if that changed no
                 # data either, and would put the records into the table twice.
                 return self._commit([*removed, *added], [], retries=0)
-            except Moved:
+            except ConcurrentCommit:
                 self.refresh()
-        raise Moved(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
+        raise ConcurrentCommit(f"archive {self.place.uri}: other writers committed {REPLACE_ATTEMPTS} times meanwhile")
 
     def _commit(
         self, actions: list[AddAction | RemoveAction], transactions: list[Transaction], retries: int | None = None
@@ -158,7 +159,7 @@ class ArchiveTable:
             )
         except CommitFailedError as error:
             if retries == 0 or "oncurrent" in str(error):
-                raise Moved(f"archive {self.place.uri}: {error}") from error
+                raise ConcurrentCommit(f"archive {self.place.uri}: {error}") from error
             raise ConfigError(f"archive {self.place.uri}: {error}") from error
         except (DeltaError, OSError) as error:
             raise ConfigError(f"archive {self.place.uri}: {error}") from error
@@ -190,8 +191,8 @@ class ArchiveTable:
             FilePart(
                 path=unquote(row["path"]),
                 size_bytes=row["size_bytes"],
-                offset_first=_or(row.get("min.offset"), offset_from),
-                offset_last=_or(row.get("max.offset"), offset_to - 1),
+                offset_first=_value_or(row.get("min.offset"), offset_from),
+                offset_last=_value_or(row.get("max.offset"), offset_to - 1),
                 alone=all(
                     row.get(f"{edge}.{name}") == value
                     for edge in ("min", "max")
@@ -207,7 +208,7 @@ class ArchiveTable:
         return pa.table(self._table.get_add_actions(flatten=True))
 
 
-def _check(uri: str, table: DeltaTable) -> None:
+def _check_archive(uri: str, table: DeltaTable) -> None:
     """Raise ConfigError unless the table is an archive that can be read file by file."""
     there = {each.name: each.type for each in table.schema().fields}
     ours = {each.name: each.type for each in _DELTA_SCHEMA.fields}
@@ -237,7 +238,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _add(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
+def _add_action(file: ArchivedFile, written_ms: int, *, data_change: bool = True) -> AddAction:
     lowest: dict[str, Any] = {"topic": file.partition.topic, "partition": file.partition.partition}
     highest = dict(lowest)
     lowest["offset"], highest["offset"] = file.offset_first, file.offset_last
@@ -257,5 +258,5 @@ def _iso(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def _or(value: int | None, instead: int) -> int:
+def _value_or(value: int | None, instead: int) -> int:
     return instead if value is None else value

@@ -27,8 +27,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
-from sparklog.spark.source.files import from_elsewhere, read_files
-from sparklog.spark.source.offsets import OffsetRange, report_losses
+from sparklog.spark.source.files import read_files, read_missing
+from sparklog.spark.source.offsets import PartitionRange, report_losses
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, Task
 from sparklog.spark.spark_api import arrow_schema
@@ -46,7 +46,7 @@ _SCHEMA = arrow_schema(table_schema(include_headers=True))
 class ArchiveTask(InputPartition):
     """Offsets of one partition to read from these files of an archive."""
 
-    whole: OffsetRange
+    whole: PartitionRange
     place: TableLocation
     files: tuple[FilePart, ...]
 
@@ -100,7 +100,7 @@ def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]
 def read_file(
     fs: pafs.FileSystem,
     part: FilePart,
-    whole: OffsetRange,
+    whole: PartitionRange,
     columns: Sequence[str],
     rows: int = ROWS,
     size_bytes: int = BYTES,
@@ -113,13 +113,13 @@ def read_file(
     with pq.ParquetFile(part.path, filesystem=fs, coerce_int96_timestamp_unit="us") as file:
         groups = [number for number in range(file.num_row_groups) if _may_hold(file.metadata, number, whole)]
         for number in groups:
-            count = _rows_of(file.metadata.row_group(number), rows, size_bytes)
+            count = _rows_per_read(file.metadata.row_group(number), rows, size_bytes)
             for batch in file.iter_batches(count, [number], list(dict.fromkeys(picked)), use_threads=False):
-                if (kept := _wanted(batch, part, whole)).num_rows:
-                    yield _as_read(kept, columns)
+                if (kept := _matching_rows(batch, part, whole)).num_rows:
+                    yield _with_read_types(kept, columns)
 
 
-def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.RecordBatch:
+def _matching_rows(batch: pa.RecordBatch, part: FilePart, whole: PartitionRange) -> pa.RecordBatch:
     """Return the rows of a file that are of the partition and at the offsets of `whole`."""
     offsets = batch.column("offset")
     wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
@@ -167,7 +167,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield records from the log, and from the archive those that have moved there meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
-    left = OffsetRange(task.partition, *_bounds(task.task))
+    left = PartitionRange(task.partition, *_task_offsets(task.task))
     log = _from_log(task.task, strict, columns)
     while True:
         try:
@@ -187,19 +187,17 @@ def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> It
 
 
 def _rest_of_log(
-    task: Task, left: OffsetRange, options: ReadOptions, columns: Sequence[str]
+    task: Task, left: PartitionRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Return the records at the remaining offsets of a task, from wherever the log has them now."""
     if left.size <= 0:
         return iter(())
     if isinstance(task, FilesTask):
-        return from_elsewhere(
-            task, ReadRange(left.offset_from, left.offset_to, left.offset_from, 0, 0), options, columns
-        )
+        return read_missing(task, ReadRange(left.offset_from, left.offset_to, left.offset_from, 0, 0), options, columns)
     return _from_log(FetchTask(left), options, columns)
 
 
-def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
+def _archived_since(task: LogTask, left: PartitionRange) -> ArchiveTask | None:
     """Return a task for the offsets of a range that were archived since the plan; None if there are none."""
     # Loads deltalake: only needed if the log was trimmed meanwhile.
     from sparklog.spark.history.archive_table import ArchiveTable
@@ -220,13 +218,13 @@ def _from_log(task: Task, options: ReadOptions, columns: Sequence[str]) -> Itera
     return fetch_range(task.whole, options)
 
 
-def _bounds(task: Task) -> tuple[int, int]:
+def _task_offsets(task: Task) -> tuple[int, int]:
     if isinstance(task, FilesTask):
         return task.ranges[0].offset_from, task.ranges[-1].offset_to
     return task.whole.offset_from, task.whole.offset_to
 
 
-def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
+def _may_hold(metadata: Any, number: int, whole: PartitionRange) -> bool:
     """Return whether a row group may hold any of the offsets, by its statistics."""
     group = metadata.row_group(number)
     for index in range(group.num_columns):
@@ -239,7 +237,7 @@ def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
     return True
 
 
-def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
+def _rows_per_read(group: Any, rows: int, size_bytes: int) -> int:
     """Return how many rows of a row group take about `size_bytes`; at least one, at most `rows`.
 
     A row group counts as at least `WAITING_BYTES`, as large as the archive's row groups may be: its stored size may be
@@ -249,7 +247,7 @@ def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
     return max(1, min(rows, fitting))
 
 
-def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+def _with_read_types(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """Return the columns with the types of a log read; files that others have rewritten may have similar types."""
     arrays = [rows.column(name) for name in columns]
     schema = pa.schema([_SCHEMA.field(name) for name in columns])

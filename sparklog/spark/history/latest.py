@@ -32,19 +32,19 @@ from pyspark.sql import functions as F
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.progress import Archived, TableProgress, progress_of
+from sparklog.spark.history.progress import TableProgress, TableRange, progress_of
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 RUN_APP = "sparklog/latest"
 """The transaction identifier whose version is the number of the newest MERGE."""
 
 
-class OtherRunFirst(SparklogError):
+class ConcurrentMerge(SparklogError):
     """Another run has changed the table since this one looked at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MergeRange:
     """The offsets of a partition to merge."""
 
     log: LogDescription
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeCounts:
     """Result of a merge for one partition."""
 
     upserted: int = 0
@@ -65,7 +65,7 @@ class Merged:
     """Keys whose newest record there is a tombstone."""
 
 
-NOTHING = Merged()
+NOTHING = MergeCounts()
 
 
 class LatestTable:
@@ -89,7 +89,7 @@ class LatestTable:
             raise ConfigError(f"{path} is a table of another kind: it has no column {', '.join(sorted(missing))}")
         return cls(path, table)
 
-    def merged(self, log: LogDescription) -> Archived | None:
+    def merged(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
         Raises ConfigError if they are of another topic of that name, or of records that the log has lost.
@@ -97,21 +97,21 @@ class LatestTable:
         return self._progress.archived_of(log) if self._progress else None
 
     def merge(
-        self, spark: SparkSession, parts: Sequence[Part], options: Mapping[str, str]
-    ) -> dict[TopicPartition, Merged]:
+        self, spark: SparkSession, parts: Sequence[MergeRange], options: Mapping[str, str]
+    ) -> dict[TopicPartition, MergeCounts]:
         """Merge parts of one topic; return what came of each.
 
         options: of the Spark source, for servers, security and types
-        Raises OtherRunFirst, ConfigError, and errors of Spark.
+        Raises ConcurrentMerge, ConfigError, and errors of Spark.
         """
         session = spark.newSession()  # its settings are no other run's
         newest = newest_records(session, parts, options).persist()
         try:
-            counts = _counts(newest)
+            counts = _count_merged(newest)
             self._merge(session, newest, [each.log.partition.partition for each in parts if each.is_whole])
         finally:
             newest.unpersist()
-        _advance(self.path, parts)
+        _commit_progress(self.path, parts)
         return {each.log.partition: counts.get(each.log.partition.partition, NOTHING) for each in parts}
 
     def _merge(self, session: SparkSession, newest: DataFrame, whole: Sequence[int]) -> None:
@@ -132,10 +132,10 @@ class LatestTable:
         if whole:
             merge = merge.whenNotMatchedBySourceDelete(f"old.partition IN ({', '.join(map(str, whole))})")
         if not merge.execute().collect():
-            raise OtherRunFirst(f"table {self.path}: another run was first")
+            raise ConcurrentMerge(f"table {self.path}: another run was first")
 
 
-def newest_records(session: SparkSession, parts: Sequence[Part], options: Mapping[str, str]) -> DataFrame:
+def newest_records(session: SparkSession, parts: Sequence[MergeRange], options: Mapping[str, str]) -> DataFrame:
     """Return the newest record of each key of these parts; records without a key are left out."""
     ends = {each.log.partition: (each.offset_from, each.offset_to) for each in parts}
     topic = parts[0].log.partition.topic
@@ -156,14 +156,16 @@ def newest_records(session: SparkSession, parts: Sequence[Part], options: Mappin
     )
 
 
-def _counts(newest: DataFrame) -> dict[int, Merged]:
+def _count_merged(newest: DataFrame) -> dict[int, MergeCounts]:
     deleted = F.count_if(F.col("value").isNull()).alias("deleted")
     rows = newest.groupBy("partition").agg(F.count("*").alias("keys"), deleted).collect()
-    return {row["partition"]: Merged(upserted=row["keys"] - row["deleted"], deleted=row["deleted"]) for row in rows}
+    return {
+        row["partition"]: MergeCounts(upserted=row["keys"] - row["deleted"], deleted=row["deleted"]) for row in rows
+    }
 
 
-def _advance(path: str, parts: Sequence[Part]) -> None:
-    """Note the progress, unless another run has come further meanwhile. Raises OtherRunFirst and ConfigError."""
+def _commit_progress(path: str, parts: Sequence[MergeRange]) -> None:
+    """Note the progress, unless another run has come further meanwhile. Raises ConcurrentMerge and ConfigError."""
     table = DeltaTable(path)
     progress = _progress(path, table)
     transactions = []
@@ -179,7 +181,7 @@ def _advance(path: str, parts: Sequence[Part]) -> None:
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
     except (DeltaError, OSError) as error:
         if "oncurrent" in str(error):
-            raise OtherRunFirst(f"table {path}: another run was first") from error
+            raise ConcurrentMerge(f"table {path}: another run was first") from error
         raise ConfigError(f"table {path}: {error}") from error
 
 

@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, FilePart, TableLocation, discard
-from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable, Moved
+from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable, ConcurrentCommit
 from sparklog.spark.history.archived import read_file
-from sparklog.spark.shipping import shipped
-from sparklog.spark.source.offsets import OffsetRange
+from sparklog.spark.shipping import task_function
+from sparklog.spark.source.offsets import PartitionRange
 
 FEWEST = 16
 SMALL_BYTES = 64 << 20
@@ -41,7 +41,7 @@ _ALL_OFFSETS = (0, (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class MergeGroup:
     """Files to merge into one, in the order of their offsets."""
 
     partition: TopicPartition
@@ -53,10 +53,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Merged:
+class _MergeOutcome:
     """What a task has made of a group, or its error."""
 
-    group: Group
+    group: MergeGroup
     files: list[ArchivedFile] = field(default_factory=list)
     error: str = ""
 
@@ -73,19 +73,19 @@ def merge_small_files(
     cannot be read or written.
     """
     table = ArchiveTable.open(place)
-    groups = list(_due(table, partitions)) if table else []
+    groups = list(_groups_to_merge(table, partitions)) if table else []
     if table is None or not groups:
         return {}
     say(f"merging {sum(len(group.files) for group in groups)} small files of {place.uri}")
     merge = partial(merge_group, place=place)
-    done = spark.sparkContext.parallelize(groups, len(groups)).map(shipped(merge)).collect()
+    done = spark.sparkContext.parallelize(groups, len(groups)).map(task_function(merge)).collect()
     for failed in (each for each in done if each.error):
         say(f"{failed.group.partition}: small files could not be merged: {failed.error}")
     good = [each for each in done if not each.error]
     written = [file for each in good for file in each.files]
     try:
         table.replace([file for each in good for file in each.group.files], written)
-    except Moved as moved:
+    except ConcurrentCommit as moved:
         discard(place, [file.path for file in written])
         say(f"small files were not merged: {moved}")
         return {}
@@ -106,27 +106,27 @@ def choose(files: Sequence[FilePart]) -> list[tuple[FilePart, ...]]:
     return groups
 
 
-def merge_group(group: Group, *, place: TableLocation) -> _Merged:
+def merge_group(group: MergeGroup, *, place: TableLocation) -> _MergeOutcome:
     """Write the records of a group as one file, in a Spark task. If that fails, remove it and return the error."""
     writing = DatedFiles(place, group.partition)
     fs = place.files()
     try:
         for file in group.files:
-            for rows in read_file(fs, file, OffsetRange(group.partition, *_ALL_OFFSETS), COLUMNS):
+            for rows in read_file(fs, file, PartitionRange(group.partition, *_ALL_OFFSETS), COLUMNS):
                 writing.add(rows)
-        return _Merged(group=group, files=writing.finish())
+        return _MergeOutcome(group=group, files=writing.finish())
     except (SparklogError, OSError, pa.ArrowException) as error:
         writing.discard()
         reason = str(error) or traceback.format_exc(limit=1)
-        return _Merged(group=group, error=f"{type(error).__name__}: {reason}")
+        return _MergeOutcome(group=group, error=f"{type(error).__name__}: {reason}")
 
 
-def _due(table: ArchiveTable, partitions: Iterable[TopicPartition]) -> Iterator[Group]:
+def _groups_to_merge(table: ArchiveTable, partitions: Iterable[TopicPartition]) -> Iterator[MergeGroup]:
     """Yield the groups to merge, about `RUN_BYTES` of them."""
     total = 0
     for partition in partitions:
         for files in choose(table.files(partition, *_ALL_OFFSETS)):
-            group = Group(partition=partition, files=files)
+            group = MergeGroup(partition=partition, files=files)
             total += group.size_bytes
             yield group
             if total >= RUN_BYTES:

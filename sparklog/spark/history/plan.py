@@ -33,9 +33,9 @@ from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
-from sparklog.spark.history.progress import Archived
+from sparklog.spark.history.progress import TableRange
 from sparklog.spark.source.filters import Interval, Predicate
-from sparklog.spark.source.offsets import ArchiveName, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
+from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection
 from sparklog.spark.source.plan import count_tasks, divide, narrow, split
 from sparklog.spark.source.scan import Task, plan_tasks
@@ -46,24 +46,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class ArchivedPart:
     """The archived part of a partition."""
 
     table: ArchiveTable
-    archived: Archived
+    archived: TableRange
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class HistoryPlan:
     """What a read takes from archive and log."""
 
     names: Mapping[TopicPartition, ArchiveName]
-    pasts: Mapping[TopicPartition, Past]
-    ranges: list[OffsetRange]
-    older: list[OffsetRange]
+    pasts: Mapping[TopicPartition, ArchivedPart]
+    ranges: list[PartitionRange]
+    older: list[PartitionRange]
     """The parts of the ranges that are read from the archive."""
-    newer: list[OffsetRange]
+    newer: list[PartitionRange]
     """The parts that are read from the log."""
     lost: list[str]
 
@@ -84,7 +84,7 @@ def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> 
     return history.plan(ranges, predicate, lost)
 
 
-def divide_history(options: ReadOptions, lookup: Lookup) -> History:
+def divide_history(options: ReadOptions, lookup: Lookup) -> HistoryPlan:
     """Return what a batch reads, divided where the archive ends. Raises ConfigError over the archive."""
     history = HistoryLookup(options, lookup)
     ranges, lost = batch_ranges(options, history)
@@ -103,7 +103,7 @@ class HistoryLookup:
         self._names: dict[TopicPartition, ArchiveName] = {}
         self._logs: dict[TopicPartition, ReadableOffsets] = {}
         self._tables: dict[str, ArchiveTable] = {}
-        self._pasts: dict[TopicPartition, Past] = {}
+        self._pasts: dict[TopicPartition, ArchivedPart] = {}
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, ReadableOffsets]:
         """Look at the log, then at the archive, and return where they begin and end together.
@@ -113,10 +113,12 @@ class HistoryLookup:
         self._logs = self._log.bounds(selection)
         self._names = _archive_names(self._options, self._log, self._logs)
         self._open_tables()
-        self._pasts = find_pasts(self._names, self._tables)
-        return {partition: _both(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
+        self._pasts = find_archived(self._names, self._tables)
+        return {partition: _union_bounds(log, self._pasts.get(partition)) for partition, log in self._logs.items()}
 
-    def plan(self, ranges: Iterable[OffsetRange], predicate: Predicate, lost: Iterable[str] = ()) -> list[HistoryTask]:
+    def plan(
+        self, ranges: Iterable[PartitionRange], predicate: Predicate, lost: Iterable[str] = ()
+    ) -> list[HistoryTask]:
         """Return the tasks that read ranges, after a call of `bounds`; report losses, these others included."""
         history = self.divide(ranges, lost)
         report_losses(history.lost, fail=self._options.fail_on_data_loss)
@@ -127,11 +129,11 @@ class HistoryLookup:
             tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
         return tasks
 
-    def divide(self, ranges: Iterable[OffsetRange], lost: Iterable[str] = ()) -> History:
+    def divide(self, ranges: Iterable[PartitionRange], lost: Iterable[str] = ()) -> HistoryPlan:
         """Return ranges divided where the archive ends, after a call of `bounds`, with these losses and others."""
         whole = list(ranges)
-        older, newer, gaps = part(whole, self._logs, self._pasts)
-        return History(
+        older, newer, gaps = split_at_archive(whole, self._logs, self._pasts)
+        return HistoryPlan(
             names=self._names, pasts=self._pasts, ranges=whole, older=older, newer=newer, lost=[*lost, *gaps]
         )
 
@@ -158,7 +160,7 @@ class HistoryLookup:
     def folder(self, partition: TopicPartition) -> str | None:
         return self._log.folder(partition)
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         return self._log.aborted(whole)
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
@@ -181,7 +183,7 @@ class HistoryLookup:
             raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
 
 
-def _both(log: ReadableOffsets, past: Past | None) -> ReadableOffsets:
+def _union_bounds(log: ReadableOffsets, past: ArchivedPart | None) -> ReadableOffsets:
     """Return the bounds of archive and log together."""
     if past is None:
         return log
@@ -189,9 +191,9 @@ def _both(log: ReadableOffsets, past: Past | None) -> ReadableOffsets:
     return ReadableOffsets(min(begin, log.log_start), max(end, log.high_watermark), max(end, log.first_unstable))
 
 
-def find_pasts(
+def find_archived(
     names: Mapping[TopicPartition, ArchiveName], tables: Mapping[str, ArchiveTable]
-) -> dict[TopicPartition, Past]:
+) -> dict[TopicPartition, ArchivedPart]:
     """Return the archived part of each partition that has one; tables: those that exist, by URI.
 
     Raises ConfigError if a table has another topic of that name.
@@ -201,13 +203,15 @@ def find_pasts(
         table = tables.get(name.uri)
         archived = table.archived(partition, name.topic_id) if table else None
         if table and archived:
-            pasts[partition] = Past(table=table, archived=archived, topic_id=name.topic_id)
+            pasts[partition] = ArchivedPart(table=table, archived=archived, topic_id=name.topic_id)
     return pasts
 
 
-def part(
-    ranges: Iterable[OffsetRange], logs: Mapping[TopicPartition, ReadableOffsets], pasts: Mapping[TopicPartition, Past]
-) -> tuple[list[OffsetRange], list[OffsetRange], list[str]]:
+def split_at_archive(
+    ranges: Iterable[PartitionRange],
+    logs: Mapping[TopicPartition, ReadableOffsets],
+    pasts: Mapping[TopicPartition, ArchivedPart],
+) -> tuple[list[PartitionRange], list[PartitionRange], list[str]]:
     """Split ranges at the end of the archive; return the parts below it, the parts from there on, and the losses.
 
     Offsets that are in neither the archive nor the log are lost.
@@ -218,23 +222,26 @@ def part(
         log_start = logs[partition].log_start
         boundary = pasts[partition].archived.offset_to if partition in pasts else log_start
         if offset_from < boundary:
-            older.append(OffsetRange(partition, offset_from, min(offset_to, boundary)))
+            older.append(PartitionRange(partition, offset_from, min(offset_to, boundary)))
         begin = max(offset_from, boundary)
         if begin < min(log_start, offset_to):
             end = min(log_start, offset_to)
             lost.append(f"{partition}: offsets {begin} to {end - 1} are neither in the archive nor in the log")
             begin = end
         if begin < offset_to:
-            newer.append(OffsetRange(partition, begin, offset_to))
+            newer.append(PartitionRange(partition, begin, offset_to))
     return older, newer, lost
 
 
 def plan_archive(
-    options: ReadOptions, pasts: Mapping[TopicPartition, Past], ranges: list[OffsetRange], predicate: Predicate
+    options: ReadOptions,
+    pasts: Mapping[TopicPartition, ArchivedPart],
+    ranges: list[PartitionRange],
+    predicate: Predicate,
 ) -> Iterator[ArchiveTask]:
     """Yield the tasks that read what `predicate` wants of these ranges from archives."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
-    since, before = _moments(predicate.timestamp_ms)
+    since, before = _interval_datetimes(predicate.timestamp_ms)
     files = [
         pasts[each.partition].table.files(each.partition, each.offset_from, each.offset_to, since, before)
         for each in wanted
@@ -250,10 +257,10 @@ def plan_archive(
                 yield ArchiveTask(piece, pasts[each.partition].table.place, touched)
 
 
-def first_since(past: Past, partition: TopicPartition, timestamp_ms: int) -> int | None:
+def first_since(past: ArchivedPart, partition: TopicPartition, timestamp_ms: int) -> int | None:
     """Return the first archived offset with a record at or after a timestamp; None if there is none."""
-    whole = OffsetRange(partition, *past.archived)
-    since, _ = _moments(Interval(low=timestamp_ms))
+    whole = PartitionRange(partition, *past.archived)
+    since, _ = _interval_datetimes(Interval(low=timestamp_ms))
     first: int | None = None
     fs = past.table.place.files()
     for file in past.table.files(partition, whole.offset_from, whole.offset_to, since):
@@ -284,12 +291,12 @@ def _archive_names(
     return names
 
 
-def _moments(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
+def _interval_datetimes(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
     """Return the interval's ends as datetimes; None for an end that is open, or beyond the range of datetime."""
-    return _moment(timestamp_ms.low), _moment(timestamp_ms.high)
+    return _datetime_of(timestamp_ms.low), _datetime_of(timestamp_ms.high)
 
 
-def _moment(time_ms: int) -> datetime | None:
+def _datetime_of(time_ms: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

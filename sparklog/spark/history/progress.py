@@ -26,7 +26,7 @@ from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 _APP = "sparklog"
 
 
-class Archived(NamedTuple):
+class TableRange(NamedTuple):
     """Offsets of a partition that the table has: from `offset_from` to before `offset_to`."""
 
     offset_from: int
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     """Progress of a partition after a commit."""
 
     topic_id: str
-    archived: Archived
+    archived: TableRange
     leader_epoch: int = NO_EPOCH
     """Leader epoch of the offset before `archived.offset_to`."""
 
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 def progress_of(log: LogDescription, offset_from: int, offset_to: int) -> Progress:
     """Return the progress of a table that has these offsets of a log."""
     epoch = LeaderEpochs(log.epochs).epoch_at(offset_to - 1)
-    return Progress(log.topic_id, Archived(offset_from, offset_to), epoch)
+    return Progress(log.topic_id, TableRange(offset_from, offset_to), epoch)
 
 
 class TableProgress:
@@ -57,7 +57,7 @@ class TableProgress:
         self._name = name
         self._advice = advice
 
-    def archived(self, partition: TopicPartition, topic_id: str = "") -> Archived | None:
+    def archived(self, partition: TopicPartition, topic_id: str = "") -> TableRange | None:
         """Return the offsets of a partition that the table has; None if it has none.
 
         Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
@@ -68,9 +68,9 @@ class TableProgress:
             return None
         if topic_id and self._table.transaction_version(f"{name}/{topic_id}") is None:
             raise ConfigError(f"{self._name} holds {partition} of an earlier topic of that name; {self._advice}")
-        return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
+        return TableRange(self._table.transaction_version(f"{name}/from") or 0, offset_to)
 
-    def archived_of(self, log: LogDescription) -> Archived | None:
+    def archived_of(self, log: LogDescription) -> TableRange | None:
         """Return the offsets of a log that the table has; None if it has none.
 
         Raises ConfigError if the table has another topic of that name, or records that the log has lost. Logs lose

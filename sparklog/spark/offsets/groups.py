@@ -40,7 +40,7 @@ class RecordPosition(NamedTuple):
     time_ms: int
 
 
-class Groups:
+class PartitionGroups:
     """The groups of one partition, as of the records taken so far."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Groups:
             self._put(self._classic, names["group"], fields and _classic_members(names["group"], fields, place))
             return True
         table = self._members if kind == CONSUMER_MEMBER else self._current
-        read = _consumer_member if kind == CONSUMER_MEMBER else _current
+        read = _consumer_member if kind == CONSUMER_MEMBER else _current_assignment
         self._put(table, (names["groupId"], names["memberId"]), fields and read(fields, place))
         return True
 
@@ -119,8 +119,8 @@ def _classic_members(group_id: str, fields: dict[str, Any], place: RecordPositio
             "client_host": member["clientHost"],
             "is_leader": member["memberId"] == fields["leader"],
             "assignor": fields["protocol"],
-            "subscribed_topics": _subscribed(member["subscription"]) if is_of_consumers else None,
-            "assignment": _assigned(member["assignment"]) if is_of_consumers else [],
+            "subscribed_topics": _decode_subscription(member["subscription"]) if is_of_consumers else None,
+            "assignment": _decode_assignment(member["assignment"]) if is_of_consumers else [],
             "log_offset": place.offset,
             "log_time": place.time_ms,
         }
@@ -128,14 +128,14 @@ def _classic_members(group_id: str, fields: dict[str, Any], place: RecordPositio
     ]
 
 
-def _subscribed(data: bytes) -> list[str] | None:
+def _decode_subscription(data: bytes) -> list[str] | None:
     try:
         return list(read_subscription(data).topics)
     except ValueError:
         return None  # a format of the client's own
 
 
-def _assigned(data: bytes) -> list[dict[str, Any]]:
+def _decode_assignment(data: bytes) -> list[dict[str, Any]]:
     try:
         partitions = read_assignment(data).partitions
     except ValueError:
@@ -160,7 +160,7 @@ def _consumer_member(fields: dict[str, Any], place: RecordPosition) -> dict[str,
     }
 
 
-def _current(fields: dict[str, Any], place: RecordPosition) -> dict[str, Any]:
+def _current_assignment(fields: dict[str, Any], place: RecordPosition) -> dict[str, Any]:
     return {
         "epoch": fields["memberEpoch"],
         "assignment": [

@@ -11,9 +11,9 @@ Batches come from the partition's folder if it is visible from the task, else th
 offsets, so compaction may replace segments meanwhile: if a segment has changed, the log is described again, and the
 read goes on at its offset.
 
-A slice that is added to an earlier state must be complete; otherwise a tombstone may be missing that compaction has
-removed since the survey. For such a slice, `records` checks the batches that it reads, and raises `Compacted`. A slice
-from the log start on needs only what any consumer that starts there needs: to be read within delete.retention.ms.
+A slice that is added to an earlier state must be complete. Otherwise compaction may have removed a tombstone since the
+survey, and the state keeps a deleted key. For such a slice, `records` checks the batches that it reads, and raises
+`SliceCompacted`. A slice from the log start on must only be read within delete.retention.ms, as by any consumer.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ COMMIT_MARKER = 1
 _INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
-class Compacted(SparklogError):
+class SliceCompacted(SparklogError):
     """Records of a slice have been compacted away since its survey."""
 
 
-class TransactionMarker(NamedTuple):
+class MarkerPosition(NamedTuple):
     """The end of a producer's transaction."""
 
     offset: int
     is_commit: bool
 
 
-Markers = Mapping[int, tuple[TransactionMarker, ...]]
+Markers = Mapping[int, tuple[MarkerPosition, ...]]
 """Markers of each producer id, in offset order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class PartitionSlice:
     """Offsets of a partition, and where to read them."""
 
     partition: TopicPartition
@@ -82,58 +82,58 @@ class Slice:
     """Whether there must be a record at each offset."""
 
 
-class Survey(NamedTuple):
+class SliceSurvey(NamedTuple):
     """Facts from the headers of a slice."""
 
     partition: int
     offset_to: int
     """All transactions below have ended."""
-    markers: dict[int, tuple[TransactionMarker, ...]]
+    markers: dict[int, tuple[MarkerPosition, ...]]
     is_complete: bool
     """Whether there is a record at each offset: compaction has removed nothing."""
 
 
-def survey(slice_: Slice) -> Survey:
+def survey(slice_: PartitionSlice) -> SliceSurvey:
     """Return what the headers of a slice, and the control batches in it, tell."""
-    markers: dict[int, list[TransactionMarker]] = {}
+    markers: dict[int, list[MarkerPosition]] = {}
     begun: dict[int, int] = {}
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
-        for position, header in _headers(data):
+        for position, header in _batch_headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
             seen.take(header)
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
-                    markers.setdefault(header.producer_id, []).append(TransactionMarker(record.offset, is_commit))
+                    markers.setdefault(header.producer_id, []).append(MarkerPosition(record.offset, is_commit))
                 begun.pop(header.producer_id, None)
             elif header.is_transactional:
                 begun.setdefault(header.producer_id, header.base_offset)
     offset_to = min([slice_.offset_to, *begun.values()])
     ended = {producer: tuple(each) for producer, each in markers.items()}
-    return Survey(slice_.partition.partition, offset_to, ended, seen.reaches(slice_.offset_to))
+    return SliceSurvey(slice_.partition.partition, offset_to, ended, seen.reaches(slice_.offset_to))
 
 
-def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
+def records(slice_: PartitionSlice) -> Iterator[pa.RecordBatch]:
     """Yield the records of a slice that count: COLUMNS, and `transactional`, whether a transaction wrote the record.
 
-    Raises Compacted, and the errors of `batches`.
+    Raises SliceCompacted, and the errors of `batches`.
     """
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
-        headers = [header for _, header in _headers(data) if header.base_offset < slice_.offset_to]
+        headers = [header for _, header in _batch_headers(data) if header.base_offset < slice_.offset_to]
         for header in headers:
             seen.take(header)
         transactions = [header for header in headers if header.is_transactional and not header.is_control]
         for batch in decode_batches(data, columns=COLUMNS, offset_from=slice_.offset_from, offset_to=slice_.offset_to):
             if batch.num_rows:
-                yield _counting(batch, transactions, slice_.markers)
+                yield _committed_records(batch, transactions, slice_.markers)
     if slice_.must_be_complete and not seen.reaches(slice_.offset_to):
-        raise Compacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
+        raise SliceCompacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
 
 
-def batches(slice_: Slice) -> Iterator[bytes]:
+def batches(slice_: PartitionSlice) -> Iterator[bytes]:
     """Yield chunks of whole batches that hold the slice; the first and the last may hold other records too.
 
     Raises OffsetOutOfRange if records of the slice no longer exist, CorruptRecord, the errors of the client, and
@@ -151,7 +151,7 @@ def batches(slice_: Slice) -> Iterator[bytes]:
         yield from reader.read(piece, CHUNK_BYTES)
 
 
-def _counting(batch: pa.RecordBatch, transactions: list[BatchHeader], markers: Markers) -> pa.RecordBatch:
+def _committed_records(batch: pa.RecordBatch, transactions: list[BatchHeader], markers: Markers) -> pa.RecordBatch:
     """Return `batch` without records of transactions that were aborted or have not ended; add `transactional`."""
     offsets = batch.column("offset").to_numpy()
     counts, in_transaction = np.ones(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
@@ -169,7 +169,7 @@ def _is_committed(header: BatchHeader, markers: Markers) -> bool:
     return at < len(ends) and ends[at].is_commit
 
 
-def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+def _batch_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Yield positions and headers of batches in format v2; older message sets know no transactions."""
     try:
         yield from iterate_headers(data)
@@ -177,7 +177,7 @@ def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         return
 
 
-def _through_broker(slice_: Slice) -> Iterator[bytes]:
+def _through_broker(slice_: PartitionSlice) -> Iterator[bytes]:
     from sparklog.client import Maintenance  # loads gRPC: only for tasks that see no folder
 
     offset = slice_.offset_from
@@ -187,7 +187,7 @@ def _through_broker(slice_: Slice) -> Iterator[bytes]:
             if isinstance(log, KafkaError):
                 raise log
             try:
-                for data in _of_segments(maintenance, log, offset, slice_.offset_to):
+                for data in _read_segments(maintenance, log, offset, slice_.offset_to):
                     yield data
                     offset = [header for _, header in iterate_headers(data)][-1].next_offset
                 return
@@ -197,17 +197,17 @@ def _through_broker(slice_: Slice) -> Iterator[bytes]:
     raise InvalidUpdateVersion(f"{slice_.partition}: segments are replaced faster than they can be read")
 
 
-def _of_segments(maintenance: Any, log: LogDescription, offset: int, offset_to: int) -> Iterator[bytes]:
+def _read_segments(maintenance: Any, log: LogDescription, offset: int, offset_to: int) -> Iterator[bytes]:
     if offset < log.segments[0].base_offset:
         raise OffsetOutOfRange(f"{log.partition} begins at {log.segments[0].base_offset}, not at {offset}")
     for segment in log.segments:
         if segment.next_offset <= offset or segment.base_offset >= offset_to:
             continue
-        position = _position(maintenance, log, segment, offset)
+        position = _position_of_offset(maintenance, log, segment, offset)
         yield from whole_batches(maintenance.read_segment(log, segment, position), offset, offset_to)
 
 
-def _position(maintenance: Any, log: LogDescription, segment: SegmentDescription, offset: int) -> int:
+def _position_of_offset(maintenance: Any, log: LogDescription, segment: SegmentDescription, offset: int) -> int:
     """Return where in the segment's file to begin for `offset`: the position of the last index entry not after it."""
     if offset <= segment.base_offset:
         return 0

@@ -20,14 +20,14 @@ from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.records.arrow import encode_all
 from sparklog.records.batch import Codec
-from sparklog.spark.shipping import shipped
+from sparklog.spark.shipping import task_function
 
 RESULTS = "partition int, size_bytes bigint, error string"
 BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SnapshotTarget:
     """A snapshot to make."""
 
     partition: TopicPartition
@@ -35,7 +35,7 @@ class Target:
     end_offset: int
 
 
-def install(newest: DataFrame, targets: Iterable[Target], client: Mapping[str, Any]) -> dict[int, int | str]:
+def install(newest: DataFrame, targets: Iterable[SnapshotTarget], client: Mapping[str, Any]) -> dict[int, int | str]:
     """Make the snapshots from the newest records; return each partition's size in bytes, or its error."""
     wanted = {target.partition.partition: target for target in targets}
     if not wanted:
@@ -44,15 +44,17 @@ def install(newest: DataFrame, targets: Iterable[Target], client: Mapping[str, A
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, parts in groupby(chain.from_iterable(map(_by_partition, batches)), key=lambda each: each[0]):
-            size, error = _install(wanted[number], (part for _, part in parts), options)
+            size, error = _install_snapshot(wanted[number], (part for _, part in parts), options)
             yield pa.record_batch([pa.array([number], pa.int32()), pa.array([size]), pa.array([error], pa.string())],
                                   ["partition", "size_bytes", "error"])  # fmt: skip
 
     rows = newest.filter(F.col("log_partition").isin(*wanted)).repartition("log_partition")
     ordered = rows.sortWithinPartitions("log_partition", "log_offset")
-    done = {row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(shipped(run), RESULTS).collect()}
+    done = {
+        row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(task_function(run), RESULTS).collect()
+    }
     for number in wanted.keys() - done.keys():  # partitions without any record left
-        size, error = _install(wanted[number], iter(()), options)
+        size, error = _install_snapshot(wanted[number], iter(()), options)
         done[number] = error or size
     return done
 
@@ -69,7 +71,9 @@ def batches_of(rows: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
             yield from map(bytes, encoded)
 
 
-def _install(target: Target, rows: Iterator[pa.RecordBatch], client: Mapping[str, Any]) -> tuple[int, str | None]:
+def _install_snapshot(
+    target: SnapshotTarget, rows: Iterator[pa.RecordBatch], client: Mapping[str, Any]
+) -> tuple[int, str | None]:
     from sparklog.client import Maintenance  # loads gRPC: only where it is used
 
     try:

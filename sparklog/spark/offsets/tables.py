@@ -38,11 +38,11 @@ _RECENT = 20
 """Number of newest commits that are searched first for a table's progress."""
 
 
-class AnotherRun(SparklogError):
+class ConcurrentRun(SparklogError):
     """Another run has written to a table meanwhile: look up its progress again."""
 
 
-class Reached(NamedTuple):
+class PartitionProgress(NamedTuple):
     """The offset up to which a table has a partition, and the id of the topic."""
 
     topic_id: str
@@ -51,12 +51,12 @@ class Reached(NamedTuple):
     """Leader epoch of the record before that offset. If it is another one now, the log has lost what the table has."""
 
 
-Progress = Mapping[int, Reached]
+Progress = Mapping[int, PartitionProgress]
 """By partition of the offsets topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReplayTable:
     """A table as of its opening."""
 
     spark: SparkSession
@@ -66,7 +66,7 @@ class Table:
     progress: Progress
 
     @classmethod
-    def open(cls, spark: SparkSession, path: str) -> Table:
+    def open(cls, spark: SparkSession, path: str) -> ReplayTable:
         """Return the table with version and progress, read from its commits, the recent ones first.
 
         A table that does not exist has version -1 and no progress.
@@ -76,12 +76,12 @@ class Table:
             if not commits:
                 return cls(spark=spark, path=path, version=-1, progress={})
             version = max(commits)
-            told = [_read(commits[number]) for number in sorted(commits, reverse=True)]
+            told = [_progress_in(commits[number]) for number in sorted(commits, reverse=True)]
             if found := next((each for each in told if each is not None), None):
                 return cls(spark=spark, path=path, version=version, progress=found)
-        return cls(spark=spark, path=path, version=version, progress=_by_rows(spark, path))
+        return cls(spark=spark, path=path, version=version, progress=_progress_from_rows(spark, path))
 
-    def reached(self, partition: int, topic_id: str) -> Reached | None:
+    def reached(self, partition: int, topic_id: str) -> PartitionProgress | None:
         """Return the table's progress in that partition of that topic; None if it has nothing of it."""
         reached = self.progress.get(partition)
         return reached if reached is not None and reached.topic_id in (topic_id, "") else None
@@ -90,10 +90,10 @@ class Table:
         """Return the rows as of the table's opening."""
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
 
-    def write(self, rows: DataFrame, mode: str, progress: Progress, run_id: str) -> Table:
+    def write(self, rows: DataFrame, mode: str, progress: Progress, run_id: str) -> ReplayTable:
         """Append the rows, or replace all rows (`overwrite`), with the new progress; return the table after that.
 
-        Raises AnotherRun if another run was faster; nothing is written then.
+        Raises ConcurrentRun if another run was faster; nothing is written then.
         """
         metadata = json.dumps(
             {_APP: {str(number): list(reached) for number, reached in progress.items()}, "run_id": run_id}
@@ -103,29 +103,29 @@ class Table:
             writer.option("txnAppId", _APP).option("txnVersion", self.version + 1).save(self.path)
         except PySparkException as error:
             if "Concurrent" in type(error).__name__ or any(code in str(error) for code in CONFLICTS):
-                raise AnotherRun(f"{self.path}: another run is at work") from error
+                raise ConcurrentRun(f"{self.path}: another run is at work") from error
             raise
-        after = Table.open(self.spark, self.path)
+        after = ReplayTable.open(self.spark, self.path)
         if dict(after.progress) != dict(progress):  # Delta silently drops a write whose number was taken
-            raise AnotherRun(f"{self.path}: another run was quicker")
+            raise ConcurrentRun(f"{self.path}: another run was quicker")
         return after
 
 
-def _read(metadata: str | None) -> Progress | None:
+def _progress_in(metadata: str | None) -> Progress | None:
     try:
         told = json.loads(metadata or "")[_APP]
-        return {int(number): Reached(*reached) for number, reached in told.items()}
+        return {int(number): PartitionProgress(*reached) for number, reached in told.items()}
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _by_rows(spark: SparkSession, path: str) -> Progress:
+def _progress_from_rows(spark: SparkSession, path: str) -> Progress:
     """Return the progress by the rows of a table whose metadata is gone; the topic's id is then unknown."""
     rows = spark.read.format("delta").load(path)
     if "log_offset" not in rows.columns:
         return {}
     reached = rows.groupBy("log_partition").agg(F.max("log_offset").alias("offset")).collect()
-    return {row.log_partition: Reached("", row.offset + 1) for row in reached}
+    return {row.log_partition: PartitionProgress("", row.offset + 1) for row in reached}
 
 
 def _commits(spark: SparkSession, path: str, limit: int | None) -> dict[int, str | None]:

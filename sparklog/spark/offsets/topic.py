@@ -26,21 +26,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparklog.offsets_topic.commits import COMMITS as COMMIT_COLUMNS
 from sparklog.offsets_topic.commits import read_offset_records
-from sparklog.spark.offsets.groups import Groups, RecordPosition
-from sparklog.spark.offsets.read import Slice, Survey, records, survey
-from sparklog.spark.shipping import shipped
+from sparklog.spark.offsets.groups import PartitionGroups, RecordPosition
+from sparklog.spark.offsets.read import PartitionSlice, SliceSurvey, records, survey
+from sparklog.spark.shipping import task_function
 
 _TIME = pa.timestamp("us", "UTC")
 _WHO = ("member_id", "client_id", "client_host")
 
 
-def _in_spark(schema: pa.Schema) -> pa.Schema:
+def _with_spark_times(schema: pa.Schema) -> pa.Schema:
     """Return the schema with timestamps as Spark has them."""
     return pa.schema([(each.name, _TIME if pa.types.is_timestamp(each.type) else each.type) for each in schema])
 
 
 COMMITS = pa.schema(
-    [("log_partition", pa.int32()), *_in_spark(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
+    [("log_partition", pa.int32()), *_with_spark_times(COMMIT_COLUMNS), *((name, pa.string()) for name in _WHO),
      ("transactional", pa.bool_())]
 )  # fmt: skip
 NEWEST = pa.schema(
@@ -77,18 +77,18 @@ MEMBERS = pa.schema(
 class ReplayTask:
     """A slice for a task, and the groups before it."""
 
-    slice: Slice
+    slice: PartitionSlice
     history_from: int
     """Commits below are already in the history; offsets below are read for their other records."""
     groups: Sequence[tuple[bytes, bytes, RecordPosition]] = ()
     """The newest records of groups and their members below the slice, in log order."""
 
 
-def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
+def surveys(spark: SparkSession, slices: Sequence[PartitionSlice]) -> list[SliceSurvey]:
     """Return a survey of each slice, in their order; made in tasks."""
     if not slices:
         return []
-    found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(shipped(survey)).collect()
+    found: list[SliceSurvey] = spark.sparkContext.parallelize(slices, len(slices)).map(task_function(survey)).collect()
     return found
 
 
@@ -110,7 +110,7 @@ def newest(before: DataFrame, changed: DataFrame, rebuilt: Sequence[int]) -> Dat
 
 def current_offsets(of: DataFrame) -> DataFrame:
     """Return rows of OFFSETS from rows of NEWEST."""
-    return of.filter(is_commit()).mapInArrow(shipped(_offsets_of), _spark_schema(OFFSETS))
+    return of.filter(is_commit()).mapInArrow(task_function(_offsets_of), _spark_schema(OFFSETS))
 
 
 def current_members(of: DataFrame) -> DataFrame:
@@ -118,15 +118,15 @@ def current_members(of: DataFrame) -> DataFrame:
 
     A topic that an assignment names by id gets its name from a commit with that id; null if there is no such commit.
     """
-    return of.repartition("log_partition").mapInArrow(shipped(_members_of), _spark_schema(MEMBERS))
+    return of.repartition("log_partition").mapInArrow(task_function(_members_of), _spark_schema(MEMBERS))
 
 
 def read_commits(work: ReplayTask) -> Iterator[pa.RecordBatch]:
     """Yield the commits of a slice from `history_from` on, each with the member that had the partition then."""
-    groups = Groups()
+    groups = PartitionGroups()
     for key, value, place in work.groups:
         groups.take(key, value, place)
-    owners = _Owners(groups)
+    owners = _CommitOwners(groups)
     number = work.slice.partition.partition
     for batch in records(work.slice):
         found = read_offset_records(batch)
@@ -159,10 +159,10 @@ def read_changes(work: ReplayTask) -> Iterator[pa.RecordBatch]:
         yield from table.take(rows.sort()).cast(NEWEST).to_batches()
 
 
-class _Owners:
+class _CommitOwners:
     """Joins commits to the members that had their partitions, as groups change from record to record."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: PartitionGroups) -> None:
         self._groups = groups
         self._names: dict[str, str] = {}
         self._owners: pa.Table | None = None
@@ -217,7 +217,7 @@ def _members_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             time_ms = round(row["timestamp"].timestamp() * 1000)
             by_partition.setdefault(row["log_partition"], []).append((row["offset"], time_ms, row["key"], row["value"]))
     for number, rows in by_partition.items():
-        groups = Groups()
+        groups = PartitionGroups()
         for offset, time_ms, key, value in sorted(rows):
             groups.take(key, value, RecordPosition(offset, time_ms))
         members = [_member_row(row, number, names) for row in groups.rows()]
@@ -276,7 +276,7 @@ def _in_tasks(
                 yield from read(pickle.loads(pickled))
 
     rows = spark.sparkContext.parallelize([(bytearray(pickle.dumps(work)),) for work in works], max(1, len(works)))
-    return spark.createDataFrame(rows, "work binary").mapInArrow(shipped(run), _spark_schema(schema))
+    return spark.createDataFrame(rows, "work binary").mapInArrow(task_function(run), _spark_schema(schema))
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

@@ -1,7 +1,7 @@
 """How many bytes wait to be read, and how far some of them reach.
 
-InFolder   a range whose segment files this machine sees: exact, by the offset indexes and the headers of batches
-AtBroker   a range that is fetched: estimated, as if the bytes of a segment were shared out evenly over its offsets
+FolderBacklog   a range whose segment files this machine sees: exact, by the offset indexes and the headers of batches
+BrokerBacklog   a range that is fetched: estimated, as if the bytes of a segment were shared out evenly over its offsets
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import LogReader
 from sparklog.log.segment.ranges import Taken
-from sparklog.spark.source.offsets import Lookup, OffsetRange
+from sparklog.spark.source.offsets import Lookup, PartitionRange
 
 
 class Backlog(Protocol):
@@ -33,10 +33,10 @@ class Backlog(Protocol):
         ...
 
 
-class InFolder:
+class FolderBacklog:
     """A range in a folder. Implements Backlog."""
 
-    def __init__(self, reader: LogReader, whole: OffsetRange) -> None:
+    def __init__(self, reader: LogReader, whole: PartitionRange) -> None:
         self._reader = reader
         self._pieces = reader.ranges(whole.offset_from, whole.offset_to)
         self.size_bytes = sum(piece.size for piece in self._pieces)
@@ -45,10 +45,10 @@ class InFolder:
         return self._reader.take(self._pieces, size_bytes)
 
 
-class AtBroker:
+class BrokerBacklog:
     """A range that only brokers have. Implements Backlog."""
 
-    def __init__(self, segments: Sequence[SegmentDescription], whole: OffsetRange) -> None:
+    def __init__(self, segments: Sequence[SegmentDescription], whole: PartitionRange) -> None:
         self._whole = whole
         self._pieces = []
         for segment in segments:
@@ -69,7 +69,7 @@ class AtBroker:
         return Taken(self._whole.offset_to, taken)
 
 
-def measure(lookup: Lookup, ranges: Iterable[OffsetRange]) -> Mapping[TopicPartition, Backlog]:
+def measure(lookup: Lookup, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
     """Return the backlog of each range; the ranges are of different partitions.
 
     Raises OSError and the errors of `lookup`.
@@ -82,6 +82,6 @@ def measure(lookup: Lookup, ranges: Iterable[OffsetRange]) -> Mapping[TopicParti
         if folder is None:
             fetched.append(whole)
         else:
-            found[whole.partition] = InFolder(readers.open(folder), whole)
+            found[whole.partition] = FolderBacklog(readers.open(folder), whole)
     described = lookup.segments([whole.partition for whole in fetched])
-    return found | {whole.partition: AtBroker(described[whole.partition], whole) for whole in fetched}
+    return found | {whole.partition: BrokerBacklog(described[whole.partition], whole) for whole in fetched}

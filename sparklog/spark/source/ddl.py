@@ -57,19 +57,19 @@ _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|'((?:[^'\\]|\\.)*)'|(\w+)|([<>(),:]
 
 def parse_ddl(text: str) -> StructType:
     """Return the columns in a text. Raises SchemaError, with the place, if it is not valid or has an unknown type."""
-    parser = _Parser(text)
+    parser = _DdlParser(text)
     if parser.accept("struct") and parser.accept("<"):
         fields = parser.fields(0)
         parser.expect(">")
     else:
-        parser = _Parser(text)
+        parser = _DdlParser(text)
         fields = parser.fields(0)
     if parser.kind != "end":
         raise parser.wrong("a comma or the end")
     return fields
 
 
-class _Parser:
+class _DdlParser:
     """A text, and the token at which reading goes on: its kind (name, quoted, text, sign, end) and what it says."""
 
     def __init__(self, text: str) -> None:

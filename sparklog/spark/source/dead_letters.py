@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.source.options import BrokerOptions
+from sparklog.spark.source.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from sparklog.client import Producer
@@ -40,19 +40,19 @@ class DeadLetterTopic:
     """Where malformed records go. Implements DeadLetterTarget."""
 
     topic: str
-    broker: BrokerOptions
+    broker: ConnectionOptions
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Columns of records that a copy is made of."""
         return NEEDED
 
-    def open(self) -> DeadLetters:
+    def open(self) -> DeadLetterProducer:
         """Return what writes the dead letters of a task."""
-        return DeadLetters(self)
+        return DeadLetterProducer(self)
 
 
-class DeadLetters:
+class DeadLetterProducer:
     """Writes the malformed records of a task; connects at the first. Implements DeadLetterWriter."""
 
     def __init__(self, to: DeadLetterTopic) -> None:
@@ -73,7 +73,9 @@ class DeadLetters:
                 bootstrap_servers=broker.bootstrap_servers, max_request_size=MAX_REQUEST_BYTES, **broker.security
             )
         columns = {name: records.column(name) for name in COPIED}
-        columns["headers"] = with_headers(records.column("headers"), _why(records.column("offset"), partition, reasons))
+        columns["headers"] = with_headers(
+            records.column("headers"), _error_headers(records.column("offset"), partition, reasons)
+        )
         try:
             self._producer.send_table(self._to.topic, pa.table(columns)).result()
         except KafkaError as error:
@@ -89,7 +91,7 @@ class DeadLetters:
             self._producer = None
 
 
-def _why(offsets: pa.Array, partition: TopicPartition, reasons: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _error_headers(offsets: pa.Array, partition: TopicPartition, reasons: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return names of headers, each with its value for every record."""
     rows = len(reasons)
     return [

@@ -17,17 +17,17 @@ from sparklog.arrow.options import ParseMode
 from sparklog.arrow.typed import CORRUPT, DecodingPlan
 from sparklog.base.errors import ConfigError, SchemaError
 from sparklog.schemas.columns import nullable_within
-from sparklog.schemas.formats import AvroFormat, Format, FramedFormat, JsonFormat, StringFormat, type_of
+from sparklog.schemas.formats import AvroFormat, Format, FramedAvroFormat, JsonFormat, StringFormat, type_of
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.json_decoding import check_readable
-from sparklog.schemas.protobuf import Message
-from sparklog.schemas.protobuf_formats import FramedProtobuf, ProtobufFormat
+from sparklog.schemas.protobuf import ProtobufMessage
+from sparklog.schemas.protobuf_formats import FramedProtobufFormat, ProtobufFormat
 from sparklog.schemas.protobuf_program import type_of_message
-from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, UnknownSchema, Version
+from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText, SubjectVersion, UnknownSchema
 from sparklog.spark.columns import EVERYTHING, TYPES, check_columns, spark_type
 from sparklog.spark.source.ddl import parse_ddl
 from sparklog.spark.source.dead_letters import DeadLetterTopic
-from sparklog.spark.source.options import BrokerOptions, ColumnFormat, TypedColumn, TypedOptions
+from sparklog.spark.source.options import ColumnFormat, ConnectionOptions, TypedColumn, TypedOptions
 from sparklog.spark.source.protobuf_messages import descriptors, message_of
 from sparklog.spark.spark_api import arrow_schema
 
@@ -37,10 +37,10 @@ def typed_schema(raw: StructType, options: TypedOptions) -> StructType:
 
     Raises SchemaError, and ConfigError if the column for malformed records has the name of another.
     """
-    return _table(raw, {name: _type(column, options) for name, column in options.columns.items()}, options)
+    return _read_schema(raw, {name: _column_type(column, options) for name, column in options.columns.items()}, options)
 
 
-def _table(raw: StructType, types: Mapping[str, DataType], options: TypedOptions) -> StructType:
+def _read_schema(raw: StructType, types: Mapping[str, DataType], options: TypedOptions) -> StructType:
     fields = [StructField(each.name, types.get(each.name, each.dataType)) for each in raw.fields]
     if options.mode is ParseMode.PERMISSIVE:
         fields.append(StructField(options.corrupt_column, spark_type(CORRUPT)))
@@ -49,7 +49,7 @@ def _table(raw: StructType, types: Mapping[str, DataType], options: TypedOptions
     return StructType(fields)
 
 
-def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptions | None) -> DecodingPlan:
+def plan_decoding(options: TypedOptions, schema: StructType, broker: ConnectionOptions | None) -> DecodingPlan:
     """Return how tasks decode the columns of a read.
 
     schema: of the read; its types choose the version of a subject that they came from
@@ -63,40 +63,40 @@ def plan_decoding(options: TypedOptions, schema: StructType, broker: BrokerOptio
         if broker is None:
             raise ConfigError("deadLetterTopic needs kafka.bootstrap.servers: a read of path has no broker to write to")
         dead_letters = DeadLetterTopic(options.dead_letter_topic, broker)
-    formats = {name: _format(name, column, options, schema) for name, column in options.columns.items()}
+    formats = {name: _column_format(name, column, options, schema) for name, column in options.columns.items()}
     types = {name: spark_type(of.decoder(name).type) for name, of in formats.items()}
-    check_columns(schema, _table(EVERYTHING, types, options))
+    check_columns(schema, _read_schema(EVERYTHING, types, options))
     return DecodingPlan(formats, options.mode, options.corrupt_column, dead_letters)
 
 
-def _type(column: TypedColumn, options: TypedOptions) -> DataType:
+def _column_type(column: TypedColumn, options: TypedOptions) -> DataType:
     if column.format is ColumnFormat.STRING:
         return spark_type(pa.string())
     if column.format is ColumnFormat.JSON:
         return spark_type(_json_type(column))
     if column.format is ColumnFormat.PROTOBUF:
-        message = _given_message(column) or message_of(_latest(column, options), column.message_name)
+        message = _given_message(column) or message_of(_latest_schema(column, options), column.message_name)
         return spark_type(type_of_message(message, options.protobuf))
-    return spark_type(type_of(_reader(column) or _latest(column, options)))
+    return spark_type(type_of(_given_schema(column) or _latest_schema(column, options)))
 
 
-def _format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
+def _column_format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
     if column.format is ColumnFormat.STRING:
         return StringFormat()
     if column.format is ColumnFormat.JSON:
         return JsonFormat(_json_type(column))
     if column.format is ColumnFormat.PROTOBUF:
         return _protobuf_format(name, column, options, schema)
-    reader = _reader(column)
+    reader = _given_schema(column)
     if column.schema is not None:
         assert reader is not None  # the writer's, if no other is given
         return AvroFormat(writer=SchemaText("AVRO", column.schema), reader=reader)
     assert options.registry is not None  # typed_options makes sure
-    versions = _versions(_registry(column, options), column)
+    versions = _subject_versions(_registry_client(column, options), column)
     if reader is None:
-        reader = _version_of(name, column, versions, schema, type_of)
+        reader = _matching_version(name, column, versions, schema, type_of)
     writers: dict[SchemaId, SchemaText] = {each: version.schema for version in versions for each in version.ids}
-    return FramedFormat(reader=reader, writers=writers, registry=options.registry)
+    return FramedAvroFormat(reader=reader, writers=writers, registry=options.registry)
 
 
 def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, schema: StructType) -> Format:
@@ -105,10 +105,10 @@ def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, sche
         assert message is not None  # the schema has it
         return ProtobufFormat(message=message, options=options.protobuf)
     assert options.registry is not None  # typed_options makes sure
-    versions = _versions(_registry(column, options), column)
+    versions = _subject_versions(_registry_client(column, options), column)
     if message is None:
-        read = partial(_type_of_text, column=column, options=options)
-        message = message_of(_version_of(name, column, versions, schema, read), column.message_name)
+        read = partial(_message_type, column=column, options=options)
+        message = message_of(_matching_version(name, column, versions, schema, read), column.message_name)
     names = descriptors().message_names
     writers = {
         each: names(version.schema.text)
@@ -116,19 +116,19 @@ def _protobuf_format(name: str, column: TypedColumn, options: TypedOptions, sche
         if version.schema.kind == "PROTOBUF"
         for each in version.ids
     }
-    return FramedProtobuf(message=message, options=options.protobuf, writers=writers, registry=options.registry)
+    return FramedProtobufFormat(message=message, options=options.protobuf, writers=writers, registry=options.registry)
 
 
-def _type_of_text(schema: SchemaText, column: TypedColumn, options: TypedOptions) -> pa.DataType:
+def _message_type(schema: SchemaText, column: TypedColumn, options: TypedOptions) -> pa.DataType:
     return type_of_message(message_of(schema, column.message_name), options.protobuf)
 
 
-def _given_message(column: TypedColumn) -> Message | None:
+def _given_message(column: TypedColumn) -> ProtobufMessage | None:
     """Return the message of a schema that an option gives."""
     text = column.reader_schema if column.reader_schema is not None else column.schema
     if text is None:
         return None
-    message: Message = descriptors().from_text(text).message(column.message_name)
+    message: ProtobufMessage = descriptors().from_text(text).message(column.message_name)
     return message
 
 
@@ -140,7 +140,7 @@ def _json_type(column: TypedColumn) -> pa.DataType:
     return of
 
 
-def _versions(registry: Registry, column: TypedColumn) -> list[Version]:
+def _subject_versions(registry: Registry, column: TypedColumn) -> list[SubjectVersion]:
     if column.subject is None:
         return []
     try:
@@ -151,10 +151,10 @@ def _versions(registry: Registry, column: TypedColumn) -> list[Version]:
         return []
 
 
-def _version_of(
+def _matching_version(
     name: str,
     column: TypedColumn,
-    versions: Sequence[Version],
+    versions: Sequence[SubjectVersion],
     schema: StructType,
     read: Callable[[SchemaText], pa.DataType],
 ) -> SchemaText:
@@ -174,16 +174,16 @@ def _version_of(
     )
 
 
-def _reader(column: TypedColumn) -> SchemaText | None:
+def _given_schema(column: TypedColumn) -> SchemaText | None:
     text = column.reader_schema if column.reader_schema is not None else column.schema
     return None if text is None else SchemaText("AVRO", text)
 
 
-def _latest(column: TypedColumn, options: TypedOptions) -> SchemaText:
+def _latest_schema(column: TypedColumn, options: TypedOptions) -> SchemaText:
     assert column.subject is not None  # typed_options makes sure
-    return _registry(column, options).version(column.subject).schema
+    return _registry_client(column, options).version(column.subject).schema
 
 
-def _registry(column: TypedColumn, options: TypedOptions) -> Registry:
+def _registry_client(column: TypedColumn, options: TypedOptions) -> Registry:
     assert options.registry is not None  # typed_options makes sure
     return Registry(options.registry, serialized=column.format is ColumnFormat.PROTOBUF)

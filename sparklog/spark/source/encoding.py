@@ -27,12 +27,12 @@ from sparklog.schemas.framing import HEADERS, index_bytes, with_headers
 from sparklog.schemas.json_encoding import derived_json_schema
 from sparklog.schemas.registry import Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
-from sparklog.schemas.written_formats import (
-    AvroWriting,
-    JsonWriting,
-    Naming,
-    ProtobufWriting,
-    Writing,
+from sparklog.schemas.write_formats import (
+    AvroWriteFormat,
+    JsonWriteFormat,
+    ProtobufWriteFormat,
+    SchemaNaming,
+    WriteFormat,
     frame_in_header,
 )
 from sparklog.spark.source.options import ColumnFormat, SchemaChoice, WrittenColumn, WrittenOptions
@@ -44,14 +44,14 @@ from sparklog.spark.spark_api import arrow_schema
 class RowEncoding:
     """The typed columns of a write, as its plan brings them to tasks."""
 
-    formats: Mapping[str, Writing]
+    formats: Mapping[str, WriteFormat]
 
-    def start(self, topic: str | None) -> EncodedRows:
+    def start(self, topic: str | None) -> RowEncoder:
         """Return what encodes the rows of one task, written to this topic, or to that of the column `topic`."""
-        return EncodedRows(self, topic)
+        return RowEncoder(self, topic)
 
 
-class EncodedRows:
+class RowEncoder:
     """Encodes the rows of a task, and counts them."""
 
     def __init__(self, encoding: RowEncoding, topic: str | None) -> None:
@@ -97,11 +97,11 @@ def plan_encoding(options: WrittenOptions, schema: StructType) -> RowEncoding:
     Raises ConfigError if a column is missing or has no type of its format; SchemaError, with the place and both types,
     if it does not fit its schema; RegistryError if the registry does not have the schema, or refuses it.
     """
-    formats = {name: _writing(name, column, options, schema) for name, column in options.columns.items()}
+    formats = {name: _write_format(name, column, options, schema) for name, column in options.columns.items()}
     return RowEncoding({name: of for name, of in formats.items() if of is not None})
 
 
-def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> Writing | None:
+def _write_format(name: str, column: WrittenColumn, options: WrittenOptions, schema: StructType) -> WriteFormat | None:
     if name not in schema.fieldNames():
         raise ConfigError(f"{name}Format = {column.format}: there is no column {name} among {schema.fieldNames()}")
     spark = schema[name].dataType
@@ -118,65 +118,65 @@ def _writing(name: str, column: WrittenColumn, options: WrittenOptions, schema: 
     return writing
 
 
-def _avro(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriting:
+def _avro_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> AvroWriteFormat:
     def check(schema: SchemaText) -> None:
-        AvroWriting(type=of, schema=schema, naming=None).encoder()
+        AvroWriteFormat(type=of, schema=schema, naming=None).encoder()
 
     derive = partial(derived_schema, of)
     if options.registry is None:
-        return AvroWriting(type=of, schema=_own("AVRO", column, derive), naming=None)
-    schema, naming = _named("AVRO", column, options, options.registry, derive, check)
-    return AvroWriting(type=of, schema=schema, naming=naming)
+        return AvroWriteFormat(type=of, schema=_given_or_derived("AVRO", column, derive), naming=None)
+    schema, naming = _choose_schema("AVRO", column, options, options.registry, derive, check)
+    return AvroWriteFormat(type=of, schema=schema, naming=naming)
 
 
-def _json(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriting:
+def _json_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> JsonWriteFormat:
     if options.registry is None:
-        return JsonWriting(type=of)
+        return JsonWriteFormat(type=of)
 
     def check(_: SchemaText) -> None:
-        JsonWriting(type=of).encoder()
+        JsonWriteFormat(type=of).encoder()
 
-    _, naming = _named("JSON", column, options, options.registry, partial(derived_json_schema, of), check)
-    return JsonWriting(type=of, naming=naming)
+    _, naming = _choose_schema("JSON", column, options, options.registry, partial(derived_json_schema, of), check)
+    return JsonWriteFormat(type=of, naming=naming)
 
 
-def _protobuf(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriting:
+def _protobuf_format(of: pa.DataType, column: WrittenColumn, options: WrittenOptions) -> ProtobufWriteFormat:
     def given() -> Any:
         assert column.schema is not None  # typed_options makes sure
         return descriptors().from_text(column.schema)
 
     if options.registry is None:
-        return ProtobufWriting(type=of, message=given().message(column.message_name))
+        return ProtobufWriteFormat(type=of, message=given().message(column.message_name))
 
     def check(_: SchemaText) -> None:
-        ProtobufWriting(type=of, message=given().message(column.message_name)).encoder()
+        ProtobufWriteFormat(type=of, message=given().message(column.message_name)).encoder()
 
     own = column if column.schema is None else replace(column, schema=given().text())
-    schema, naming = _named("PROTOBUF", own, options, options.registry, given, check)
+    schema, naming = _choose_schema("PROTOBUF", own, options, options.registry, given, check)
     message = message_of(schema, column.message_name)
     indexes = next(
         (each for each, name in descriptors().message_names(schema.text).items() if name == message.name), None
     )
     if indexes is None:
         raise SchemaError(f"message {message.name} is in a file that the schema imports: write that one's schema")
-    return ProtobufWriting(type=of, message=message, naming=replace(naming, indexes=index_bytes(indexes)))
+    return ProtobufWriteFormat(type=of, message=message, naming=replace(naming, indexes=index_bytes(indexes)))
 
 
-_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], Writing]] = {
-    ColumnFormat.AVRO: _avro,
-    ColumnFormat.PROTOBUF: _protobuf,
-    ColumnFormat.JSON: _json,
+_WRITINGS: Mapping[ColumnFormat, Callable[[pa.DataType, WrittenColumn, WrittenOptions], WriteFormat]] = {
+    ColumnFormat.AVRO: _avro_format,
+    ColumnFormat.PROTOBUF: _protobuf_format,
+    ColumnFormat.JSON: _json_format,
 }
 
 
-def _named(
+def _choose_schema(
     kind: str,
     column: WrittenColumn,
     options: WrittenOptions,
     of: RegistryOptions,
     derive: Callable[[], Any],
     check: Callable[[SchemaText], None],
-) -> tuple[SchemaText, Naming]:
+) -> tuple[SchemaText, SchemaNaming]:
     """Return the schema that is written, and how records name it.
 
     kind: as of `SchemaText`
@@ -191,25 +191,25 @@ def _named(
         latest = registry.version(column.subject)
         schema, number = latest.schema, next(each for each in latest.ids if isinstance(each, int))
     else:
-        schema = _own(kind, column, derive)
+        schema = _given_or_derived(kind, column, derive)
         check(schema)
-        number = _number_of(schema, column, options, registry, of)
+        number = _schema_number(schema, column, options, registry, of)
     if schema.kind != kind:
         raise SchemaError(f"the schema is {schema.kind}, not {kind}")
     if not options.ids_in_headers:
-        return schema, Naming(schema_id=number)
+        return schema, SchemaNaming(schema_id=number)
     known = _GUIDS.setdefault(of, {})
     if number not in known:
         known[number] = registry.guid(number)
-    return schema, Naming(schema_id=known[number], in_header=True)
+    return schema, SchemaNaming(schema_id=known[number], in_header=True)
 
 
-def _own(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
+def _given_or_derived(kind: str, column: WrittenColumn, derive: Callable[[], Any]) -> SchemaText:
     """Return the schema that is given, or that of the column's type."""
     return SchemaText(kind, column.schema if column.schema is not None else json.dumps(derive()))
 
 
-def _number_of(
+def _schema_number(
     schema: SchemaText, column: WrittenColumn, options: WrittenOptions, registry: Registry, of: RegistryOptions
 ) -> int:
     assert column.subject is not None  # typed_options makes sure

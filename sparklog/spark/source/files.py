@@ -17,7 +17,7 @@ from sparklog.arrow.options import IsolationLevel
 from sparklog.arrow.segments import PartitionRead
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.spark.source.filters import LOWEST
-from sparklog.spark.source.offsets import OffsetRange, report_losses
+from sparklog.spark.source.offsets import PartitionRange, report_losses
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FilesTask
 
@@ -25,12 +25,12 @@ from sparklog.spark.source.scan import FilesTask
 def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's pieces, in order, with at least these columns."""
     if not sees(task.folder, task.owner):
-        return _unseen(task, options)
+        return _read_unseen(task, options)
     records = records_of(task, options, columns)
-    return records.read(task.ranges, lambda left: from_elsewhere(task, left, options, columns))
+    return records.read(task.ranges, lambda left: read_missing(task, left, options, columns))
 
 
-def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _read_unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task whose folder this machine does not see, from the broker.
 
     Raises ConfigError if there is no broker.
@@ -39,29 +39,29 @@ def _unseen(task: FilesTask, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         raise not_seen(task.folder)
     from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are not seen
 
-    for whole in _joined(task):
+    for whole in _joined_ranges(task):
         yield from fetch_range(whole, options)
 
 
-def _joined(task: FilesTask) -> Iterator[OffsetRange]:
+def _joined_ranges(task: FilesTask) -> Iterator[PartitionRange]:
     """Yield the offsets of the task's pieces, adjacent pieces as one range."""
     low, high = task.ranges[0].offset_from, task.ranges[0].offset_to
     for piece in task.ranges[1:]:
         if piece.offset_from != high:
-            yield OffsetRange(task.partition, low, high)
+            yield PartitionRange(task.partition, low, high)
             low = piece.offset_from
         high = piece.offset_to
-    yield OffsetRange(task.partition, low, high)
+    yield PartitionRange(task.partition, low, high)
 
 
-def from_elsewhere(
+def read_missing(
     task: FilesTask, left: ReadRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a piece that its segment no longer holds."""
     if options.broker is not None:
         from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are gone
 
-        yield from fetch_range(OffsetRange(task.partition, left.offset_from, left.offset_to), options)
+        yield from fetch_range(PartitionRange(task.partition, left.offset_from, left.offset_to), options)
         return
     lost, rest = records_of(task, options, columns).read_left(left)
     report_losses(lost, fail=options.fail_on_data_loss)

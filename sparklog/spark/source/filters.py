@@ -96,10 +96,10 @@ def _narrow(predicate: Predicate, each: Filter) -> tuple[Predicate, bool]:
     if column == ("partition",):
         return _narrow_partition(predicate, each)
     if column == ("offset",):
-        interval, exact = _whole_numbers(each)
+        interval, exact = _number_interval(each)
         return replace(predicate, offset=predicate.offset.meet(interval)), exact
     if column == ("timestamp",):
-        return replace(predicate, timestamp_ms=predicate.timestamp_ms.meet(_timestamps(each))), False
+        return replace(predicate, timestamp_ms=predicate.timestamp_ms.meet(_timestamp_interval(each))), False
     return predicate, False
 
 
@@ -110,20 +110,20 @@ def _narrow_topic(predicate: Predicate, each: Filter) -> tuple[Predicate, bool]:
         case StringStartsWith(value=str(prefix)):
             return replace(predicate, topic_prefixes=(*predicate.topic_prefixes, prefix)), True
         case EqualTo(value=str(topic)) | EqualNullSafe(value=str(topic)):
-            return replace(predicate, topics=_both(predicate.topics, {topic})), True
+            return replace(predicate, topics=_intersect(predicate.topics, {topic})), True
         case In(value=values) if all(isinstance(value, str) for value in values):
-            return replace(predicate, topics=_both(predicate.topics, values)), True
+            return replace(predicate, topics=_intersect(predicate.topics, values)), True
     return predicate, False
 
 
 def _narrow_partition(predicate: Predicate, each: Filter) -> tuple[Predicate, bool]:
     if isinstance(each, In) and _all_whole(each.value):
-        return replace(predicate, numbers=_both(predicate.numbers, each.value)), True
-    interval, exact = _whole_numbers(each)
+        return replace(predicate, numbers=_intersect(predicate.numbers, each.value)), True
+    interval, exact = _number_interval(each)
     return replace(predicate, partition=predicate.partition.meet(interval)), exact
 
 
-def _whole_numbers(each: Filter) -> tuple[Interval, bool]:
+def _number_interval(each: Filter) -> tuple[Interval, bool]:
     """Return the interval of a filter on a column of whole numbers, and whether it expresses the whole filter."""
     if isinstance(each, IsNotNull):
         return Interval(), True
@@ -132,20 +132,20 @@ def _whole_numbers(each: Filter) -> tuple[Interval, bool]:
     value: Any = getattr(each, "value", None)
     if not _all_whole([value]):
         return Interval(), False
-    return _compared(each, value, value), isinstance(each, _COMPARISONS)
+    return _comparison_interval(each, value, value), isinstance(each, _COMPARISONS)
 
 
-def _timestamps(each: Filter) -> Interval:
+def _timestamp_interval(each: Filter) -> Interval:
     """Return the interval, in ms, outside of which a filter on `timestamp` is never true."""
     value = getattr(each, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return Interval()
     since = value - _EPOCH
     floor = since // timedelta(milliseconds=1)
-    return _compared(each, floor, floor + bool(since % timedelta(milliseconds=1)))
+    return _comparison_interval(each, floor, floor + bool(since % timedelta(milliseconds=1)))
 
 
-def _compared(each: Filter, floor: int, ceiling: int) -> Interval:
+def _comparison_interval(each: Filter, floor: int, ceiling: int) -> Interval:
     """Return the whole numbers for which a comparison with a value between `floor` and `ceiling` can be true."""
     match each:
         case EqualTo() | EqualNullSafe():
@@ -168,5 +168,5 @@ def _all_whole(values: Sequence[Any]) -> bool:
     return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
-def _both(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]:
+def _intersect(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]:
     return frozenset(values) if known is None else known & frozenset(values)

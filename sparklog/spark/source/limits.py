@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from sparklog.base.ids import TopicPartition
 from sparklog.log.segment.ranges import Taken
 from sparklog.spark.source.backlog import Backlog
-from sparklog.spark.source.offsets import OffsetRange, Offsets, limit_rows
+from sparklog.spark.source.offsets import Offsets, PartitionRange, limit_rows
 from sparklog.spark.source.options import TriggerLimits
 
-Measure = Callable[[list[OffsetRange]], Mapping[TopicPartition, Backlog]]
+Measure = Callable[[list[PartitionRange]], Mapping[TopicPartition, Backlog]]
 
 
 class TriggerPace:
@@ -59,7 +59,7 @@ class TriggerPace:
             end = limit_rows(start, end, limits.max_offsets)
         if not limits.max_bytes:
             return end
-        wanted = [OffsetRange(partition, start[partition], offset) for partition, offset in sorted(end.items())]
+        wanted = [PartitionRange(partition, start[partition], offset) for partition, offset in sorted(end.items())]
         backlogs = measure([each for each in wanted if each.size > 0])
         moved = share_bytes(backlogs, limits.max_bytes, self._moved)
         self._triggers += 1

@@ -20,14 +20,14 @@ from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
     LATEST_IN_JSON,
-    AtCommitted,
-    AtOffsets,
-    AtTimestamps,
+    CommittedOffsets,
     Edge,
-    NoMatch,
+    NoMatchStrategy,
     Position,
     ReadOptions,
     Selection,
+    SpecificOffsets,
+    SpecificTimestamps,
 )
 
 logger = logging.getLogger("sparklog.spark")
@@ -35,7 +35,7 @@ logger = logging.getLogger("sparklog.spark")
 Offsets = Mapping[TopicPartition, int]
 
 
-class OffsetRange(NamedTuple):
+class PartitionRange(NamedTuple):
     """Offsets of one partition, from `offset_from` to before `offset_to`."""
 
     partition: TopicPartition
@@ -94,7 +94,7 @@ class Lookup(Protocol):
         """Return the segments that brokers have of partitions whose folders this machine does not see, oldest first."""
         ...
 
-    def aborted(self, whole: OffsetRange) -> AbortedRanges:
+    def aborted(self, whole: PartitionRange) -> AbortedRanges:
         """Return the aborted transactions that may have records in a range, from the partition's folder.
 
         Empty for a read of uncommitted transactions. Raises OSError, OffsetOutOfRange or CorruptRecord.
@@ -110,12 +110,12 @@ class Lookup(Protocol):
         ...
 
 
-def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[OffsetRange], list[str]]:
+def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[PartitionRange], list[str]]:
     """Return the range that a batch reads of each partition, without empty ranges, and the losses."""
     bounds = lookup.bounds(options.selection)
     start, lost_before = starting_offsets(options.starting, bounds, lookup)
     end, lost_after = ending_offsets(options.ending, bounds, lookup)
-    ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(bounds)]
+    ranges = [PartitionRange(partition, start[partition], end[partition]) for partition in sorted(bounds)]
     return [each for each in ranges if each.size > 0], lost_before + lost_after
 
 
@@ -126,7 +126,7 @@ def starting_offsets(
 
     Raises ConfigError if the position does not name exactly the partitions that are read, or no record is late enough.
     """
-    chosen = _chosen(position, bounds, lookup, "starting")
+    chosen = _offsets_at(position, bounds, lookup, "starting")
     lost = [
         f"{partition} was to be read from offset {offset}, but begins at {bounds[partition].log_start}"
         for partition, offset in chosen.items()
@@ -136,7 +136,7 @@ def starting_offsets(
         for partition, offset in chosen.items()
         if offset > bounds[partition].high_watermark
     ]
-    return {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}, lost
+    return {partition: _clamp(offset, bounds[partition]) for partition, offset in chosen.items()}, lost
 
 
 def ending_offsets(
@@ -146,21 +146,21 @@ def ending_offsets(
 
     Raises as `starting_offsets` does, and ConfigError if the position names an offset that is not decided yet.
     """
-    chosen = _chosen(position, bounds, lookup, "ending")
-    if isinstance(position, AtOffsets):
+    chosen = _offsets_at(position, bounds, lookup, "ending")
+    if isinstance(position, SpecificOffsets):
         _check_stable(chosen, bounds)
     lost = [
         f"{partition} was to be read up to offset {offset}, but ends at {bounds[partition].high_watermark}"
         for partition, offset in chosen.items()
         if offset > bounds[partition].high_watermark
     ]
-    within = {partition: _within(offset, bounds[partition]) for partition, offset in chosen.items()}
+    within = {partition: _clamp(offset, bounds[partition]) for partition, offset in chosen.items()}
     return {partition: min(offset, bounds[partition].end) for partition, offset in within.items()}, lost
 
 
 def stream_ranges(
     start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, ReadableOffsets]
-) -> tuple[list[OffsetRange], list[str]]:
+) -> tuple[list[PartitionRange], list[str]]:
     """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0.
 
     Raises ConfigError if a range holds offsets that are not decided yet: the trigger was planned with another
@@ -177,7 +177,7 @@ def stream_ranges(
             offset_from = log_start
         if offset_to < offset_from and partition in start:
             lost.append(f"{partition} was read up to offset {offset_from}, but now ends at {offset_to}")
-        ranges.append(OffsetRange(partition, offset_from, offset_to))
+        ranges.append(PartitionRange(partition, offset_from, offset_to))
     return [each for each in ranges if each.size > 0], lost
 
 
@@ -212,7 +212,7 @@ def report_losses(lost: Sequence[str], *, fail: bool) -> None:
     logger.warning("records were lost: %s", sentence)
 
 
-def check_there(wanted: Set[Any], there: Set[Any], where: str) -> None:
+def check_exist(wanted: Set[Any], there: Set[Any], where: str) -> None:
     """Raise UnknownTopicOrPartition if topics or partitions are missing."""
     if missing := sorted(map(str, wanted - there)):
         raise UnknownTopicOrPartition(f"not {where}: {', '.join(missing)}")
@@ -235,7 +235,7 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
     }
 
 
-def _chosen(
+def _offsets_at(
     position: Position, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup, which: str
 ) -> dict[TopicPartition, int]:
     """Return the offset that `position` means in each partition; it may lie outside the bounds."""
@@ -244,32 +244,32 @@ def _chosen(
             return {partition: each.log_start for partition, each in bounds.items()}
         case Edge.LATEST:
             return {partition: each.end for partition, each in bounds.items()}
-        case AtOffsets(offsets):
+        case SpecificOffsets(offsets):
             _check_named(offsets, bounds, f"{which}Offsets")
             return {partition: _edge_or_offset(offsets[partition], each) for partition, each in bounds.items()}
-        case AtCommitted():
+        case CommittedOffsets():
             committed = lookup.committed(bounds)
             return {partition: committed.get(partition, each.log_start) for partition, each in bounds.items()}
-        case AtTimestamps(timestamps_ms, no_match):
+        case SpecificTimestamps(timestamps_ms, no_match):
             if isinstance(timestamps_ms, int):
-                return _at_times(dict.fromkeys(bounds, timestamps_ms), no_match, bounds, lookup)
+                return _offsets_at_times(dict.fromkeys(bounds, timestamps_ms), no_match, bounds, lookup)
             _check_named(timestamps_ms, bounds, f"{which}OffsetsByTimestamp")
-            return _at_times(timestamps_ms, no_match, bounds, lookup)
+            return _offsets_at_times(timestamps_ms, no_match, bounds, lookup)
 
 
-def _at_times(
-    timestamps_ms: Offsets, no_match: NoMatch, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup
+def _offsets_at_times(
+    timestamps_ms: Offsets, no_match: NoMatchStrategy, bounds: Mapping[TopicPartition, ReadableOffsets], lookup: Lookup
 ) -> dict[TopicPartition, int]:
     found = lookup.offsets_for_times(timestamps_ms)
     offsets = {}
     for partition, each in bounds.items():
         offset = found[partition]
-        if offset is None and no_match is NoMatch.ERROR:
+        if offset is None and no_match is NoMatchStrategy.ERROR:
             raise ConfigError(
                 f"no record of {partition} has timestamp {timestamps_ms[partition]} or later; "
                 "with startingOffsetsByTimestampStrategy = latest such a partition is read from its end"
             )
-        offsets[partition] = each.end if offset is None else _within(offset, each)
+        offsets[partition] = each.end if offset is None else _clamp(offset, each)
     return offsets
 
 
@@ -277,7 +277,7 @@ def _edge_or_offset(offset: int, bounds: ReadableOffsets) -> int:
     return {EARLIEST_IN_JSON: bounds.log_start, LATEST_IN_JSON: bounds.end}.get(offset, offset)
 
 
-def _within(offset: int, bounds: ReadableOffsets) -> int:
+def _clamp(offset: int, bounds: ReadableOffsets) -> int:
     return min(max(offset, bounds.log_start), bounds.high_watermark)
 
 

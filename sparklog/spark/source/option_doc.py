@@ -1,6 +1,6 @@
 """Meaning of the source's options and columns, for the reference. `sparklog.docs` prints it beside the allowed values.
 
-Every option of `option_parsing.OPTIONS` and every column has an entry here; a test checks this.
+Every option of `option_table.OPTIONS` and every column has an entry here; a test checks this.
 """
 
 from __future__ import annotations

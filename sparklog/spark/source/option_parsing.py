@@ -19,82 +19,55 @@ something else. Three options say where to begin; as in Spark, ``startingTimesta
 from __future__ import annotations
 
 import difflib
-import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
 from typing import Any
 
-from sparklog.arrow.options import IsolationLevel, ParseMode
-from sparklog.base.config_keys import MAX_LONG
+from sparklog.arrow.options import IsolationLevel
 from sparklog.base.errors import ConfigError, InvalidTopic
-from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.spark.source.option_table import GROUP_NAMES, OPTIONS, SECURITY_KEYS, SELECTIONS, OptionUse, SourceOption
 from sparklog.spark.source.options import (
-    EARLIEST_IN_JSON,
     AllTopics,
     ApplicationTransaction,
-    Assign,
-    AtCommitted,
-    AtOffsets,
-    AtTimestamps,
-    BrokerOptions,
-    ColumnFormat,
+    CommittedOffsets,
+    ConnectionOptions,
     DeliveryGuarantee,
     Edge,
-    NoMatch,
+    NoMatchStrategy,
     Position,
     ReadMode,
     ReadOptions,
     Selection,
-    Subscribe,
-    SubscribePattern,
+    SpecificOffsets,
+    SpecificTimestamps,
     TriggerLimits,
     TypedOptions,
     WriteOptions,
 )
-from sparklog.spark.source.quantities import parse_bytes, parse_time_ms
 from sparklog.spark.source.typed_options import (
-    CHOICES,
-    COLUMNS,
-    ID_SERIALIZER,
     MISTAKES,
     NAMES,
-    OF_PROTOBUF,
     typed_options,
     written_options,
 )
 
-
-class Use(StrEnum):
-    """The operation that options are given for."""
-
-    BATCH = "a batch read"
-    STREAM = "a streaming read"
-    WRITE = "a write"
-
-
-READS = frozenset({Use.BATCH, Use.STREAM})
-ALL_USES = frozenset(Use)
-SELECTIONS = ("subscribe", "subscribepattern", "assign")
-OF_ALL_CLIENTS = ("request_timeout_ms", "retry_backoff_ms")
+CLIENT_ARGUMENTS = ("request_timeout_ms", "retry_backoff_ms")
 TRANSACTION_TIMEOUT_MS = 300_000
 """Longer than Kafka's minute: no task gives a sign of life while Spark runs an earlier stage again."""
 
 
-def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], use: OptionUse) -> ReadOptions:
     """Return the options of a batch or streaming read. Raises ConfigError with the mistake and the allowed values."""
-    given = _checked(options, use)
+    given = _parse_values(options, use)
     path = given.get("path")
     if path is not None:
-        _refuse_broker(given)
+        _check_path(given)
     _check_history(given)
     return ReadOptions(
         selection=_selection(given, needed=path is None),
-        starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
+        starting=_starting(given, default=Edge.LATEST if use is OptionUse.STREAM else Edge.EARLIEST, use=use),
         ending=_ending(given),
         path=path,
-        broker=_broker(given, use) if path is None else None,
+        broker=_connection(given, use) if path is None else None,
         read_mode=given.get("readmode", ReadMode.AUTO),
         fail_on_data_loss=given.get("failondataloss", True),
         include_headers=given.get("includeheaders", False),
@@ -117,19 +90,19 @@ def parse_typed_options(options: Mapping[str, str]) -> TypedOptions | None:
     if typed.isdisjoint(name.lower() for name in options):
         return None
     names = typed | set(SELECTIONS)
-    given = _checked({name: raw for name, raw in options.items() if name.lower() in names}, Use.BATCH)
+    given = _parse_values({name: raw for name, raw in options.items() if name.lower() in names}, OptionUse.BATCH)
     return typed_options(given, _selection(given, needed=False))
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Return the options of a batch or streaming write. Raises ConfigError with the mistake and the allowed values."""
-    given = _checked(options, Use.WRITE)
+    given = _parse_values(options, OptionUse.WRITE)
     producer = {
         option.producer_argument: given[name]
         for name, option in OPTIONS.items()
         if option.producer_argument and name in given
     }
-    connection = {"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given)}
+    connection = {"bootstrap_servers": _bootstrap_servers(given, OptionUse.WRITE), **_security(given)}
     guarantee = _guarantee(given)
     if guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
         for name in ("sparksinkid", "txnappid", "txnversion", "kafka.transaction.timeout.ms"):
@@ -139,16 +112,16 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         topic=given.get("topic"),
         include_headers=given.get("includeheaders", True),
         producer={**connection, **producer},
-        connection={**connection, **{name: producer[name] for name in OF_ALL_CLIENTS if name in producer}},
+        connection={**connection, **{name: producer[name] for name in CLIENT_ARGUMENTS if name in producer}},
         guarantee=guarantee,
         sink_id=given.get("sparksinkid"),
-        transaction=_transaction(given),
+        transaction=_application_transaction(given),
         timeout_ms=given.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
         typed=written_options(given),
     )
 
 
-def _transaction(given: Mapping[str, Any]) -> ApplicationTransaction | None:
+def _application_transaction(given: Mapping[str, Any]) -> ApplicationTransaction | None:
     if ("txnappid" in given) != ("txnversion" in given):
         raise ConfigError("txnAppId and txnVersion belong together: the application, and the number of its write")
     return ApplicationTransaction(given["txnappid"], given["txnversion"]) if "txnappid" in given else None
@@ -169,24 +142,13 @@ def _guarantee(given: Mapping[str, Any]) -> DeliveryGuarantee:
     return wanted or (DeliveryGuarantee.AT_LEAST_ONCE if against else DeliveryGuarantee.EXACTLY_ONCE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option: its documented name, the parser of its text, and the uses in which it has a meaning."""
-
-    name: str
-    parse: Callable[[str], Any]
-    expects: str
-    uses: frozenset[Use] = READS
-    producer_argument: str = ""
-
-
-def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
+def _parse_values(options: Mapping[str, str], use: OptionUse) -> dict[str, Any]:
     """Return typed values by lower-case name. Raises ConfigError for the first option or value that is not allowed."""
     given = {}
     for name, raw in options.items():
         option = OPTIONS.get(name.lower())
         if option is None or use not in option.uses:
-            raise ConfigError(_refusal(name, option, use))
+            raise ConfigError(_refusal_text(name, option, use))
         try:
             given[name.lower()] = option.parse(raw)
         except (ValueError, KeyError, TypeError, AttributeError, InvalidTopic) as wrong:
@@ -195,7 +157,7 @@ def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
     return given
 
 
-def _refusal(name: str, option: Option | None, use: Use) -> str:
+def _refusal_text(name: str, option: SourceOption | None, use: OptionUse) -> str:
     allowed = {key: each.name for key, each in OPTIONS.items() if use in each.uses}
     near = difflib.get_close_matches(name.lower(), allowed, n=1)
     what = f"option {option.name} has no meaning for {use}" if option else f"unknown option {name}"
@@ -203,7 +165,7 @@ def _refusal(name: str, option: Option | None, use: Use) -> str:
     return f"{what}{hint} Allowed: {', '.join(sorted(allowed.values(), key=str.lower))}"
 
 
-def _one_of(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> str | None:
+def _exclusive_option(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> str | None:
     """Return which of some exclusive options is given, None if none is.
 
     Raises ConfigError if several are given, or if none is given and one is needed.
@@ -217,34 +179,34 @@ def _one_of(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -
 
 
 def _selection(given: Mapping[str, Any], *, needed: bool) -> Selection:
-    name = _one_of(given, SELECTIONS, needed=needed)
+    name = _exclusive_option(given, SELECTIONS, needed=needed)
     selection: Selection = given[name] if name else AllTopics()
     return selection
 
 
-def _bootstrap(given: Mapping[str, Any], use: Use) -> str:
+def _bootstrap_servers(given: Mapping[str, Any], use: OptionUse) -> str:
     names = ("kafka.bootstrap.servers", "bootstrap.servers")
-    name = _one_of(given, names, needed=False)
+    name = _exclusive_option(given, names, needed=False)
     if name is None:
-        instead = "" if use is Use.WRITE else ", or path for a log directory"
+        instead = "" if use is OptionUse.WRITE else ", or path for a log directory"
         raise ConfigError(f"option kafka.bootstrap.servers is missing: HOST:PORT of the broker{instead}")
     return str(given[name])
 
 
-def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
-    return BrokerOptions(
-        bootstrap_servers=_bootstrap(given, use),
+def _connection(given: Mapping[str, Any], use: OptionUse) -> ConnectionOptions:
+    return ConnectionOptions(
+        bootstrap_servers=_bootstrap_servers(given, use),
         timeout_ms=given.get("kafkaconsumer.polltimeoutms", 120_000),
         retries=given.get("fetchoffset.numretries", 3),
         retry_backoff_ms=given.get("fetchoffset.retryintervalms", 1_000),
         security=_security(given),
-        group_id=_group(given),
+        group_id=_group_id(given),
     )
 
 
-def _group(given: Mapping[str, Any]) -> str | None:
-    name = _one_of(given, GROUP_NAMES, needed=False)
-    if name is None and given.get("startingoffsets") == AtCommitted():
+def _group_id(given: Mapping[str, Any]) -> str | None:
+    name = _exclusive_option(given, GROUP_NAMES, needed=False)
+    if name is None and given.get("startingoffsets") == CommittedOffsets():
         raise ConfigError("startingOffsets = group needs group.id: the group to begin at")
     return given[name] if name else None
 
@@ -254,14 +216,14 @@ def _security(given: Mapping[str, Any]) -> dict[str, str]:
     return {argument: value for argument, value in found.items() if value is not None}
 
 
-def _refuse_broker(given: Mapping[str, Any]) -> None:
+def _check_path(given: Mapping[str, Any]) -> None:
     needs_broker = ("kafka.bootstrap.servers", "bootstrap.servers", *(f"kafka.{key}" for key in SECURITY_KEYS))
     for name in (*needs_broker, *GROUP_NAMES):
         if name in given:
             raise ConfigError(f"path and {name} contradict each other: path reads files, without a broker")
     if given.get("readmode") is ReadMode.FETCH:
         raise ConfigError("path and readMode = fetch contradict each other: path reads files, without a broker")
-    if given.get("startingoffsets") == AtCommitted():
+    if given.get("startingoffsets") == CommittedOffsets():
         raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
 
 
@@ -292,13 +254,13 @@ def _trigger_limits(given: Mapping[str, Any]) -> TriggerLimits:
     return limits
 
 
-def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
-    no_match = given.get("startingoffsetsbytimestampstrategy", NoMatch.ERROR)
+def _starting(given: Mapping[str, Any], *, default: Edge, use: OptionUse) -> Position:
+    no_match = given.get("startingoffsetsbytimestampstrategy", NoMatchStrategy.ERROR)
     for name in ("startingtimestamp", "startingoffsetsbytimestamp"):
         if name in given:
-            return AtTimestamps(given[name], no_match)
+            return SpecificTimestamps(given[name], no_match)
     position: Position = given.get("startingoffsets", default)
-    if use is Use.BATCH and _names_edge(position, Edge.LATEST):
+    if use is OptionUse.BATCH and _names_edge(position, Edge.LATEST):
         raise ConfigError("startingOffsets cannot be latest in a batch read: nothing would be read")
     return position
 
@@ -306,7 +268,7 @@ def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
 def _ending(given: Mapping[str, Any]) -> Position:
     for name in ("endingtimestamp", "endingoffsetsbytimestamp"):
         if name in given:
-            return AtTimestamps(given[name], NoMatch.LATEST)
+            return SpecificTimestamps(given[name], NoMatchStrategy.LATEST)
     position: Position = given.get("endingoffsets", Edge.LATEST)
     if _names_edge(position, Edge.EARLIEST):
         raise ConfigError("endingOffsets cannot be earliest: nothing would be read")
@@ -314,272 +276,4 @@ def _ending(given: Mapping[str, Any]) -> Position:
 
 
 def _names_edge(position: Position, edge: Edge) -> bool:
-    return position is edge or (isinstance(position, AtOffsets) and edge.value in position.offsets.values())
-
-
-def _whole_number(low: int) -> Callable[[str], int]:
-    def parse(raw: str) -> int:
-        number = int(raw)
-        if not low <= number <= MAX_LONG:
-            raise ValueError
-        return number
-
-    return parse
-
-
-def _quantity(parse: Callable[[str], int]) -> Callable[[str], int]:
-    return lambda raw: _whole_number(1)(str(parse(raw)))
-
-
-def _in_headers(raw: str) -> bool:
-    return ("prefix", "header").index(raw.strip().lower()) == 1
-
-
-def _boolean(raw: str) -> bool:
-    return {"true": True, "false": False}[raw.strip().lower()]
-
-
-def _topic(raw: str) -> str:
-    return check_topic(raw.strip())
-
-
-def _topics(raw: str) -> Subscribe:
-    return Subscribe(tuple(dict.fromkeys(_topic(name) for name in raw.split(","))))
-
-
-def _pattern(raw: str) -> SubscribePattern:
-    try:
-        re.compile(raw)
-    except re.error as wrong:
-        raise ConfigError(f"option subscribePattern = {raw!r}: it is no regular expression: {wrong}") from None
-    return SubscribePattern(raw)
-
-
-def _assignment(raw: str) -> Assign:
-    topics: dict[str, list[int]] = json.loads(raw)
-    partitions = frozenset(
-        TopicPartition(check_topic(topic), _number(partition, low=0))
-        for topic, numbers in topics.items()
-        for partition in numbers
-    )
-    if not partitions:
-        raise ValueError
-    return Assign(partitions)
-
-
-def _per_partition(raw: str, low: int) -> dict[TopicPartition, int]:
-    topics: dict[str, dict[str, int]] = json.loads(raw)
-    return {
-        TopicPartition(check_topic(topic), int(partition)): _number(number, low=low)
-        for topic, numbers in topics.items()
-        for partition, number in numbers.items()
-    }
-
-
-def _number(value: Any, *, low: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(value)
-    return value
-
-
-def _edge_or_offsets(raw: str) -> Position:
-    if raw.strip().lower() in ("earliest", "latest"):
-        return Edge[raw.strip().upper()]
-    return AtOffsets(_per_partition(raw, low=EARLIEST_IN_JSON))
-
-
-def _starting_offsets(raw: str) -> Position:
-    return AtCommitted() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
-
-
-def _name(raw: str) -> str:
-    if not raw.strip():
-        raise ValueError(raw)
-    return raw
-
-
-def _sink_id(raw: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", raw):
-        raise ValueError(raw)
-    return raw
-
-
-def _timestamps(raw: str) -> dict[TopicPartition, int]:
-    return _per_partition(raw, low=0)
-
-
-_NUMBER = "a whole number from {}"
-_OFFSETS = 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)'
-_TIMES = 'JSON such as {"topic": {"0": 1700000000000}}, in ms'
-_SINK_ID = "a text of 1 to 100 letters, digits, dots, dashes and underscores"
-_TRUE_OR_FALSE = "true or false"
-
-
-def _option(name: str, parse: Callable[[str], Any], expects: str, *uses: Use) -> Option:
-    return Option(name=name, parse=parse, expects=expects, uses=frozenset(uses) or READS)
-
-
-def _producer_option(key: str, parse: Callable[[str], Any], expects: str) -> Option:
-    return Option(
-        name=f"kafka.{key}", parse=parse, expects=expects,
-        uses=frozenset({Use.WRITE}), producer_argument=key.replace(".", "_"),
-    )  # fmt: skip
-
-
-def _acks(raw: str) -> str | int:
-    word = raw.strip().lower()
-    return "all" if word in ("all", "-1") else {"1": 1, "0": 0}[word]
-
-
-def _codec(raw: str) -> str:
-    return {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}[raw.strip().lower()]
-
-
-SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
-    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl.mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-    "sasl.jaas.config": (),
-    "sasl.oauthbearer.token.endpoint.url": (),
-    "sasl.login.callback.handler.class": (),
-    "ssl.truststore.location": (),
-    "ssl.truststore.type": ("PEM",),
-    "ssl.keystore.location": (),
-    "ssl.keystore.type": ("PEM",),
-}
-"""Security keys of Kafka's clients, with their allowed values; empty: any text."""
-
-
-def _url(raw: str) -> str:
-    if not raw.startswith(("http://", "https://")):
-        raise ValueError(raw)
-    return raw
-
-
-def _urls(raw: str) -> tuple[str, ...]:
-    return tuple(_url(each.strip()) for each in raw.split(","))
-
-
-_FORMATS = "raw, string, json, avro or protobuf"
-
-
-def _typed_column(name: str) -> tuple[Option, ...]:
-    return (
-        _option(f"{name}Format", lambda raw: ColumnFormat(raw.strip().lower()), _FORMATS, *ALL_USES),
-        _option(
-            f"{name}Schema",
-            str,
-            "an Avro schema, as JSON; with protobuf: the file of a descriptor set, or its base64; with json: columns "
-            "such as id bigint, name string",
-            *ALL_USES,
-        ),
-        _option(f"{name}ReaderSchema", str, f"an Avro schema, as JSON; with protobuf: as {name}Schema"),
-        _option(f"{name}MessageName", _name, "the name of a message", *ALL_USES),
-        _option(f"{name}Subject", _name, "a subject's name", *ALL_USES),
-        _option(f"{name}SchemaId", _whole_number(0), _NUMBER.format(0), Use.WRITE),
-    )
-
-
-def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
-    def parse(raw: str) -> str:
-        if allowed and raw not in allowed:
-            raise ValueError(raw)
-        return raw
-
-    texts = {
-        "sasl.jaas.config": "a login module with username and password",
-        "sasl.oauthbearer.token.endpoint.url": "an https URL, or the file URL of a token on every executor",
-        "sasl.login.callback.handler.class": "Kafka's OAuthBearerLoginCallbackHandler",
-    }
-    expects = " or ".join(allowed) or texts.get(key, "a PEM file on every executor")
-    return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
-
-
-GROUP_NAMES = ("group.id", "kafka.group.id")
-OPTIONS: Mapping[str, Option] = {
-    option.name.lower(): option
-    for option in (
-        _option("path", str, "a folder or a URI"),
-        _option("kafka.bootstrap.servers", str, "HOST:PORT", *ALL_USES),
-        _option("bootstrap.servers", str, "HOST:PORT", *ALL_USES),
-        _option("subscribe", _topics, "topics separated by commas"),
-        _option("subscribePattern", _pattern, "a regular expression"),
-        _option("assign", _assignment, 'JSON such as {"topic": [0, 1]}'),
-        _option("startingOffsets", _starting_offsets, f"group, {_OFFSETS}"),
-        _option("startingTimestamp", _whole_number(0), "a timestamp in ms"),
-        _option("startingOffsetsByTimestamp", _timestamps, _TIMES),
-        _option("startingOffsetsByTimestampStrategy", lambda raw: NoMatch(raw.strip().lower()), "error or latest"),
-        _option("endingOffsets", _edge_or_offsets, _OFFSETS, Use.BATCH),
-        _option("endingTimestamp", _whole_number(0), "a timestamp in ms", Use.BATCH),
-        _option("endingOffsetsByTimestamp", _timestamps, _TIMES, Use.BATCH),
-        _option("maxOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
-        _option(
-            "maxBytesPerTrigger",
-            _quantity(parse_bytes),
-            "a number of bytes from 1, or with a unit: 512m, 1g",
-            Use.STREAM,
-        ),
-        _option("minOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
-        _option(
-            "maxTriggerDelay",
-            _quantity(parse_time_ms),
-            "a time such as 90s, 15m or 1h; without a unit in ms",
-            Use.STREAM,
-        ),
-        _option("minPartitions", _whole_number(1), _NUMBER.format(1)),
-        _option("maxRecordsPerPartition", _whole_number(1), _NUMBER.format(1)),
-        _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),
-        _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
-        _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
-        _option("archive", str, "the path or URI of a Delta table"),
-        _option(
-            "kafka.isolation.level",
-            lambda raw: IsolationLevel(raw.strip().lower()),
-            "read_committed or read_uncommitted",
-        ),
-        _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
-        _option("tracing.otlp.endpoint", _url, "http://HOST:PORT or https://HOST:PORT", Use.STREAM),
-        *(_option(name, _name, "a group's id") for name in GROUP_NAMES),
-        _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
-        *(option for name in COLUMNS for option in _typed_column(name)),
-        _option("mode", lambda raw: ParseMode(raw.strip().upper()), "FAILFAST, PERMISSIVE or DROPMALFORMED"),
-        _option("columnNameOfCorruptRecord", _name, "a column's name"),
-        _option("deadLetterTopic", _topic, "a topic's name"),
-        _option("schema.registry.url", _urls, "http or https URLs separated by commas", *ALL_USES),
-        _option("schema.registry.basic.auth.user.info", str, "USER:PASSWORD", *ALL_USES),
-        _option("schema.registry.bearer.auth.token", str, "a token", *ALL_USES),
-        _option("schema.registry.ssl.truststore.location", str, "a PEM file on driver and executors", *ALL_USES),
-        _option("schema.registry.ssl.keystore.location", str, "a PEM file on driver and executors", *ALL_USES),
-        *(_option(name, _boolean, _TRUE_OR_FALSE, Use.WRITE) for name in CHOICES),
-        _option(ID_SERIALIZER, _in_headers, "prefix or header", Use.WRITE),
-        *(_option(name, _boolean, _TRUE_OR_FALSE) for name in OF_PROTOBUF),
-        _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
-        _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
-        _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),
-        *(_security_option(key, allowed) for key, allowed in SECURITY_KEYS.items()),
-        _option("topic", _topic, "a topic's name", Use.WRITE),
-        _option(
-            "deliveryGuarantee",
-            lambda raw: DeliveryGuarantee(raw.strip().lower()),
-            "exactly_once or at_least_once",
-            Use.WRITE,
-        ),
-        _option("sparkSinkId", _sink_id, _SINK_ID, Use.WRITE),
-        _option("txnAppId", _sink_id, _SINK_ID, Use.WRITE),
-        _option("txnVersion", _whole_number(0), _NUMBER.format(0), Use.WRITE),
-        _option("kafka.transaction.timeout.ms", _whole_number(1_000), _NUMBER.format(1_000), Use.WRITE),
-        _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
-        _option("queryName", str, "any text; Spark's own", Use.WRITE),
-        _producer_option("acks", _acks, "all, 1 or 0"),
-        _producer_option("compression.type", _codec, "none, gzip, snappy, lz4 or zstd"),
-        _producer_option("linger.ms", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("batch.size", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("buffer.memory", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("max.block.ms", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("max.request.size", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("delivery.timeout.ms", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("request.timeout.ms", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("enable.idempotence", _boolean, _TRUE_OR_FALSE),
-        _producer_option("retries", _whole_number(0), _NUMBER.format(0)),
-        _producer_option("retry.backoff.ms", _whole_number(0), _NUMBER.format(0)),
-    )
-}
+    return position is edge or (isinstance(position, SpecificOffsets) and edge.value in position.offsets.values())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.arrow.options import IsolationLevel, ParseMode
 from sparklog.base.ids import TopicPartition
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.registry_options import RegistryOptions
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ColumnFormat(StrEnum):
     PROTOBUF = "protobuf"
 
 
-class NoMatch(StrEnum):
+class NoMatchStrategy(StrEnum):
     """What to do if a partition has no record at or after a starting timestamp."""
 
     ERROR = "error"
@@ -73,26 +73,26 @@ class NoMatch(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffsets:
+class SpecificOffsets:
     """One offset per partition; -1 (latest) and -2 (earliest) mean the ends of the log."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class AtTimestamps:
+class SpecificTimestamps:
     """The first record at or after a timestamp in ms: one timestamp per partition, or one for all."""
 
     timestamps_ms: Mapping[TopicPartition, int] | int
-    no_match: NoMatch = NoMatch.ERROR
+    no_match: NoMatchStrategy = NoMatchStrategy.ERROR
 
 
 @dataclass(frozen=True, slots=True)
-class AtCommitted:
+class CommittedOffsets:
     """The committed offset of the consumer group; the earliest record if the group has committed none."""
 
 
-Position = Edge | AtOffsets | AtTimestamps | AtCommitted
+Position = Edge | SpecificOffsets | SpecificTimestamps | CommittedOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class TypedOptions:
     mode: ParseMode
     corrupt_column: str
     registry: RegistryOptions | None
-    protobuf: ReadingOptions
+    protobuf: ProtobufReadOptions
     dead_letter_topic: str | None = None
     """Where copies of malformed records go; None: nowhere."""
 
@@ -202,7 +202,7 @@ class WrittenOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
+class ConnectionOptions:
     """How to reach the broker."""
 
     bootstrap_servers: str
@@ -238,7 +238,7 @@ class ReadOptions:
     ending: Position
     path: str | None
     """A log directory or a partition's folder, local or a URI; the read then uses no broker."""
-    broker: BrokerOptions | None
+    broker: ConnectionOptions | None
     read_mode: ReadMode
     fail_on_data_loss: bool
     include_headers: bool

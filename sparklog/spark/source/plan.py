@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from sparklog.log.reader import SegmentInfo
 from sparklog.spark.source.filters import Interval, Predicate
-from sparklog.spark.source.offsets import OffsetRange
+from sparklog.spark.source.offsets import PartitionRange
 
 
 class Sized(Protocol):
@@ -32,7 +32,7 @@ class Sized(Protocol):
 Piece = TypeVar("Piece", bound=Sized)
 
 
-def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRange]:
+def narrow(ranges: Iterable[PartitionRange], predicate: Predicate) -> list[PartitionRange]:
     """Return the parts of the ranges that the predicate's topics, partitions and offsets leave."""
     kept = []
     for each in ranges:
@@ -41,25 +41,25 @@ def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRa
         offset_from = max(each.offset_from, predicate.offset.low)
         offset_to = min(each.offset_to, predicate.offset.high + 1)
         if offset_from < offset_to:
-            kept.append(OffsetRange(each.partition, offset_from, offset_to))
+            kept.append(PartitionRange(each.partition, offset_from, offset_to))
     return kept
 
 
-def split(ranges: Iterable[OffsetRange], max_records: int) -> list[OffsetRange]:
+def split(ranges: Iterable[PartitionRange], max_records: int) -> list[PartitionRange]:
     """Return the ranges, each with more than `max_records` offsets cut into equal parts; 0: leave them whole."""
     if not max_records:
         return list(ranges)
     return [part for each in ranges for part in divide(each, -(-each.size // max_records))]
 
 
-def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
+def divide(whole: PartitionRange, count: int) -> list[PartitionRange]:
     """Return `count` parts of `whole` of nearly equal size, or single offsets if it has fewer than `count`."""
     count = max(1, min(count, whole.size))
     edges = [whole.offset_from + whole.size * i // count for i in range(count + 1)]
-    return [OffsetRange(whole.partition, low, high) for low, high in pairwise(edges)]
+    return [PartitionRange(whole.partition, low, high) for low, high in pairwise(edges)]
 
 
-def prune(whole: OffsetRange, segments: Sequence[SegmentInfo], timestamp_ms: Interval) -> list[OffsetRange]:
+def prune(whole: PartitionRange, segments: Sequence[SegmentInfo], timestamp_ms: Interval) -> list[PartitionRange]:
     """Return `whole` without segments whose newest record is older than the query wants; adjacent parts are joined."""
     kept = [
         each
@@ -68,7 +68,7 @@ def prune(whole: OffsetRange, segments: Sequence[SegmentInfo], timestamp_ms: Int
         and each.next_offset > whole.offset_from
         and (each.max_timestamp_ms is None or each.max_timestamp_ms >= timestamp_ms.low)
     ]
-    return list(_joined(whole, kept))
+    return list(_parts_in_segments(whole, kept))
 
 
 def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
@@ -100,9 +100,9 @@ def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
     return [tuple(group) for group in groups if group]
 
 
-def _joined(whole: OffsetRange, segments: Iterable[SegmentInfo]) -> Iterator[OffsetRange]:
+def _parts_in_segments(whole: PartitionRange, segments: Iterable[SegmentInfo]) -> Iterator[PartitionRange]:
     """Yield the parts of `whole` that lie in the segments, adjacent parts as one range."""
-    current: OffsetRange | None = None
+    current: PartitionRange | None = None
     for segment in segments:
         offset_from = max(whole.offset_from, segment.base_offset)
         offset_to = min(whole.offset_to, segment.next_offset)
@@ -111,6 +111,6 @@ def _joined(whole: OffsetRange, segments: Iterable[SegmentInfo]) -> Iterator[Off
             continue
         if current is not None:
             yield current
-        current = OffsetRange(whole.partition, offset_from, offset_to)
+        current = PartitionRange(whole.partition, offset_from, offset_to)
     if current is not None:
         yield current

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from sparklog.schemas.protobuf import Message
+from sparklog.schemas.protobuf import ProtobufMessage
 from sparklog.schemas.protobuf_formats import check_protobuf
 from sparklog.schemas.registry import SchemaText
 
@@ -15,7 +15,7 @@ def descriptors() -> Any:
     return importlib.import_module("sparklog.schemas.protobuf_descriptors")
 
 
-def message_of(schema: SchemaText, name: str | None) -> Message:
+def message_of(schema: SchemaText, name: str | None) -> ProtobufMessage:
     """Return the message of a schema that a registry gives.
 
     name: None: the only one of the schema
@@ -23,5 +23,5 @@ def message_of(schema: SchemaText, name: str | None) -> Message:
     """
     check_protobuf(schema)
     references = dict(zip(schema.reference_names, schema.references, strict=True))
-    message: Message = descriptors().from_registry(schema.text, references).message(name)
+    message: ProtobufMessage = descriptors().from_registry(schema.text, references).message(name)
     return message

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from sparklog.arrow.columns import TableShape
 from sparklog.arrow.segments import settled
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.shipping import Shipped, lacking
+from sparklog.spark.shipping import TaskObject, missing_module_text
 from sparklog.spark.source.files import read_files
 from sparklog.spark.source.filters import EVERYTHING, fold
 from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
@@ -29,7 +29,7 @@ logger = logging.getLogger("sparklog.spark")
 Watch = Callable[[pa.RecordBatch], None]
 
 
-class TopicReader(Shipped, DataSourceReader):
+class TopicReader(TaskObject, DataSourceReader):
     """Reads all records that the options select."""
 
     predicate = EVERYTHING
@@ -73,12 +73,12 @@ def read_task(
 
     watch: called with all records before that, with their headers
     """
-    with failures_told(task, options):
+    with annotated_failures(task, options):
         yield from _read_task(task, options, schema, watch)
 
 
 @contextmanager
-def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
+def annotated_failures(task: InputPartition, options: ReadOptions) -> Iterator[None]:
     """Add partition, offsets and place of the task to its error, as a note, and log them.
 
     Spark shows nothing of a failed task but its error, and an error of damaged bytes does not know where they are.
@@ -88,7 +88,7 @@ def failures_told(task: InputPartition, options: ReadOptions) -> Iterator[None]:
     except Exception as error:
         brokers = f" (brokers {options.broker.bootstrap_servers})" if options.broker else ""
         if isinstance(error, ModuleNotFoundError):
-            error.add_note(lacking(error))
+            error.add_note(missing_module_text(error))
         error.add_note(f"while reading {task}{brokers}")
         logger.error("reading %s%s failed: %s: %s", task, brokers, type(error).__name__, error)
         raise
@@ -115,10 +115,10 @@ def _read_task(
             records = read_history(task, options, columns)
         case _:
             return iter(())  # Spark makes up a task if the plan has none
-    return shape.apply(_watched(records, watch), task.partition)
+    return shape.apply(_watch_batches(records, watch), task.partition)
 
 
-def _watched(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:
+def _watch_batches(batches: Iterator[pa.RecordBatch], watch: Watch | None) -> Iterator[pa.RecordBatch]:
     if watch is None:
         return batches
 

@@ -19,7 +19,7 @@ from sparklog.log.reader import LogReader
 from sparklog.log.segment.ranges import ReadRange
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.spark.source.filters import LOWEST, Interval, Predicate
-from sparklog.spark.source.offsets import Lookup, OffsetRange
+from sparklog.spark.source.offsets import Lookup, PartitionRange
 from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune, split
 
@@ -39,7 +39,7 @@ class FilesTask(InputPartition):
     """Whose log directory the folder is in. An executor may have another broker's at the same path."""
 
     def __str__(self) -> str:
-        whole = OffsetRange(self.partition, self.ranges[0].offset_from, self.ranges[-1].offset_to)
+        whole = PartitionRange(self.partition, self.ranges[0].offset_from, self.ranges[-1].offset_to)
         return f"{whole}, from files in {self.folder}"
 
 
@@ -47,7 +47,7 @@ class FilesTask(InputPartition):
 class FetchTask(InputPartition):
     """Offsets of one partition, for one task to fetch from the broker."""
 
-    whole: OffsetRange
+    whole: PartitionRange
 
     @property
     def partition(self) -> TopicPartition:
@@ -60,13 +60,13 @@ class FetchTask(InputPartition):
 Task = FilesTask | FetchTask
 
 
-class InFiles:
+class FileRange:
     """A range that is read from segment files."""
 
     def __init__(
         self,
-        whole: OffsetRange,
-        kept: Sequence[OffsetRange],
+        whole: PartitionRange,
+        kept: Sequence[PartitionRange],
         folder: str,
         reader: LogReader,
         timestamp_ms: Interval,
@@ -85,13 +85,13 @@ class InFiles:
     @classmethod
     def within(
         cls,
-        whole: OffsetRange,
+        whole: PartitionRange,
         folder: str,
         reader: LogReader,
         timestamp_ms: Interval,
         aborted: AbortedRanges,
         owner: LogDirOwner | None,
-    ) -> InFiles:
+    ) -> FileRange:
         """Return the range without segments that have no records with these timestamps. Raises OSError."""
         kept = [whole]
         if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
@@ -115,10 +115,10 @@ class InFiles:
             yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms, aborted, self._owner)
 
 
-class AtBroker:
+class BrokerRange:
     """A range that is fetched from the broker."""
 
-    def __init__(self, whole: OffsetRange) -> None:
+    def __init__(self, whole: PartitionRange) -> None:
         self.whole = whole
 
     def tasks(self, count: int) -> Iterator[Task]:
@@ -126,28 +126,30 @@ class AtBroker:
         return map(FetchTask, divide(self.whole, count))
 
 
-Part = InFiles | AtBroker
+LocatedRange = FileRange | BrokerRange
 
 
-def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval) -> list[Part]:
+def locate(lookup: Lookup, ranges: Iterable[PartitionRange], timestamp_ms: Interval) -> list[LocatedRange]:
     """Return how to read each range: from files if its partition's folder is visible, else from the broker.
 
     The ranges of a partition follow one another, in the order of their offsets.
     """
     readers = LogReaders()
-    parts: list[Part] = []
+    parts: list[LocatedRange] = []
     for partition, of_partition in groupby(ranges, lambda each: each.partition):
         folder, wanted = lookup.folder(partition), [*of_partition]
         if folder is None:
-            parts += map(AtBroker, wanted)
+            parts += map(BrokerRange, wanted)
             continue
-        whole = OffsetRange(partition, wanted[0].offset_from, wanted[-1].offset_to)
+        whole = PartitionRange(partition, wanted[0].offset_from, wanted[-1].offset_to)
         reader, owner, aborted = readers.open(folder), readers.owner(folder), lookup.aborted(whole)
-        parts += [InFiles.within(each, folder, reader, timestamp_ms, aborted, owner) for each in wanted]
+        parts += [FileRange.within(each, folder, reader, timestamp_ms, aborted, owner) for each in wanted]
     return parts
 
 
-def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRange], predicate: Predicate) -> list[Task]:
+def plan_tasks(
+    options: ReadOptions, lookup: Lookup, ranges: Sequence[PartitionRange], predicate: Predicate
+) -> list[Task]:
     """Return the tasks that read what `predicate` wants of `ranges`. Raises OSError and the errors of `lookup`."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     parts = locate(lookup, wanted, predicate.timestamp_ms)
@@ -155,6 +157,6 @@ def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRang
     return [task for part, count in zip(parts, counts, strict=True) for task in part.tasks(count)]
 
 
-def _sizes(parts: Sequence[Part]) -> list[int]:
-    in_files = [part.size_bytes for part in parts if isinstance(part, InFiles)]
+def _sizes(parts: Sequence[LocatedRange]) -> list[int]:
+    in_files = [part.size_bytes for part in parts if isinstance(part, FileRange)]
     return in_files if len(in_files) == len(parts) else [part.whole.size for part in parts]

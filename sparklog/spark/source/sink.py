@@ -59,7 +59,7 @@ class SinkBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TaskAttempt:
     """A task attempt that has joined a batch."""
 
     producer: Producer
@@ -69,7 +69,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """The part of a task attempt in a batch."""
 
     of: SinkBatch
@@ -85,7 +85,7 @@ def job_batch(job_id: UUID, options: WriteOptions) -> SinkBatch:
     return SinkBatch(SinkBatchId(sink_id, str(job_id), options.transaction.version), False)
 
 
-def present_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
+def current_batch(options: WriteOptions, job: SinkBatch | None) -> SinkBatch:
     """Return the batch that the running task writes: the one that its application names, of its query, or of its job.
 
     job: set for a batch writer, whose job is part of a query if it runs in `foreachBatch`.
@@ -109,7 +109,7 @@ def _suffix(of_write: str | None) -> str:
 
 
 @contextmanager
-def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None]:
+def task_attempt(of: SinkBatch, options: WriteOptions) -> Iterator[TaskAttempt | None]:
     """Let the running task attempt write in a batch: yield the attempt, or None if the batch is committed already.
 
     Raises ProducerFenced if another run of the query has taken over, InvalidTxnState if the batch is not open any more
@@ -123,15 +123,15 @@ def taking_part(of: SinkBatch, options: WriteOptions) -> Iterator[Attempt | None
             return
         producer_options = {**options.producer, "transactional_id": of.batch.sink_id}
         with (
-            _renewals(sinks, of.batch, identity, options.timeout_ms) as check,
+            _renewing(sinks, of.batch, identity, options.timeout_ms) as check,
             Producer(**producer_options) as producer,
         ):
             producer.enlist(*identity)
-            yield Attempt(producer, identity, check)
+            yield TaskAttempt(producer, identity, check)
 
 
 @contextmanager
-def _renewals(
+def _renewing(
     sinks: SinkClient, batch: SinkBatchId, identity: BatchProducer, timeout_ms: int
 ) -> Iterator[Callable[[], None]]:
     """Renew the batch inside the block. Yield a function that raises the error for which the batch is not open."""
@@ -160,7 +160,7 @@ def _renewals(
         thread.join()
 
 
-def commit(parts: Sequence[Part], options: WriteOptions) -> None:
+def commit(parts: Sequence[BatchPart], options: WriteOptions) -> None:
     """Commit the batch of these parts, and wait until it can be read. Without parts there is nothing to commit.
 
     Raises InvalidTxnState if the batch was aborted, or was committed for some of its tasks only, and ProducerFenced if
@@ -169,7 +169,7 @@ def commit(parts: Sequence[Part], options: WriteOptions) -> None:
     """
     if not parts:
         return
-    batch = _batch_of(parts)
+    batch = _common_batch(parts)
     winners = [part.winner for part in parts if part.winner is not None]
     if not winners:
         logger.warning(
@@ -188,7 +188,7 @@ def commit(parts: Sequence[Part], options: WriteOptions) -> None:
             )
 
 
-def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = None) -> None:
+def abort(parts: Sequence[BatchPart], options: WriteOptions, job: SinkBatch | None = None) -> None:
     """Give the batch up, unless it is committed. Never raises a KafkaError: Spark has an error to report already.
 
     job: the batch if there are no parts. A stream whose tasks have all failed leaves its batch to the next run, or to
@@ -196,7 +196,7 @@ def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = 
     """
     if any(part.winner is None for part in parts) or not (parts or job):
         return
-    batch = _batch_of(parts) if parts else job.batch if job else None
+    batch = _common_batch(parts) if parts else job.batch if job else None
     assert batch
     try:
         with SinkClient(**options.connection) as sinks:
@@ -209,7 +209,7 @@ def abort(parts: Sequence[Part], options: WriteOptions, job: SinkBatch | None = 
         )
 
 
-def _batch_of(parts: Sequence[Part]) -> SinkBatchId:
+def _common_batch(parts: Sequence[BatchPart]) -> SinkBatchId:
     batches = {part.of.batch for part in parts}
     if len(batches) > 1:
         raise InvalidTxnState(f"tasks of one commit have written different batches: {sorted(batches)}")

@@ -28,8 +28,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
-from sparklog.spark.shipping import Shipped
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.shipping import TaskObject
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import ReadOptions, WriteOptions
 from sparklog.spark.source.read import PushdownReader, TopicReader
 from sparklog.spark.source.stream import TopicStreamReader
@@ -40,7 +41,7 @@ COMMIT_WORKER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The worker that commits a batch of a stream."""
 
 
-class SparklogDataSource(Shipped, DataSource):
+class SparklogDataSource(TaskObject, DataSource):
     """Topics of a broker, or of a log directory, as a table."""
 
     @classmethod
@@ -57,15 +58,15 @@ class SparklogDataSource(Shipped, DataSource):
         return typed_schema(raw, typed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._planned(schema, Use.BATCH)
+        options = self._planned(schema, OptionUse.BATCH)
         if options.filter_pushdown and PUSHDOWN_WORKER in sys.modules:
             return PushdownReader(options, schema)
         return TopicReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return TopicStreamReader(self._planned(schema, Use.STREAM), schema)
+        return TopicStreamReader(self._planned(schema, OptionUse.STREAM), schema)
 
-    def _planned(self, schema: StructType, use: Use) -> ReadOptions:
+    def _planned(self, schema: StructType, use: OptionUse) -> ReadOptions:
         """Return the options of a read of these columns, with the schemas that its tasks need."""
         options, typed = parse_read_options(self.options, use), parse_typed_options(self.options)
         if typed is None:

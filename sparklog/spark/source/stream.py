@@ -44,7 +44,7 @@ from sparklog.arrow.segments import settled
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
-from sparklog.spark.shipping import Shipped
+from sparklog.spark.shipping import TaskObject
 from sparklog.spark.source.backlog import measure
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.limits import TriggerPace
@@ -67,7 +67,7 @@ from sparklog.spark.spark_api import (
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
-    need,
+    spark_version_error,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ FIRST_START = "@start"
 logger = logging.getLogger("sparklog.spark")
 
 
-class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the records that arrive in the topics that the options select."""
 
     def __init__(
@@ -91,7 +91,7 @@ class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if options.trigger_limits != TriggerLimits() and not HAS_LIMITS:
-            raise need("4.2", "a limit of triggers (maxOffsetsPerTrigger and others)")
+            raise spark_version_error("4.2", "a limit of triggers (maxOffsetsPerTrigger and others)")
         self._options = options
         self._schema = schema
         self._sleep = sleep
@@ -126,7 +126,7 @@ class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         return ReadMinRows(limits.min_offsets) if limits.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = _ends(self._lookup.bounds(self._options.selection), {})
+        self._target = _trigger_ends(self._lookup.bounds(self._options.selection), {})
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         if start is None:  # before Spark 4.2
@@ -147,10 +147,10 @@ class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
     def _end(self, begin: dict[TopicPartition, int], limit: ReadLimit | None) -> dict[TopicPartition, int] | None:
         """Return where a trigger ends that begins at `begin`; None: it waits for more records."""
         bounds = self._settled_bounds(begin)
-        self._latest = _ends(bounds, begin)
-        end = self._latest if self._target is None else _before(self._latest, self._target, begin)
+        self._latest = _trigger_ends(bounds, begin)
+        end = self._latest if self._target is None else _cap_at_target(self._latest, self._target, begin)
         start = {partition: max(begin.get(partition, 0), bounds[partition].log_start) for partition in end}
-        limits = _limits(self._options.trigger_limits, limit)
+        limits = _trigger_limits(self._options.trigger_limits, limit)
         if self._target is not None:
             limits = replace(limits, min_offsets=0)
         return self._pace.end(limits, start, end, partial(measure, self._lookup), self._monotonic())
@@ -242,7 +242,7 @@ class TopicStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         return bounds
 
 
-def _limits(limits: TriggerLimits, limit: ReadLimit | None) -> TriggerLimits:
+def _trigger_limits(limits: TriggerLimits, limit: ReadLimit | None) -> TriggerLimits:
     """Return the limits of a trigger: those of the options, but for the one that Spark gives."""
     match limit:
         case ReadMaxRows(count):
@@ -258,12 +258,14 @@ def _without_first_start(offset: Json) -> dict[TopicPartition, int]:
     return from_json({topic: numbers for topic, numbers in offset.items() if topic != FIRST_START})
 
 
-def _ends(bounds: dict[TopicPartition, ReadableOffsets], begin: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _trigger_ends(
+    bounds: dict[TopicPartition, ReadableOffsets], begin: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Return where a trigger ends that begins at `begin`."""
     return {partition: each.end_after(begin.get(partition, 0)) for partition, each in bounds.items()}
 
 
-def _before(
+def _cap_at_target(
     latest: dict[TopicPartition, int], target: dict[TopicPartition, int], begin: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Return `latest`, capped at `target`: records that came after AvailableNow began are for the next run."""

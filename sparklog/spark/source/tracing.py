@@ -67,7 +67,7 @@ def read_traced(traced: TracedTask, options: ReadOptions, schema: StructType) ->
     """Yield the records of a task as `read_task` does, and send a span of the task at its end."""
     assert options.tracing_endpoint is not None
     tracing = Tracing(options.tracing_endpoint, SERVICE, {}, at_once=True)
-    links, partition = Links(), traced.task.partition
+    links, partition = TraceLinks(), traced.task.partition
     attributes = {
         "messaging.destination.name": partition.topic,
         "messaging.destination.partition.id": partition.partition,
@@ -83,7 +83,7 @@ def read_traced(traced: TracedTask, options: ReadOptions, schema: StructType) ->
         tracing.close()
 
 
-class Links:
+class TraceLinks:
     """The traces of records: one traceparent of each."""
 
     def __init__(self) -> None:

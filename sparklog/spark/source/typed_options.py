@@ -26,7 +26,7 @@ from typing import Any
 
 from sparklog.arrow.options import CORRUPT_RECORD, ParseMode
 from sparklog.base.errors import ConfigError
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.registry_options import RegistryOptions
 from sparklog.spark.source.options import (
     Assign,
@@ -68,32 +68,32 @@ def typed_options(given: Mapping[str, Any], selection: Selection) -> TypedOption
     given: parsed values by the names of options in lower case
     Raises ConfigError for options that contradict each other.
     """
-    columns = {name: _column(name, given, selection) for name in COLUMNS}
+    columns = {name: _read_column(name, given, selection) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
     uses_registry = any(column.format in BINARY and column.schema is None for column in typed.values())
     if not uses_registry:
-        _refuse(
+        _refuse_options(
             given,
             REGISTRY_NAMES,
             "has a meaning only with valueFormat or keyFormat = avro or protobuf, without a schema",
         )
     if not any(column.format is ColumnFormat.PROTOBUF for column in typed.values()):
-        _refuse(given, OF_PROTOBUF, "has a meaning only with valueFormat or keyFormat = protobuf")
+        _refuse_options(given, OF_PROTOBUF, "has a meaning only with valueFormat or keyFormat = protobuf")
     if not typed:
-        _refuse(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
+        _refuse_options(given, MISTAKES, "has a meaning only with valueFormat or keyFormat")
         return None
     mode = given.get("mode", ParseMode.FAILFAST)
     if mode is not ParseMode.PERMISSIVE:
-        _refuse(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
+        _refuse_options(given, MISTAKES[1:2], "has a meaning only with mode = PERMISSIVE")
     if mode is ParseMode.FAILFAST:
-        _refuse(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
+        _refuse_options(given, MISTAKES[2:], "has a meaning only with mode = PERMISSIVE or DROPMALFORMED")
     return TypedOptions(
         columns=typed,
         mode=mode,
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_RECORD),
-        registry=_registry(given) if uses_registry else None,
+        registry=_registry_options(given) if uses_registry else None,
         dead_letter_topic=_dead_letter_topic(given, selection),
-        protobuf=ReadingOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
+        protobuf=ProtobufReadOptions(**{name.replace(".", "_"): given.get(name, False) for name in OF_PROTOBUF}),
     )
 
 
@@ -117,20 +117,20 @@ def _selects(selection: Selection, topic: str) -> bool:
     return False
 
 
-def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
+def _read_column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedColumn:
     found = {part: given.get(f"{name}{part}".lower()) for part in OF_COLUMNS}
     of = found["Format"] or ColumnFormat.RAW
     if of is ColumnFormat.JSON and found["Schema"] is None:
         raise ConfigError(f"{name}Format = json needs {name}Schema, such as: id bigint, name string")
     if of is not ColumnFormat.PROTOBUF:
-        _refuse(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
+        _refuse_options(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
     if of not in BINARY:
         without = OF_COLUMNS[2:4] if of is ColumnFormat.JSON else OF_COLUMNS[1:4]
-        _refuse(
+        _refuse_options(
             given, [f"{name}{part}" for part in without], f"has a meaning only with {name}Format = avro or protobuf"
         )
     elif found["Schema"] is not None:
-        _refuse(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
+        _refuse_options(given, [f"{name}Subject"], f"contradicts {name}Schema, which is for bodies without a frame")
     elif "schema.registry.url" not in given:
         raise ConfigError(
             f"{name}Format = {of} needs schema.registry.url, or {name}Schema if the {name}s are bare, without the id "
@@ -138,7 +138,9 @@ def _column(name: str, given: Mapping[str, Any], selection: Selection) -> TypedC
         )
     subject = found["Subject"] or _default_subject(name, selection)
     if of is ColumnFormat.PROTOBUF and found["Schema"] is not None:
-        _refuse(given, [f"{name}ReaderSchema"], f"contradicts {name}Schema, which is all that Protobuf needs to read")
+        _refuse_options(
+            given, [f"{name}ReaderSchema"], f"contradicts {name}Schema, which is all that Protobuf needs to read"
+        )
     if of in BINARY and found["Schema"] is None and not subject and found["ReaderSchema"] is None:
         raise ConfigError(
             f"{name}Subject or {name}ReaderSchema is missing: the default subject is TOPIC-{name}, and the read may "
@@ -159,14 +161,14 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     given: parsed values by the names of options in lower case
     Raises ConfigError for options that contradict each other.
     """
-    columns = {name: _written_column(name, given) for name in COLUMNS}
+    columns = {name: _write_column(name, given) for name in COLUMNS}
     typed = {name: column for name, column in columns.items() if column.format is not ColumnFormat.RAW}
     of_registry = (*REGISTRY_NAMES, *CHOICES, ID_SERIALIZER)
     if not any(column.format in WITH_SCHEMA for column in typed.values()):
-        _refuse(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro, protobuf or json")
+        _refuse_options(given, of_registry, "has a meaning only with valueFormat or keyFormat = avro, protobuf or json")
     uses_registry = "schema.registry.url" in given
     if not uses_registry:
-        _refuse(given, of_registry, "needs schema.registry.url")
+        _refuse_options(given, of_registry, "needs schema.registry.url")
     in_headers = given.get(ID_SERIALIZER, False)
     if in_headers and not given.get("includeheaders", True):
         raise ConfigError(f"{ID_SERIALIZER} = header and includeHeaders = false contradict each other")
@@ -178,13 +180,13 @@ def written_options(given: Mapping[str, Any]) -> WrittenOptions | None:
     for name, column in typed.items():
         if column.schema is not None and latest:
             raise ConfigError(f"use.latest.version contradicts {name}Schema: leave one of them")
-    registry = _registry(given) if uses_registry else None
+    registry = _registry_options(given) if uses_registry else None
     if not typed:
         return None
     return WrittenOptions(columns=typed, registry=registry, choice=choice, ids_in_headers=in_headers)
 
 
-def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
+def _write_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
     of = given.get(f"{name}format", ColumnFormat.RAW)
     schema, number = given.get(f"{name}schema"), given.get(f"{name}schemaid")
     of_registry = (f"{name}Subject", f"{name}SchemaId")
@@ -197,19 +199,23 @@ def _written_column(name: str, given: Mapping[str, Any]) -> WrittenColumn:
                 "use.latest.version: a column does not say the numbers of fields"
             )
     else:
-        _refuse(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
+        _refuse_options(given, [f"{name}MessageName"], f"has a meaning only with {name}Format = protobuf")
     if of not in WITH_SCHEMA:
-        _refuse(
+        _refuse_options(
             given, (f"{name}Schema", *of_registry), f"has a meaning only with {name}Format = avro, protobuf or json"
         )
         return WrittenColumn(format=of, schema=None, subject=None, schema_id=None)
     if "schema.registry.url" not in given:
-        _refuse(given, of_registry, "needs schema.registry.url")
+        _refuse_options(given, of_registry, "needs schema.registry.url")
         if of is ColumnFormat.JSON:
-            _refuse(given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url")
+            _refuse_options(
+                given, (f"{name}Schema",), "of a write with json is a JSON Schema, which needs schema.registry.url"
+            )
         return WrittenColumn(format=of, schema=schema, subject=None, schema_id=None, message_name=message)
     if number is not None:
-        _refuse(given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema")
+        _refuse_options(
+            given, (f"{name}Schema", f"{name}Subject"), f"contradicts {name}SchemaId, which names the schema"
+        )
     topic = given.get("topic")
     subject = given.get(f"{name}subject") or (f"{topic}-{name}" if topic is not None else None)
     if subject is None and number is None:
@@ -228,14 +234,14 @@ def _default_subject(name: str, selection: Selection) -> str | None:
     return f"{topics.pop()}-{name}" if len(topics) == 1 else None
 
 
-def _registry(given: Mapping[str, Any]) -> RegistryOptions:
+def _registry_options(given: Mapping[str, Any]) -> RegistryOptions:
     urls, user_info, token, truststore, keystore = (given.get(name) for name in REGISTRY_NAMES)
     if user_info is not None and token is not None:
         raise ConfigError(f"{REGISTRY_NAMES[1]} and {REGISTRY_NAMES[2]} contradict each other")
     return RegistryOptions(urls=urls or (), user_info=user_info, token=token, truststore=truststore, keystore=keystore)
 
 
-def _refuse(given: Mapping[str, Any], names: Any, why: str) -> None:
+def _refuse_options(given: Mapping[str, Any], names: Any, why: str) -> None:
     for name in names:
         if name.lower() in given:
             raise ConfigError(f"option {name} {why}")

@@ -29,10 +29,10 @@ from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.client import Producer
 from sparklog.client.sinks.sinks import BatchWinner
 from sparklog.spark.columns import HEADERS
-from sparklog.spark.shipping import Shipped
+from sparklog.spark.shipping import TaskObject
 from sparklog.spark.source.options import DeliveryGuarantee, WriteOptions
-from sparklog.spark.source.sink import Part, SinkBatch, abort, commit, job_batch, present_batch, taking_part
-from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, need
+from sparklog.spark.source.sink import BatchPart, SinkBatch, abort, commit, current_batch, job_batch, task_attempt
+from sparklog.spark.spark_api import HAS_STREAM_WRITES, DataSourceStreamArrowWriter, spark_version_error
 
 TEXT_OR_BYTES: tuple[DataType, ...] = (StringType(), BinaryType())
 WRITTEN: dict[str, tuple[DataType, ...]] = {
@@ -51,11 +51,11 @@ class TaskCommitMessage(WriterCommitMessage):
     """What a task wrote."""
 
     records: int
-    part: Part | None = None
+    part: BatchPart | None = None
     """Its part in a batch of a sink; None with AT_LEAST_ONCE, and if it has no rows."""
 
 
-class TopicWriter(Shipped, DataSourceArrowWriter):
+class TopicWriter(TaskObject, DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -70,19 +70,19 @@ class TopicWriter(Shipped, DataSourceArrowWriter):
         return write_task(iterator, self._options, self._job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(parts_of(messages), self._options)
+        commit(batch_parts(messages), self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            abort(parts_of(messages), self._options, self._job)
+            abort(batch_parts(messages), self._options, self._job)
 
 
-class TopicStreamWriter(Shipped, DataSourceStreamArrowWriter):
+class TopicStreamWriter(TaskObject, DataSourceStreamArrowWriter):
     """Writes the rows of each trigger. Spark makes a new one for each trigger, and another one for the commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if not HAS_STREAM_WRITES:
-            raise need("4.1", "writeStream, except with foreachBatch and a batch write in it,")
+            raise spark_version_error("4.1", "writeStream, except with foreachBatch and a batch write in it,")
         if options.transaction is not None:
             raise ConfigError("a stream numbers its batches in its checkpoint: leave out txnAppId and txnVersion")
         check_written(schema, options)
@@ -92,13 +92,13 @@ class TopicStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return write_task(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        commit(parts_of(messages), self._options)
+        commit(batch_parts(messages), self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        abort(parts_of(messages), self._options)
+        abort(batch_parts(messages), self._options)
 
 
-def parts_of(messages: Iterable[WriterCommitMessage | None]) -> list[Part]:
+def batch_parts(messages: Iterable[WriterCommitMessage | None]) -> list[BatchPart]:
     """Return the parts of the tasks that were done; the messages of others are None."""
     return [each.part for each in messages if isinstance(each, TaskCommitMessage) and each.part is not None]
 
@@ -131,18 +131,18 @@ def write_task(
     if (first := next(filled, None)) is None:
         return TaskCommitMessage(0)  # most tasks of a shuffle have no rows: they need not join
     rows = chain([first], filled)
-    of = present_batch(options, job)
-    with taking_part(of, options) as attempt:
+    of = current_batch(options, job)
+    with task_attempt(of, options) as attempt:
         if attempt is None:
             for _ in rows:  # rows of a query may be counted, and its state kept, as they pass by
                 pass
-            return TaskCommitMessage(0, Part(of, None))
+            return TaskCommitMessage(0, BatchPart(of, None))
         written = send(rows, options, attempt.producer, attempt.check)
-        return TaskCommitMessage(written.records, Part(of, BatchWinner(attempt.identity, written.topics)))
+        return TaskCommitMessage(written.records, BatchPart(of, BatchWinner(attempt.identity, written.topics)))
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SendResult:
     """What was sent and acknowledged: the number of records, and the partitions by topic."""
 
     records: int
@@ -154,7 +154,7 @@ def send(
     options: WriteOptions,
     producer: Producer,
     check: Callable[[], None] = lambda: None,
-) -> Written:
+) -> SendResult:
     """Send all rows, and return once they are acknowledged.
 
     check: called between batches; raises if there is no use in going on. Raises that, the errors of the producer, and
@@ -166,7 +166,7 @@ def send(
     for batch in batches:
         check()
         table = encoded.encode(batch) if encoded else pa.Table.from_batches([batch])
-        for topic, partition, rows in routed(table, options):
+        for topic, partition, rows in route(table, options):
             deliveries.append(producer.send_table(topic, rows, partition=partition))
             records += rows.num_rows
     topics: dict[str, set[int]] = {}
@@ -174,10 +174,10 @@ def send(
         metadata = delivery.result()
         topics.setdefault(metadata.topic, set()).update(each.partition for each in metadata.ranges)
     check()
-    return Written(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
+    return SendResult(records, {topic: sorted(partitions) for topic, partitions in topics.items()})
 
 
-def routed(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:
+def route(table: pa.Table, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:
     """Yield the rows of a table by topic and partition (None: by the key); each group keeps its order.
 
     Raises InvalidTopic if a row's topic is null and the option `topic` is not given.

@@ -70,11 +70,11 @@ from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim.checks.checker import Anomaly
 from sparklog.testing.sim.clock import LoopClock
-from sparklog.testing.sim.grpc import Called, SimGrpcListener
-from sparklog.testing.sim.kafka import Framed, SimKafkaListener, listeners
+from sparklog.testing.sim.grpc import SimGrpcListener, UnaryCall
+from sparklog.testing.sim.kafka import FramedRequest, SimKafkaListener, listeners
 from sparklog.testing.sim.loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim.network import SimNetwork, SimPeers
-from sparklog.testing.sim.store import Ended, ObservedTree, SqliteNodes, kept_end
+from sparklog.testing.sim.store import ObservedTree, ReplicaEnd, SqliteNodes, first_missing_offset
 from sparklog.testing.sim.trace import Trace
 
 SESSION_TIMEOUT_MS = 3_000
@@ -173,9 +173,9 @@ class SimNode:
         async def serve(api: Api[Any, Any], request: Any) -> Any:
             if not broker.has_services:
                 raise NetworkException(f"{self.name} does not listen yet")
-            if isinstance(request, Called):
+            if isinstance(request, UnaryCall):
                 return await grpc_listener.serve(request)
-            if isinstance(request, Framed):
+            if isinstance(request, FramedRequest):
                 return await kafka_listener.serve(request)
             return await broker.serve(api, request)
 
@@ -466,14 +466,14 @@ class SimCluster:
 
         A dead process counts with the logs that it had.
         """
-        found: dict[int, Ended] = {}
+        found: dict[int, ReplicaEnd] = {}
         for node in self.nodes.values():
             if node.broker is None or not node.broker.has_services:
                 return 0
             if log := node.find_log(name):
                 is_led = node.broker.services.replicas.is_led(name) or node.broker_id == former
-                found[node.broker_id] = Ended(log.epochs, log.log_end_offset, node.is_running and is_led)
-        return kept_end(found.pop(elected), found.values()) if elected in found else 0
+                found[node.broker_id] = ReplicaEnd(log.epochs, log.log_end_offset, node.is_running and is_led)
+        return first_missing_offset(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:
         """Return a new generator for one part of the simulation, so that its use does not affect other parts."""
@@ -485,7 +485,7 @@ class SimCluster:
 
     def report(self, kind: str, text: str, error: BaseException | None = None) -> None:
         """Add a finding, with the lines of sparklog's code that raised `error`."""
-        where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
+        where = "".join(f"\n    {line}" for line in _source_lines(error)) if error else ""
         self.trace.event(f"{kind}: {text}")
         self.findings.append(Anomaly(kind, text + where))
 
@@ -535,9 +535,9 @@ class SimCluster:
         """
         found: dict[TopicPartition, dict[str, Any]] = {}
         for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
-            for number, assigned in _assigned(self.tree.get(f"/brokers/topics/{topic}").data):
+            for number, assigned in _assigned_replicas(self.tree.get(f"/brokers/topics/{topic}").data):
                 node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
-                state = _decoded(node.data) if node else {}
+                state = _decode_json(node.data) if node else {}
                 version = node.version if node else -1
                 found[TopicPartition(topic, number)] = {"isr": [], **state, **assigned, "version": version}
         return found
@@ -554,12 +554,12 @@ def _kind_of_remakeable(name: str) -> str | None:
 
 
 @lru_cache(maxsize=1_000)
-def _decoded(data: bytes) -> dict[str, Any]:
+def _decode_json(data: bytes) -> dict[str, Any]:
     return dict(json.loads(data))
 
 
 @lru_cache(maxsize=1_000)
-def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
+def _assigned_replicas(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
     """Return each partition of a topic with its replicas, and with whether a reassignment is under way."""
     topic = json.loads(data)
     moving = {*topic.get("adding_replicas", {}), *topic.get("removing_replicas", {})}
@@ -569,7 +569,7 @@ def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
     )
 
 
-def _places(error: BaseException) -> list[str]:
+def _source_lines(error: BaseException) -> list[str]:
     places, step = [], error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
@@ -578,7 +578,7 @@ def _places(error: BaseException) -> list[str]:
             places.append(f"{name}:{step.tb_lineno} {code.co_name}")
         step = step.tb_next
     cause = error.__cause__
-    return places[-6:] + ([f"from {cause!r}", *_places(cause)] if cause else [])
+    return places[-6:] + ([f"from {cause!r}", *_source_lines(cause)] if cause else [])
 
 
 class _LogToTrace(logging.Handler):

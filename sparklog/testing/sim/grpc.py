@@ -31,7 +31,7 @@ Metadata = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class UnaryCall:
     """A unary call as it travels over the network. `source` names the client."""
 
     method: str
@@ -50,18 +50,18 @@ class Refused(NamedTuple):
     metadata: Metadata
 
 
-class _Ended(Exception):
-    """Carries the status from `_Context.abort` out of a servicer."""
+class _CallAborted(Exception):
+    """Carries the status from `_ServicerContext.abort` out of a servicer."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused)
         self.refused = refused
 
 
-class _Context:
+class _ServicerContext:
     """The part of grpc.aio.ServicerContext that the servicers use."""
 
-    def __init__(self, call: Called) -> None:
+    def __init__(self, call: UnaryCall) -> None:
         self._call = call
 
     def invocation_metadata(self) -> Metadata:
@@ -77,7 +77,7 @@ class _Context:
         return None
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
-        raise _Ended(Refused(code.value[0], details, tuple(trailing_metadata)))
+        raise _CallAborted(Refused(code.value[0], details, tuple(trailing_metadata)))
 
 
 class SimGrpcListener:
@@ -93,18 +93,18 @@ class SimGrpcListener:
         )
         self._handlers = [service_handler(service, servicer, broker.slices) for service, servicer in servicers]
 
-    async def serve(self, call: Called) -> bytes | Refused:
+    async def serve(self, call: UnaryCall) -> bytes | Refused:
         """Return the serialized answer of the method, or the status that refuses the call."""
         for handler in self._handlers:
-            if method := handler.service(_Details(call.method, call.metadata)):
+            if method := handler.service(_CallDetails(call.method, call.metadata)):
                 try:
-                    return bytes(await method.unary_unary(call.data, _Context(call)))
-                except _Ended as ended:
+                    return bytes(await method.unary_unary(call.data, _ServicerContext(call)))
+                except _CallAborted as ended:
                     return ended.refused
         return Refused(grpc.StatusCode.UNIMPLEMENTED.value[0], f"there is no {call.method}", ())
 
 
-class _Details(NamedTuple):
+class _CallDetails(NamedTuple):
     """Stands for grpc.HandlerCallDetails."""
 
     method: str
@@ -129,7 +129,7 @@ class SimChannel:
         async def call(request: Any, *, timeout: float, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - gRPC's name
             if self._is_closed:
                 raise grpc.aio.UsageError("Channel is closed.")
-            called = Called(
+            called = UnaryCall(
                 method=method, data=request_serializer(request), metadata=tuple(metadata), source=self._source
             )
             try:

@@ -48,7 +48,7 @@ def listeners(name: str) -> dict[str, Address]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Framed:
+class FramedRequest:
     """A request as it travels over the network."""
 
     connection: str
@@ -74,7 +74,7 @@ class SimKafkaListener:
         self._broker = broker
         self._connections: dict[str, _Incoming] = {}
 
-    async def serve(self, framed: Framed) -> bytes:
+    async def serve(self, framed: FramedRequest) -> bytes:
         """Serve a request when all earlier ones of its connection are served. Return the response's frame without size.
 
         Return empty bytes if the request has no response. Raise NetworkException if the connection is closed, or if
@@ -203,7 +203,7 @@ class _Outgoing:
     async def ask(self, key: int, version: int, fields: dict[str, Any], timeout_ms: int) -> Message:
         number, self._asked = self._asked, self._asked + 1
         request = make(load_request_schema(key, version), **fields)
-        framed = Framed(connection=self._name, number=number, frame=request_frame(request, number, self._source))
+        framed = FramedRequest(connection=self._name, number=number, frame=request_frame(request, number, self._source))
         api = served_by_listener(type(request).__name__)
         try:
             response = await self._network.call(self._source, self._target, api, framed, timeout_ms=timeout_ms)

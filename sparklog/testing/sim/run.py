@@ -74,7 +74,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
         cluster = SimCluster(
             loop, scenario.seed, brokers=scenario.brokers, settings=keys, has_sqlite=scenario.has_sqlite
         )
-        work = _Run(cluster, scenario)
+        work = _SimRun(cluster, scenario)
         with logs_in_trace(cluster):
             try:
                 loop.run(work.main())
@@ -122,7 +122,7 @@ def as_the_seed_says(seed: int) -> Iterator[None]:
         gc.enable()
 
 
-class _Run:
+class _SimRun:
     def __init__(self, cluster: SimCluster, scenario: Scenario) -> None:
         self.history = History(cluster.loop.time)
         self.anomalies: list[Anomaly] = []
@@ -231,8 +231,8 @@ class _Run:
             there = {name for name in there if name.topic not in self._workers.moved_topics.deleted}
             if there != assigned:
                 yield (
-                    f"{node.name} has logs without being a replica: {_listed(there - assigned)}; "
-                    f"it lacks logs: {_listed(assigned - there)}"
+                    f"{node.name} has logs without being a replica: {_names_text(there - assigned)}; "
+                    f"it lacks logs: {_names_text(assigned - there)}"
                 )
 
     def _say_what_is_not_settled(self) -> None:
@@ -437,5 +437,5 @@ class _Run:
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
 
 
-def _listed(names: set[TopicPartition]) -> str:
+def _names_text(names: set[TopicPartition]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "nothing"

@@ -219,7 +219,7 @@ class ClusterScenario:
 
     async def _ask(self, api: Api[Any, Any], request: Any, error_of: Callable[[Any], KafkaError | None]) -> list[str]:
         async def ask() -> list[str]:
-            return _well(error_of(await self._client.ask_any(api, request, REQUEST_MS)))
+            return _empty_unless_error(error_of(await self._client.ask_any(api, request, REQUEST_MS)))
 
         return await self._try(ask)
 
@@ -239,18 +239,18 @@ class ClusterScenario:
             request = produce.ProduceRequest(partitions=[part], creates_topics=False, timeout_ms=4_000)
             address = self._node(at).name if at else await self._leader(partition)
             result = (await self._client.ask(address, produce.API, request, 6_000)).partitions[0]
-            return _well(result.error) or [f"{result.base_offset} to {result.last_offset}"]
+            return _empty_unless_error(result.error) or [f"{result.base_offset} to {result.last_offset}"]
 
-        return await _once(ask) if at else await self._try(ask)
+        return await _ask_once(ask) if at else await self._try(ask)
 
     async def do_read(self, name: str, *, at: str = "") -> list[str]:
         partition = TopicPartition.parse(name)
 
         async def ask() -> list[str]:
             address = self._node(at).name if at else await self._leader(partition)
-            return [_shown(await self._fetch_all(address, partition))]
+            return [_records_text(await self._fetch_all(address, partition))]
 
-        return await _once(ask) if at else await self._try(ask)
+        return await _ask_once(ask) if at else await self._try(ask)
 
     async def _fetch_all(self, address: str, name: TopicPartition) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -297,7 +297,7 @@ class ClusterScenario:
     async def do_state(self, topic: str) -> list[str]:
         return [
             f"{name}: leader {state.get('leader')}, epoch {state.get('leader_epoch')}, "
-            f"in sync {_listed(sorted(state['isr']))}, replicas {_listed(state['replicas'])}"
+            f"in sync {_numbers_text(sorted(state['isr']))}, replicas {_numbers_text(state['replicas'])}"
             for name, state in self._cluster.states().items()
             if name.topic == topic
         ]
@@ -314,18 +314,18 @@ class ClusterScenario:
             for log in logs:
                 if log.partition == TopicPartition.parse(name):
                     piece = log.read(log.log_start_offset, 1 << 30)
-                    lines.append(f"{number}: {_shown(values_of(piece.read()))}")
+                    lines.append(f"{number}: {_records_text(values_of(piece.read()))}")
         return lines
 
 
-async def _once(ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
+async def _ask_once(ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
     try:
         return await ask()
     except KafkaError as error:
         return [error.name]
 
 
-def _well(error: KafkaError | None) -> list[str]:
+def _empty_unless_error(error: KafkaError | None) -> list[str]:
     """Raise the error, if there is one. Otherwise return an empty outcome."""
     if error:
         raise error
@@ -342,9 +342,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
-def _listed(numbers: list[int]) -> str:
+def _numbers_text(numbers: list[int]) -> str:
     return ",".join(str(number) for number in numbers)
 
 
-def _shown(values: dict[int, str]) -> str:
+def _records_text(values: dict[int, str]) -> str:
     return " ".join(f"{offset}={value}" for offset, value in values.items()) or "nothing"

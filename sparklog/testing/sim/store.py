@@ -26,7 +26,7 @@ _STATE = re.compile("/brokers/topics/([^/]+)/partitions/([0-9]+)/state")
 _TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
-class Ended(NamedTuple):
+class ReplicaEnd(NamedTuple):
     """The leader epochs and the end offset of a replica's log. `is_leading` says that the broker may still append as
     leader, because it does not know yet that another leader was elected."""
 
@@ -35,16 +35,16 @@ class Ended(NamedTuple):
     is_leading: bool = False
 
 
-def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
+def first_missing_offset(leader: ReplicaEnd, others: Iterable[ReplicaEnd]) -> int:
     """Return the first offset at which another replica has, or may still append, a record that the leader lacks.
 
     Records of the same leader epoch are equal in all logs. Return the leader's end offset if there is no such record
     below it.
     """
-    return min((leader.end, *(_departs(leader, other) for other in others)))
+    return min((leader.end, *(_divergence_offset(leader, other) for other in others)))
 
 
-def _departs(leader: Ended, other: Ended) -> int:
+def _divergence_offset(leader: ReplicaEnd, other: ReplicaEnd) -> int:
     """Return the offset where the other log departs from the leader's, or the leader's end if it never does."""
     mine, theirs = dict(leader.epochs.entries), dict(other.epochs.entries)
     starts = [mine.get(epoch, theirs.get(epoch, 0)) for epoch in mine.keys() ^ theirs.keys()]

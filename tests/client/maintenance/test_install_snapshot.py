@@ -21,7 +21,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.log.description import LogDescription
 from sparklog.records.arrow import decode_batches, encode_all
-from sparklog.spark.offsets.read import Slice, batches
+from sparklog.spark.offsets.read import PartitionSlice, batches
 from sparklog.spark.offsets.snapshots import batches_of
 from sparklog.spark.offsets.topic import ReplayTask, read_changes
 from sparklog.testing import RunningBroker, start_broker
@@ -54,9 +54,11 @@ def log(maintenance: Maintenance) -> LogDescription:
     return found
 
 
-def whole(log: LogDescription, broker: RunningBroker, *, offset_from: int = 0, through_broker: bool = False) -> Slice:
+def whole(
+    log: LogDescription, broker: RunningBroker, *, offset_from: int = 0, through_broker: bool = False
+) -> PartitionSlice:
     folder = None if through_broker else log.folder
-    return Slice(
+    return PartitionSlice(
         partition=OFFSETS, offset_from=offset_from, offset_to=log.high_watermark, folder=folder,
         client={"bootstrap_servers": broker.bootstrap},
     )  # fmt: skip

@@ -11,7 +11,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.audit.audit import Auditor
 from sparklog.spark.audit.folders import FolderSource
-from sparklog.spark.audit.tables import View
+from sparklog.spark.audit.tables import ClusterView
 from support.logs.faulty_replicas import cut_out, directory, flip, log_of, places, remember, rewrite
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ class Told:
         self._folders = FolderSource([str(path) for path in paths])
         self._isr = isr
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         view = self._folders.view()
         replicas = [
             dataclasses.replace(
@@ -109,7 +109,7 @@ def test_what_is_no_longer_so_at_the_second_reading_is_not_reported(spark, clust
     class Mended(Told):
         looks = 0
 
-        def view(self) -> View:
+        def view(self) -> ClusterView:
             self.looks += 1
             if self.looks == 2:
                 damaged.with_suffix(".new").write_bytes(good)

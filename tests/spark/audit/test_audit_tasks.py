@@ -14,8 +14,8 @@ from sparklog.client import Admin, Maintenance
 from sparklog.records.batch import iterate_headers
 from sparklog.spark.audit import broker as audit_broker
 from sparklog.spark.audit.broker import BrokerSource
-from sparklog.spark.audit.tables import FACTS, WORK, View, work_rows
-from sparklog.spark.audit.tasks import Access, scan_row
+from sparklog.spark.audit.tables import FACTS, WORK, ClusterView, work_rows
+from sparklog.spark.audit.tasks import SegmentAccess, scan_row
 from support.logs.faulty_replicas import flip, places
 
 pytestmark = pytest.mark.slow
@@ -31,10 +31,10 @@ def names_of(schema: str) -> list[str]:
 WORK_NAMES, FACT_NAMES = names_of(WORK), names_of(FACTS)
 
 
-def read(view: View, through: dict | Access) -> list[dict]:
+def read(view: ClusterView, through: dict | SegmentAccess) -> list[dict]:
     """The facts of a view. through: options of clients, or all of the access."""
     work = work_rows(view)
-    access = through if isinstance(through, Access) else Access.of(work, through)
+    access = through if isinstance(through, SegmentAccess) else SegmentAccess.of(work, through)
     rows = [dict(zip(WORK_NAMES, row, strict=True)) for row in work]
     for row in rows:
         row["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in row["epochs"]]
@@ -78,12 +78,12 @@ def test_an_executor_that_has_another_broker_s_log_directory_at_the_path_reads_t
     topics.fill(written, 500, batches=10)  # only the folder has these: a broker sends what it has described
     elsewhere = {str(topics.broker.data_dir): LogDirOwner("another cluster", 77)}
 
-    facts = read(view, Access(elsewhere, client))
+    facts = read(view, SegmentAccess(elsewhere, client))
 
     assert [fact["problems"] for fact in facts] == [[]] * len(facts)
     assert facts[-1]["end_offset"] == 2000
     with pytest.raises(ConfigError, match=r"the driver sees the log directory .*, but the executor on .* has that of"):
-        read(view, Access(elsewhere, {}))
+        read(view, SegmentAccess(elsewhere, {}))
 
 
 def test_a_segment_that_has_been_deleted_since_is_gone_and_not_damaged(topics, written, monkeypatch):
@@ -138,5 +138,5 @@ def split(data: bytes) -> list[bytes]:
     return [data[position : position + header.size] for position, header in iterate_headers(data)]
 
 
-def identities(view: View) -> set[tuple[int, str]]:
+def identities(view: ClusterView) -> set[tuple[int, str]]:
     return {(segment.base_offset, segment.identity) for replica in view.replicas for segment in replica.segments}

@@ -16,8 +16,8 @@ from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer, Producer
 from sparklog.log.segment.transaction_index import AbortedTransaction, read_entries, write_entries
-from sparklog.spark.audit.bytes import SegmentBytes, SegmentWork, scan_segment
 from sparklog.spark.audit.findings import NEXT_STEPS
+from sparklog.spark.audit.segment_scan import SegmentScan, SegmentWork, scan_segment
 from sparklog.spark.audit.tasks import FolderFiles
 from sparklog.testing import start_broker
 from sparklog.testing.memory_fs import MemoryFs
@@ -34,13 +34,13 @@ FOLDER = "/logs/orders-0"
 KIND = "wrong_transaction_index"
 
 
-def scan(fs: Fs, folder: str, base_offset: int, next_offset: int = -1, **known: int) -> SegmentBytes:
+def scan(fs: Fs, folder: str, base_offset: int, next_offset: int = -1, **known: int) -> SegmentScan:
     work = SegmentWork(base_offset=base_offset, next_offset=next_offset, **known)
     with ExitStack() as opened:
         return scan_segment(FolderFiles(fs, folder, base_offset, opened), work)
 
 
-def problems(facts: SegmentBytes) -> list[tuple[str, int]]:
+def problems(facts: SegmentScan) -> list[tuple[str, int]]:
     return [(problem.kind, problem.offset) for problem in facts.problems]
 
 

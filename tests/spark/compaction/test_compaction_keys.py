@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from sparklog.records.records import Record, write_records
-from sparklog.spark.compaction.keys import NO_VERSION, Strategy
+from sparklog.spark.compaction.keys import NO_VERSION, CompactionStrategy
 from sparklog.spark.compaction.shuffle import SortedOffsets, newest_offsets
 
 
@@ -33,10 +33,10 @@ BATCH = bytes(
 @pytest.mark.parametrize(
     ("strategy", "versions"),
     [
-        (Strategy(), None),
-        (Strategy("timestamp"), [70, 90, 10, 11]),
-        (Strategy("header", "v"), [-4, NO_VERSION, NO_VERSION, 6]),
-        (Strategy("header", "none"), [NO_VERSION] * 4),
+        (CompactionStrategy(), None),
+        (CompactionStrategy("timestamp"), [70, 90, 10, 11]),
+        (CompactionStrategy("header", "v"), [-4, NO_VERSION, NO_VERSION, 6]),
+        (CompactionStrategy("header", "none"), [NO_VERSION] * 4),
     ],
 )
 def test_a_strategy_reads_keys_and_what_their_age_goes_by(strategy, versions):
@@ -47,7 +47,7 @@ def test_a_strategy_reads_keys_and_what_their_age_goes_by(strategy, versions):
 
 
 def test_a_strategy_reads_only_the_offsets_it_is_asked_for():
-    (found,) = Strategy("header", "v").read(BATCH, 6, 8)
+    (found,) = CompactionStrategy("header", "v").read(BATCH, 6, 8)
     assert found.offsets.tolist() == [6, 7]
     assert found.versions is not None
     assert len(found.versions) == 2

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sparklog.records.markers import Marker
 from sparklog.spark.compaction import task
 from sparklog.spark.compaction.shuffle import rewrite_sorted, segment_rows
-from sparklog.spark.compaction.work import Outcome, Work
+from sparklog.spark.compaction.work import CompactionOutcome, PartitionWork
 from support.jobs.compactions import settings_of
 from support.logs.transactional_log import Row, TransactionalLog, committed, write_randomly
 from support.runs.seeds import examples
@@ -28,14 +28,14 @@ def log(tmp_path: Path) -> TransactionalLog:
     return TransactionalLog(tmp_path, delete_retention_ms=RETENTION_MS)
 
 
-def by_task(log: TransactionalLog, work: Work, now_ms: int) -> Outcome:
+def by_task(log: TransactionalLog, work: PartitionWork, now_ms: int) -> CompactionOutcome:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "Maintenance", lambda **_: log)
         ((_, outcome),) = task.compact_in_task([work], settings_of("", now_ms=now_ms))
     return outcome
 
 
-def by_shuffle(log: TransactionalLog, work: Work, now_ms: int) -> Outcome:
+def by_shuffle(log: TransactionalLog, work: PartitionWork, now_ms: int) -> CompactionOutcome:
     """As Spark does it: of each key the newest offset, from all segments' rows."""
     newest: dict[tuple[int, int], int] = {}
     for index in range(len(work.plan.segments)):
@@ -47,10 +47,12 @@ def by_shuffle(log: TransactionalLog, work: Work, now_ms: int) -> Outcome:
     return rewrite_sorted(work, settings_of("", now_ms=now_ms), log, iter([offsets]))  # type: ignore[arg-type]
 
 
-def compact(log: TransactionalLog, now_ms: int = NOW_MS, how=by_task, last_stable_offset: int | None = None) -> Outcome:
+def compact(
+    log: TransactionalLog, now_ms: int = NOW_MS, how=by_task, last_stable_offset: int | None = None
+) -> CompactionOutcome:
     work = log.work(log.describe(log.offset if last_stable_offset is None else last_stable_offset), now_ms)
     assert work
-    outcome: Outcome = how(log, work, now_ms)
+    outcome: CompactionOutcome = how(log, work, now_ms)
     assert outcome.outcome in {"compacted", "unchanged"}, outcome.reason
     return outcome
 

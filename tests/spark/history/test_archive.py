@@ -17,9 +17,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.history.archive import ArchiveTarget, next_slice
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation, by_day, date_of
-from sparklog.spark.history.archive_table import ArchiveTable, Moved
-from sparklog.spark.history.progress import Archived, Progress
-from sparklog.spark.source.offsets import OffsetRange
+from sparklog.spark.history.archive_table import ArchiveTable, ConcurrentCommit
+from sparklog.spark.history.progress import Progress, TableRange
+from sparklog.spark.source.offsets import PartitionRange
 from support.jobs.archives import (
     InProcess,
     archive_closed,
@@ -165,10 +165,10 @@ def test_a_slice_takes_whole_segments_until_it_is_full_and_one_at_least() -> Non
 
     left = [(log(0, 100, 100, 100), 10), (log(1, 50, 500), 0), (log(2, 7), 0)]
     first, second, third = (TopicPartition("t", number) for number in range(3))
-    assert next_slice(left, 1) == [(OffsetRange(first, 10, 20), 100)]
-    assert next_slice(left, 250) == [(OffsetRange(first, 10, 30), 200), (OffsetRange(second, 0, 10), 50)]
+    assert next_slice(left, 1) == [(PartitionRange(first, 10, 20), 100)]
+    assert next_slice(left, 250) == [(PartitionRange(first, 10, 30), 200), (PartitionRange(second, 0, 10), 50)]
     assert next_slice(left, 260) == [
-        (OffsetRange(first, 10, 30), 200), (OffsetRange(second, 0, 10), 50), (OffsetRange(third, 0, 10), 7)
+        (PartitionRange(first, 10, 30), 200), (PartitionRange(second, 0, 10), 50), (PartitionRange(third, 0, 10), 7)
     ]  # fmt: skip
     assert next_slice([], 100) == []
 
@@ -262,12 +262,12 @@ def test_where_there_is_no_table_none_is_found(uri: str) -> None:
 def test_a_commit_upon_what_another_has_moved_on_is_refused(uri: str) -> None:
     one, other = ArchiveTable.create(TableLocation(uri)), ArchiveTable.create(TableLocation(uri))
     partition = TopicPartition("t", 0)
-    one.commit([], {partition: Progress("id", Archived(0, 10))})
-    with pytest.raises(Moved):
-        other.commit([], {partition: Progress("id", Archived(0, 20))})
+    one.commit([], {partition: Progress("id", TableRange(0, 10))})
+    with pytest.raises(ConcurrentCommit):
+        other.commit([], {partition: Progress("id", TableRange(0, 20))})
     other.refresh()
     assert other.archived(partition, "id") == (0, 10)
-    other.commit([], {partition: Progress("id", Archived(0, 20))})
+    other.commit([], {partition: Progress("id", TableRange(0, 20))})
     assert ArchiveTable.create(TableLocation(uri)).archived(partition, "id") == (0, 20)
 
 
@@ -279,13 +279,13 @@ def test_what_others_commit_to_the_table_is_no_conflict(uri: str) -> None:
         DeltaTable(uri).schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction("x", 1)]),
     )
-    one.commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 10))})
+    one.commit([], {TopicPartition("t", 0): Progress("id", TableRange(0, 10))})
     assert DeltaTable(uri).version() == 2
 
 
 def test_how_far_the_table_is_outlives_a_checkpoint_and_the_commits_before_it(uri: str) -> None:
     table = ArchiveTable.create(TableLocation(uri))
-    table.commit([], {TopicPartition("t", 0): Progress("id", Archived(5, 10))})
+    table.commit([], {TopicPartition("t", 0): Progress("id", TableRange(5, 10))})
     DeltaTable(uri).create_checkpoint()
     for commit in Path(uri, "_delta_log").glob("*.json"):
         commit.unlink()

@@ -27,10 +27,11 @@ from sparklog.spark.history import archived
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
 from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overlapping, read_file
-from sparklog.spark.history.progress import Archived, Progress
+from sparklog.spark.history.progress import Progress, TableRange
 from sparklog.spark.source.filters import EVERYTHING
-from sparklog.spark.source.offsets import OffsetRange, batch_ranges, report_losses
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.offsets import PartitionRange, batch_ranges, report_losses
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks
 from sparklog.spark.source.source import SparklogDataSource
@@ -182,7 +183,7 @@ def test_large_records_come_few_at_a_time(tmp_path: Path) -> None:
     (file,) = writing.finish()
     found = FilePart(path=file.path, size_bytes=file.size_bytes, offset_first=0, offset_last=rows - 1, alone=True)
 
-    files, whole = TableLocation(str(tmp_path)).files(), OffsetRange(partition, 0, rows)
+    files, whole = TableLocation(str(tmp_path)).files(), PartitionRange(partition, 0, rows)
     read = list(read_file(files, found, whole, ("offset", "value"), size_bytes=100_000))
 
     assert [offset for batch in read for offset in batch.column("offset").to_pylist()] == list(range(rows))
@@ -200,20 +201,22 @@ def test_what_moves_on_while_the_archive_is_read_is_read_there_too(
             report_losses(["gone"], fail=options.fail_on_data_loss)
         yield offsets_from(task.whole)
 
-    def archived_since(_: Any, left: OffsetRange) -> ArchiveTask:
+    def archived_since(_: Any, left: PartitionRange) -> ArchiveTask:
         return ArchiveTask(left._replace(offset_to=next(archive)), TableLocation(str(tmp_path)), ())
 
     monkeypatch.setattr(archived, "_from_log", log)
     monkeypatch.setattr(archived, "_archived_since", archived_since)
     monkeypatch.setattr(archived, "read_archive", lambda task, *_: iter([offsets_from(task.whole)]))
-    options = parse_read_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "readMode": "history"}, Use.BATCH)
+    options = parse_read_options(
+        {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "readMode": "history"}, OptionUse.BATCH
+    )
 
-    read = archived._read_log(LogTask(FetchTask(OffsetRange(partition, 10, 70)), None, ""), options, ("offset",))
+    read = archived._read_log(LogTask(FetchTask(PartitionRange(partition, 10, 70)), None, ""), options, ("offset",))
 
     assert [offset for rows in read for offset in rows.column("offset").to_pylist()] == list(range(10, 70))
 
 
-def offsets_from(whole: OffsetRange) -> pa.RecordBatch:
+def offsets_from(whole: PartitionRange) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(whole.offset_from, whole.offset_to), pa.int64())], ["offset"])
 
 
@@ -295,18 +298,18 @@ def test_a_topic_that_is_archived_nowhere_is_refused_unless_the_read_says_where(
 @pytest.mark.parametrize(
     ("use", "options", "message"),
     [
-        (Use.BATCH, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
-        (Use.STREAM, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
+        (OptionUse.BATCH, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
+        (OptionUse.STREAM, {"archive": "/a"}, "archive has a meaning only with readMode = history"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(use: Use, options: dict[str, str], message: str) -> None:
+def test_options_that_make_no_sense_are_refused(use: OptionUse, options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_read_options({"bootstrap.servers": "h:1", "subscribe": "t", **options}, use)
 
 
 def test_a_path_needs_an_archive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="path with readMode = history needs archive"):
-        parse_read_options({"path": str(tmp_path), "readMode": "history"}, Use.BATCH)
+        parse_read_options({"path": str(tmp_path), "readMode": "history"}, OptionUse.BATCH)
 
 
 @pytest.mark.parametrize("name", ["compacted-0", "segments-0", "codec-lz4-0"])
@@ -315,7 +318,7 @@ def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) 
     folder = GOLDEN / name
     given = {"path": str(folder), "includeHeaders": "true"}
     rows = rows_of(make_reader(given, headers=True))
-    options = parse_read_options(given, Use.BATCH)
+    options = parse_read_options(given, OptionUse.BATCH)
     lookup = open_lookup(options)
     (whole,), _ = batch_ranges(options, lookup)
     boundary = rows[len(rows) // 2]["offset"]
@@ -324,7 +327,7 @@ def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) 
     for task in plan_tasks(options, lookup, [whole._replace(offset_to=boundary)], EVERYTHING):
         for batch in read_task(task, options, IN_FILES):
             writing.add(batch)
-    table.commit(writing.finish(), {whole.partition: Progress("", Archived(whole.offset_from, boundary))})
+    table.commit(writing.finish(), {whole.partition: Progress("", TableRange(whole.offset_from, boundary))})
     history = {**given, "readMode": "history", "archive": str(tmp_path / "archive")}
     assert rows_of(make_reader(history, headers=True)) == rows
 
@@ -366,7 +369,7 @@ def test_a_new_topic_of_an_old_name_has_no_past(topics: Topics, tmp_path: Path) 
     uri = str(tmp_path / "archive")
     topic = topics.create(retention_archive=uri)
     partition = TopicPartition(topic, 0)
-    ArchiveTable.create(TableLocation(uri)).commit([], {partition: Progress("earlier", Archived(0, 100))})
+    ArchiveTable.create(TableLocation(uri)).commit([], {partition: Progress("earlier", TableRange(0, 100))})
     with pytest.raises(ConfigError, match="of an earlier topic of that name"):
         past(topics, topic).partitions()
 

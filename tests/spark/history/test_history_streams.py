@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support import environment
 from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archive_closed, fill_days
@@ -42,7 +43,7 @@ class Query:
     def __init__(self, topics: Topics, topic: str, **options: Any) -> None:
         given = {"bootstrap.servers": topics.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
         texts = {**given, "readMode": "history", **{name: str(value) for name, value in options.items()}}
-        self._options = parse_read_options(texts, Use.STREAM)
+        self._options = parse_read_options(texts, OptionUse.STREAM)
         self.batches: list[tuple[Json, Json]] = []
         self.restart()
 

@@ -18,10 +18,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history import merging
 from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
-from sparklog.spark.history.archive_table import ArchiveTable, Moved
+from sparklog.spark.history.archive_table import ArchiveTable, ConcurrentCommit
 from sparklog.spark.history.merging import FEWEST, GROUP_BYTES, SMALL_BYTES, TINY_BYTES, choose, merge_small_files
-from sparklog.spark.history.plan import Past, first_since
-from sparklog.spark.history.progress import Archived, Progress
+from sparklog.spark.history.plan import ArchivedPart, first_since
+from sparklog.spark.history.progress import Progress, TableRange
 from sparklog.spark.spark_api import arrow_schema
 from support.jobs.archives import InProcess, archived_rows, named_files, parquet_files
 from support.runs.seeds import examples
@@ -57,7 +57,7 @@ class Archive:
         arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
         writing.add(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
         self._ends[partition] = numbers.stop
-        self.table.commit(writing.finish(), {partition: Progress("id", Archived(0, numbers.stop))})
+        self.table.commit(writing.finish(), {partition: Progress("id", TableRange(0, numbers.stop))})
         self.table.refresh()
 
     def files(self, partition: TopicPartition) -> list[FilePart]:
@@ -129,10 +129,10 @@ def offsets_and_values(archive: Archive) -> list[dict[str, Any]]:
     return rows
 
 
-def past(archive: Archive) -> Past:
+def past(archive: Archive) -> ArchivedPart:
     archived = archive.table.archived(FIRST, "id")
     assert archived is not None
-    return Past(table=archive.table, archived=archived, topic_id="id")
+    return ArchivedPart(table=archive.table, archived=archived, topic_id="id")
 
 
 def test_of_two_merges_of_the_same_files_the_second_does_nothing(archive: Archive) -> None:
@@ -169,7 +169,7 @@ def test_a_merge_gives_way_to_a_writer_that_commits_all_the_time(
 
     monkeypatch.setattr(table, "refresh", behind)
     archive.add(SECOND, [0])
-    with pytest.raises(Moved, match="other writers committed 10 times meanwhile"):
+    with pytest.raises(ConcurrentCommit, match="other writers committed 10 times meanwhile"):
         table.replace(archive.files(FIRST), [])
     assert len(archive.files(FIRST)) == FEWEST
 

@@ -21,8 +21,8 @@ from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
-from sparklog.spark.offsets.groups import Groups, RecordPosition
-from sparklog.spark.offsets.read import Compacted, Slice, survey, whole_batches
+from sparklog.spark.offsets.groups import PartitionGroups, RecordPosition
+from sparklog.spark.offsets.read import PartitionSlice, SliceCompacted, survey, whole_batches
 from sparklog.spark.offsets.snapshots import batches_of
 from sparklog.spark.offsets.topic import ReplayTask, _offsets_of, read_changes, read_commits
 from sparklog.testing import SimClock
@@ -95,13 +95,18 @@ class Topic:
         batch[:8] = self.log.log_end_offset.to_bytes(8, "big")
         self.log.as_follower.append(batch)
 
-    def slice(self, offset_from: int = 0, offset_to: int | None = None) -> Slice:
+    def slice(self, offset_from: int = 0, offset_to: int | None = None) -> PartitionSlice:
         """As a survey has it."""
         end = self.log.log_end_offset if offset_to is None else offset_to
-        whole = Slice(partition=PARTITION, offset_from=offset_from, offset_to=end, folder=self.log.folder)
+        whole = PartitionSlice(partition=PARTITION, offset_from=offset_from, offset_to=end, folder=self.log.folder)
         found = survey(whole)
-        return Slice(partition=PARTITION, offset_from=offset_from, offset_to=found.offset_to, folder=self.log.folder,
-                     markers=found.markers)  # fmt: skip
+        return PartitionSlice(
+            partition=PARTITION,
+            offset_from=offset_from,
+            offset_to=found.offset_to,
+            folder=self.log.folder,
+            markers=found.markers,
+        )
 
     def commits(self, offset_from: int = 0, offset_to: int | None = None, **work: Any) -> list[tuple[Any, ...]]:
         """Where, which group, what, and as which client."""
@@ -194,7 +199,7 @@ def test_what_is_added_to_what_was_known_has_a_record_at_each_offset_when_it_is_
         return sum(batch.num_rows for batch in read_changes(ReplayTask(slice=slice_, history_from=0)))
 
     assert read(2) == 2
-    with pytest.raises(Compacted, match="records below 4 were compacted away"):
+    with pytest.raises(SliceCompacted, match="records below 4 were compacted away"):
         read(4)
 
 
@@ -231,7 +236,7 @@ def test_offsets_of_several_partitions_in_one_chunk_stay_apart() -> None:
 
 
 def test_members_are_told_with_all_that_is_known_of_them() -> None:
-    groups = Groups()
+    groups = PartitionGroups()
     for at, (key, value) in enumerate([generation("c", a=[0, 1]), member("n", "b"), current("n", "b", 2)]):
         assert groups.take(key, value, RecordPosition(at, 10 * at))
     assert not groups.take(b"\0\2", b"damaged", RecordPosition(9, 9))

@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sparklog.spark.offsets.tables import AnotherRun, Reached, Table
+from sparklog.spark.offsets.tables import ConcurrentRun, PartitionProgress, ReplayTable
 from sparklog.spark.offsets.topic import NEWEST, newest
 
 AT = datetime(2026, 1, 2)
@@ -35,14 +35,14 @@ def test_of_two_runs_at_once_one_writes_and_a_table_that_others_wrote_to_still_s
 ) -> None:
     path = str(tmp_path / "table")
     rows = spark.createDataFrame([(0, b"a", 1, AT, b"v", False)], SCHEMA)
-    one, other = Table.open(spark, path), Table.open(spark, path)
-    one.write(rows, "append", {0: Reached("id", 2, 7)}, "one")
+    one, other = ReplayTable.open(spark, path), ReplayTable.open(spark, path)
+    one.write(rows, "append", {0: PartitionProgress("id", 2, 7)}, "one")
 
-    with pytest.raises(AnotherRun):
-        other.write(rows, "append", {0: Reached("id", 3)}, "other")
+    with pytest.raises(ConcurrentRun):
+        other.write(rows, "append", {0: PartitionProgress("id", 3)}, "other")
     rows.limit(0).write.format("delta").mode("append").save(path)
-    after = Table.open(spark, path)
+    after = ReplayTable.open(spark, path)
 
-    assert after.reached(0, "id") == Reached("id", 2, 7)
+    assert after.reached(0, "id") == PartitionProgress("id", 2, 7)
     assert after.reached(0, "another topic") is after.reached(1, "id") is None
     assert after.read().count() == 1

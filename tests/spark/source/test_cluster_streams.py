@@ -20,7 +20,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.spark import broker
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.names import unique
 from support.processes.broker import BrokerProcess
@@ -226,7 +227,7 @@ def test_a_leader_that_hangs_holds_no_stream_up(cluster: ClusterProcesses, monke
     monkeypatch.setattr(broker, "ANSWER_MS", 1_000)
     topic = create(cluster, "hanging")
     options = {"kafka.bootstrap.servers": cluster.grpc, "subscribe": topic}
-    reader = TopicStreamReader(parse_read_options(options, Use.STREAM), table_schema(include_headers=False))
+    reader = TopicStreamReader(parse_read_options(options, OptionUse.STREAM), table_schema(include_headers=False))
     begin = reader.initialOffset()
 
     def read_on() -> list[int]:

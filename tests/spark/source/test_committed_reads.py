@@ -17,8 +17,9 @@ from sparklog.log.files import TXN_INDEX
 from sparklog.spark.columns import table_schema
 from sparklog.spark.history.archive_files import DatedFiles, TableLocation
 from sparklog.spark.history.archive_table import IN_FILES, ArchiveTable
-from sparklog.spark.history.progress import Archived, Progress
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.history.progress import Progress, TableRange
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.stream import TopicStreamReader
 from support.logs.transactional_folder import TransactionalFolder
@@ -144,7 +145,7 @@ def test_any_history_cut_anyhow_gives_what_a_reader_of_single_records_keeps(tmp_
 
 def stream_reader(folder: TransactionalFolder, **options: str) -> TopicStreamReader:
     given = {"path": folder.folder, "startingOffsets": "earliest", **options}
-    return TopicStreamReader(parse_read_options(given, Use.STREAM), table_schema(include_headers=False))
+    return TopicStreamReader(parse_read_options(given, OptionUse.STREAM), table_schema(include_headers=False))
 
 
 def at(offset: int) -> dict:
@@ -252,7 +253,7 @@ def test_archive_and_log_meet_within_transactions(log, tmp_path):
     for task in reader.partitions():
         for rows in read_task(task, reader._options, IN_FILES):
             files.add(rows)
-    ArchiveTable.create(place).commit(files.finish(), {partition: Progress("", Archived(0, seam))})
+    ArchiveTable.create(place).commit(files.finish(), {partition: Progress("", TableRange(0, seam))})
     history = {"readMode": "history", "archive": place.uri}
     assert offsets(rows_of(batch(log, **history))) == log.readable
     later = {**history, "startingOffsets": json.dumps(at(seam + 1))}

@@ -36,7 +36,7 @@ from sparklog.client.sinks.sync import SinkClient
 from sparklog.spark.source import sink
 from sparklog.spark.source.option_parsing import parse_write_options
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.source.write import TopicStreamWriter, TopicWriter, parts_of, write_task
+from sparklog.spark.source.write import TopicStreamWriter, TopicWriter, batch_parts, write_task
 from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import make_reader, rows_of
@@ -426,7 +426,7 @@ class Task:
         return write_task(self.left, self.options)
 
     def commit(self, *messages: Any) -> None:
-        sink.commit(parts_of(messages), self.options)
+        sink.commit(batch_parts(messages), self.options)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
 from sparklog.server.broker_collector import BrokerCollector
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.metrics import Scrape
 from support.names import unique
@@ -34,7 +35,7 @@ def committed(topics, group):
 
 def stream_reader(topics, topic, **options):
     given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, "startingOffsets": "earliest", **options}
-    return TopicStreamReader(parse_read_options(given, Use.STREAM), table_schema(include_headers=False))
+    return TopicStreamReader(parse_read_options(given, OptionUse.STREAM), table_schema(include_headers=False))
 
 
 def test_the_lag_of_a_stream_shows_in_its_group(spark, topics, filled, tmp_path):

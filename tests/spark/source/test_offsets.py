@@ -13,7 +13,7 @@ from sparklog.arrow.folders import ReadableOffsets
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.source.offsets import (
-    OffsetRange,
+    PartitionRange,
     batch_ranges,
     from_json,
     limit_rows,
@@ -21,7 +21,8 @@ from sparklog.spark.source.offsets import (
     stream_ranges,
     to_json,
 )
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "a"}
@@ -48,19 +49,22 @@ class KnownTopics:
 
 
 def ranges(known, times=None, **options):
-    return batch_ranges(parse_read_options({**BROKER, **options}, Use.BATCH), KnownTopics(known, times or {}))
+    return batch_ranges(parse_read_options({**BROKER, **options}, OptionUse.BATCH), KnownTopics(known, times or {}))
 
 
 def test_a_batch_reads_from_log_start_to_high_watermark():
     found, lost = ranges({A1: ReadableOffsets(0, 0), A0: ReadableOffsets(5, 9)})
-    assert found == [OffsetRange(A0, 5, 9)]
+    assert found == [PartitionRange(A0, 5, 9)]
     assert not lost
 
 
 def test_offsets_in_json_may_name_the_ends():
     both = {A0: ReadableOffsets(5, 9), A1: ReadableOffsets(0, 4)}
     start, end = json.dumps({"a": {"0": 6, "1": -2}}), json.dumps({"a": {"0": -1, "1": 3}})
-    assert ranges(both, startingOffsets=start, endingOffsets=end)[0] == [OffsetRange(A0, 6, 9), OffsetRange(A1, 0, 3)]
+    assert ranges(both, startingOffsets=start, endingOffsets=end)[0] == [
+        PartitionRange(A0, 6, 9),
+        PartitionRange(A1, 0, 3),
+    ]
 
 
 def test_offsets_in_json_name_exactly_what_is_read():
@@ -74,7 +78,7 @@ def test_timestamps_become_offsets():
     both = {A0: ReadableOffsets(2, 9), A1: ReadableOffsets(0, 4)}
     times = {(A0, 100): 5, (A1, 100): 0, (A0, 200): 8}
     found, lost = ranges(both, times, startingTimestamp="100", endingTimestamp="200")
-    assert found == [OffsetRange(A0, 5, 8), OffsetRange(A1, 0, 4)]
+    assert found == [PartitionRange(A0, 5, 8), PartitionRange(A1, 0, 4)]
     assert not lost
 
 
@@ -83,15 +87,15 @@ def test_no_record_as_late_as_asked_is_an_error_or_the_end():
     with pytest.raises(ConfigError, match="no record of a-1 has timestamp 100 or later"):
         ranges(both, {(A0, 100): 5}, startingTimestamp="100")
     found, _ = ranges(both, {(A0, 100): 5}, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")
-    assert found == [OffsetRange(A0, 5, 9)]
+    assert found == [PartitionRange(A0, 5, 9)]
 
 
 @pytest.mark.parametrize(
     ("start", "end", "expected", "sentence"),
     [
-        (3, -1, [OffsetRange(A0, 5, 9)], "begins at 5"),
+        (3, -1, [PartitionRange(A0, 5, 9)], "begins at 5"),
         (12, -1, [], "ends at 9"),
-        (-2, 12, [OffsetRange(A0, 5, 9)], "ends at 9"),
+        (-2, 12, [PartitionRange(A0, 5, 9)], "ends at 9"),
     ],
 )
 def test_what_is_gone_is_said_and_the_rest_is_read(start, end, expected, sentence):
@@ -106,13 +110,13 @@ OPEN_FROM_6 = ReadableOffsets(2, 9, 6)
 
 @pytest.mark.parametrize("ends", [{}, {"endingOffsets": "latest"}, {"endingTimestamp": "200"}])
 def test_a_batch_ends_where_a_transaction_is_open(ends):
-    assert ranges({A0: OPEN_FROM_6}, {(A0, 200): 8}, **ends) == ([OffsetRange(A0, 2, 6)], [])
+    assert ranges({A0: OPEN_FROM_6}, {(A0, 200): 8}, **ends) == ([PartitionRange(A0, 2, 6)], [])
 
 
 def test_an_end_that_is_named_and_not_decided_yet_is_refused():
     with pytest.raises(ConfigError, match="a-0 was to be read up to offset 7, but a transaction is open from offset 6"):
         ranges({A0: OPEN_FROM_6}, endingOffsets='{"a": {"0": 7}}')
-    assert ranges({A0: OPEN_FROM_6}, endingOffsets='{"a": {"0": 6}}')[0] == [OffsetRange(A0, 2, 6)]
+    assert ranges({A0: OPEN_FROM_6}, endingOffsets='{"a": {"0": 6}}')[0] == [PartitionRange(A0, 2, 6)]
     with pytest.raises(ConfigError, match="read_uncommitted"):
         stream_ranges({A0: 3}, {A0: 7}, {A0: OPEN_FROM_6})
 
@@ -138,14 +142,14 @@ def test_losses_fail_the_query_or_are_logged(caplog):
 def test_a_trigger_reads_between_two_offsets_and_new_partitions_from_their_beginning():
     bounds = {A0: ReadableOffsets(0, 9), A1: ReadableOffsets(0, 4), B0: ReadableOffsets(0, 0)}
     found, lost = stream_ranges({A0: 3, B0: 0}, {A0: 7, A1: 4, B0: 0}, bounds)
-    assert found == [OffsetRange(A0, 3, 7), OffsetRange(A1, 0, 4)]
+    assert found == [PartitionRange(A0, 3, 7), PartitionRange(A1, 0, 4)]
     assert not lost
 
 
 def test_a_trigger_says_what_is_gone():
     bounds = {A0: ReadableOffsets(5, 9), A1: ReadableOffsets(2, 4)}
     found, lost = stream_ranges({A0: 3, B0: 6}, {A0: 7, A1: 4}, bounds)
-    assert found == [OffsetRange(A0, 5, 7), OffsetRange(A1, 2, 4)]
+    assert found == [PartitionRange(A0, 5, 7), PartitionRange(A1, 2, 4)]
     assert lost == [
         "b-0 is gone",
         "a-0 was to be read from offset 3, but begins at 5",

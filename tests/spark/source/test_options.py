@@ -9,16 +9,17 @@ import pytest
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.source.option_parsing import OPTIONS, Use, parse_read_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_write_options
+from sparklog.spark.source.option_table import OPTIONS, OptionUse
 from sparklog.spark.source.options import (
     AllTopics,
     ApplicationTransaction,
     Assign,
-    AtOffsets,
-    AtTimestamps,
     Edge,
-    NoMatch,
+    NoMatchStrategy,
     ReadMode,
+    SpecificOffsets,
+    SpecificTimestamps,
     Subscribe,
     SubscribePattern,
 )
@@ -26,17 +27,17 @@ from sparklog.spark.source.options import (
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
 
 
-def refusal(options, use=Use.BATCH):
+def refusal(options, use=OptionUse.BATCH):
     with pytest.raises(ConfigError) as refused:
         parse_read_options(options, use)
     return str(refused.value)
 
 
 def test_a_batch_reads_everything_and_a_stream_what_comes():
-    batch = parse_read_options({**BROKER, "subscribe": "orders"}, Use.BATCH)
+    batch = parse_read_options({**BROKER, "subscribe": "orders"}, OptionUse.BATCH)
     assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
     assert (batch.read_mode, batch.fail_on_data_loss, batch.include_headers) == (ReadMode.AUTO, True, False)
-    assert parse_read_options({**BROKER, "subscribe": "orders"}, Use.STREAM).starting is Edge.LATEST
+    assert parse_read_options({**BROKER, "subscribe": "orders"}, OptionUse.STREAM).starting is Edge.LATEST
 
 
 @pytest.mark.parametrize(
@@ -48,13 +49,13 @@ def test_a_batch_reads_everything_and_a_stream_what_comes():
     ],
 )
 def test_topics_are_chosen_as_in_the_kafka_source(option, raw, selection):
-    assert parse_read_options({**BROKER, option: raw}, Use.BATCH).selection == selection
+    assert parse_read_options({**BROKER, option: raw}, OptionUse.BATCH).selection == selection
 
 
 def test_a_path_reads_all_topics_or_those_that_are_named():
-    assert parse_read_options({"path": "/logs"}, Use.BATCH).selection == AllTopics()
-    assert parse_read_options({"path": "/logs", "subscribe": "a"}, Use.BATCH).selection == Subscribe(("a",))
-    assert parse_read_options({"path": "/logs"}, Use.BATCH).broker is None
+    assert parse_read_options({"path": "/logs"}, OptionUse.BATCH).selection == AllTopics()
+    assert parse_read_options({"path": "/logs", "subscribe": "a"}, OptionUse.BATCH).selection == Subscribe(("a",))
+    assert parse_read_options({"path": "/logs"}, OptionUse.BATCH).broker is None
 
 
 def test_a_pattern_matches_whole_names():
@@ -64,22 +65,24 @@ def test_a_pattern_matches_whole_names():
 
 def test_offsets_for_each_partition_come_as_json():
     raw = json.dumps({"a": {"0": 23, "1": -2}})
-    options = parse_read_options({**BROKER, "subscribe": "a", "startingOffsets": raw}, Use.BATCH)
-    assert options.starting == AtOffsets({TopicPartition("a", 0): 23, TopicPartition("a", 1): -2})
+    options = parse_read_options({**BROKER, "subscribe": "a", "startingOffsets": raw}, OptionUse.BATCH)
+    assert options.starting == SpecificOffsets({TopicPartition("a", 0): 23, TopicPartition("a", 1): -2})
 
 
 def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
     given = {**BROKER, "subscribe": "a", "startingOffsets": "earliest"}
     by_partition = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 5}}', "endingOffsetsByTimestamp": '{"a": {}}'}
-    options = parse_read_options(by_partition, Use.BATCH)
-    assert options.starting == AtTimestamps({TopicPartition("a", 0): 5})
-    assert options.ending == AtTimestamps({}, NoMatch.LATEST)
+    options = parse_read_options(by_partition, OptionUse.BATCH)
+    assert options.starting == SpecificTimestamps({TopicPartition("a", 0): 5})
+    assert options.ending == SpecificTimestamps({}, NoMatchStrategy.LATEST)
     everywhere = {**by_partition, "startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "latest"}
-    assert parse_read_options(everywhere, Use.BATCH).starting == AtTimestamps(7, NoMatch.LATEST)
+    assert parse_read_options(everywhere, OptionUse.BATCH).starting == SpecificTimestamps(7, NoMatchStrategy.LATEST)
 
 
 def test_names_are_compared_without_regard_to_case():
-    options = parse_read_options({"BOOTSTRAP.servers": "h:1", "SUBSCRIBE": "a", "FailOnDataLoss": "FALSE"}, Use.BATCH)
+    options = parse_read_options(
+        {"BOOTSTRAP.servers": "h:1", "SUBSCRIBE": "a", "FailOnDataLoss": "FALSE"}, OptionUse.BATCH
+    )
     assert not options.fail_on_data_loss
     assert options.broker.bootstrap_servers == "h:1"
 
@@ -94,28 +97,32 @@ def test_an_unknown_option_is_refused_with_the_nearest_and_all_that_are_allowed(
 @pytest.mark.parametrize(
     ("options", "use", "reason"),
     [
-        ({**BROKER, "subscribe": "a", "maxOffsetsPerTrigger": "5"}, Use.BATCH, "no meaning for a batch read"),
-        ({**BROKER, "subscribe": "a", "endingOffsets": "latest"}, Use.STREAM, "no meaning for a streaming read"),
-        ({**BROKER, "subscribe": "a", "assign": '{"a": [0]}'}, Use.BATCH, "not subscribe and assign"),
-        (BROKER, Use.BATCH, "exactly one of subscribe, subscribePattern, assign"),
-        ({"subscribe": "a"}, Use.BATCH, "kafka.bootstrap.servers is missing"),
-        ({**BROKER, "bootstrap.servers": "h:1", "subscribe": "a"}, Use.BATCH, "exactly one"),
-        ({**BROKER, "path": "/logs"}, Use.BATCH, "contradict each other"),
-        ({"path": "/logs", "kafka.security.protocol": "SSL"}, Use.BATCH, "contradict each other"),
-        ({**BROKER, "subscribe": "a", "kafka.security.protocol": "KERBEROS"}, Use.BATCH, "PLAINTEXT or SSL"),
-        ({"path": "/logs", "readMode": "fetch"}, Use.BATCH, "contradict each other"),
-        ({**BROKER, "subscribe": "a", "startingOffsets": "latest"}, Use.BATCH, "cannot be latest"),
-        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, Use.BATCH, "cannot be latest"),
-        ({**BROKER, "subscribe": "a", "endingOffsets": "earliest"}, Use.BATCH, "cannot be earliest"),
-        ({**BROKER, "subscribe": "a b"}, Use.BATCH, "only ASCII letters"),
-        ({**BROKER, "subscribePattern": "("}, Use.BATCH, "no regular expression: missing ), unterminated subpattern"),
-        ({**BROKER, "assign": '{"a": ["0"]}'}, Use.BATCH, "JSON such as"),
-        ({**BROKER, "assign": "[1]"}, Use.BATCH, "JSON such as"),
-        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, Use.BATCH, "-2: earliest"),
-        ({**BROKER, "subscribe": "a", "startingOffsets": "oldest"}, Use.BATCH, "-2: earliest"),
-        ({**BROKER, "subscribe": "a", "minPartitions": "0"}, Use.BATCH, "a whole number from 1"),
-        ({**BROKER, "subscribe": "a", "failOnDataLoss": "yes"}, Use.BATCH, "true or false"),
-        ({**BROKER, "subscribe": "a", "readMode": "magic"}, Use.BATCH, "segments, fetch, auto or history"),
+        ({**BROKER, "subscribe": "a", "maxOffsetsPerTrigger": "5"}, OptionUse.BATCH, "no meaning for a batch read"),
+        ({**BROKER, "subscribe": "a", "endingOffsets": "latest"}, OptionUse.STREAM, "no meaning for a streaming read"),
+        ({**BROKER, "subscribe": "a", "assign": '{"a": [0]}'}, OptionUse.BATCH, "not subscribe and assign"),
+        (BROKER, OptionUse.BATCH, "exactly one of subscribe, subscribePattern, assign"),
+        ({"subscribe": "a"}, OptionUse.BATCH, "kafka.bootstrap.servers is missing"),
+        ({**BROKER, "bootstrap.servers": "h:1", "subscribe": "a"}, OptionUse.BATCH, "exactly one"),
+        ({**BROKER, "path": "/logs"}, OptionUse.BATCH, "contradict each other"),
+        ({"path": "/logs", "kafka.security.protocol": "SSL"}, OptionUse.BATCH, "contradict each other"),
+        ({**BROKER, "subscribe": "a", "kafka.security.protocol": "KERBEROS"}, OptionUse.BATCH, "PLAINTEXT or SSL"),
+        ({"path": "/logs", "readMode": "fetch"}, OptionUse.BATCH, "contradict each other"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": "latest"}, OptionUse.BATCH, "cannot be latest"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, OptionUse.BATCH, "cannot be latest"),
+        ({**BROKER, "subscribe": "a", "endingOffsets": "earliest"}, OptionUse.BATCH, "cannot be earliest"),
+        ({**BROKER, "subscribe": "a b"}, OptionUse.BATCH, "only ASCII letters"),
+        (
+            {**BROKER, "subscribePattern": "("},
+            OptionUse.BATCH,
+            "no regular expression: missing ), unterminated subpattern",
+        ),
+        ({**BROKER, "assign": '{"a": ["0"]}'}, OptionUse.BATCH, "JSON such as"),
+        ({**BROKER, "assign": "[1]"}, OptionUse.BATCH, "JSON such as"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, OptionUse.BATCH, "-2: earliest"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": "oldest"}, OptionUse.BATCH, "-2: earliest"),
+        ({**BROKER, "subscribe": "a", "minPartitions": "0"}, OptionUse.BATCH, "a whole number from 1"),
+        ({**BROKER, "subscribe": "a", "failOnDataLoss": "yes"}, OptionUse.BATCH, "true or false"),
+        ({**BROKER, "subscribe": "a", "readMode": "magic"}, OptionUse.BATCH, "segments, fetch, auto or history"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(options, use, reason):
@@ -178,7 +185,7 @@ def test_tls_is_for_reads_and_writes_alike():
     tls = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/ca.pem"}
     expected = {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem"}
 
-    assert parse_read_options({**BROKER, **tls, "subscribe": "a"}, Use.STREAM).broker.security == expected
+    assert parse_read_options({**BROKER, **tls, "subscribe": "a"}, OptionUse.STREAM).broker.security == expected
     assert parse_write_options({**BROKER, **tls}).producer == {"bootstrap_servers": "127.0.0.1:9094", **expected}
 
 
@@ -187,5 +194,5 @@ def test_every_option_is_found_by_its_name_in_lower_case():
 
 
 def test_options_travel_to_tasks():
-    options = parse_read_options({**BROKER, "assign": '{"a": [0]}'}, Use.BATCH)
+    options = parse_read_options({**BROKER, "assign": '{"a": [0]}'}, OptionUse.BATCH)
     assert pickle.loads(pickle.dumps(options)) == options

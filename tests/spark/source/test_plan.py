@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparklog.base.ids import TopicPartition
 from sparklog.log.reader import SegmentInfo
 from sparklog.spark.source.filters import EVERYTHING, Interval, Predicate
-from sparklog.spark.source.offsets import OffsetRange
+from sparklog.spark.source.offsets import PartitionRange
 from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune, split
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -28,37 +28,42 @@ class Cut(NamedTuple):
 
 
 def test_filters_leave_only_the_offsets_that_they_want():
-    ranges = [OffsetRange(A0, 0, 100), OffsetRange(A1, 0, 5)]
+    ranges = [PartitionRange(A0, 0, 100), PartitionRange(A1, 0, 5)]
     assert narrow(ranges, EVERYTHING) == ranges
-    assert narrow(ranges, Predicate(offset=Interval(5, 9))) == [OffsetRange(A0, 5, 10)]
-    assert narrow(ranges, Predicate(numbers=frozenset({1}))) == [OffsetRange(A1, 0, 5)]
+    assert narrow(ranges, Predicate(offset=Interval(5, 9))) == [PartitionRange(A0, 5, 10)]
+    assert narrow(ranges, Predicate(numbers=frozenset({1}))) == [PartitionRange(A1, 0, 5)]
     assert narrow(ranges, Predicate(offset=Interval(3, 2))) == []
 
 
 def test_segments_that_are_too_old_are_left_out_and_neighbours_stay_together():
-    whole = OffsetRange(A0, 0, 35)
+    whole = PartitionRange(A0, 0, 35)
     assert prune(whole, FOUR_SEGMENTS, Interval()) == [whole]
-    assert prune(whole, FOUR_SEGMENTS, Interval(low=45)) == [OffsetRange(A0, 0, 10), OffsetRange(A0, 20, 35)]
+    assert prune(whole, FOUR_SEGMENTS, Interval(low=45)) == [PartitionRange(A0, 0, 10), PartitionRange(A0, 20, 35)]
 
 
 def test_segments_outside_of_the_offsets_are_left_out():
-    assert prune(OffsetRange(A0, 12, 20), FOUR_SEGMENTS, Interval()) == [OffsetRange(A0, 12, 20)]
+    assert prune(PartitionRange(A0, 12, 20), FOUR_SEGMENTS, Interval()) == [PartitionRange(A0, 12, 20)]
 
 
 def test_a_segment_whose_newest_record_is_unknown_is_always_read():
-    assert prune(OffsetRange(A0, 0, 35), FOUR_SEGMENTS, Interval(low=1000)) == [OffsetRange(A0, 30, 35)]
+    assert prune(PartitionRange(A0, 0, 35), FOUR_SEGMENTS, Interval(low=1000)) == [PartitionRange(A0, 30, 35)]
 
 
 def test_no_task_has_more_records_than_asked():
-    parts = split([OffsetRange(A0, 5, 26), OffsetRange(A1, 0, 3)], 10)
-    assert parts == [OffsetRange(A0, 5, 12), OffsetRange(A0, 12, 19), OffsetRange(A0, 19, 26), OffsetRange(A1, 0, 3)]
-    assert split([OffsetRange(A0, 5, 26)], 0) == [OffsetRange(A0, 5, 26)]
+    parts = split([PartitionRange(A0, 5, 26), PartitionRange(A1, 0, 3)], 10)
+    assert parts == [
+        PartitionRange(A0, 5, 12),
+        PartitionRange(A0, 12, 19),
+        PartitionRange(A0, 19, 26),
+        PartitionRange(A1, 0, 3),
+    ]
+    assert split([PartitionRange(A0, 5, 26)], 0) == [PartitionRange(A0, 5, 26)]
 
 
 @given(low=st.integers(0, 100), size=st.integers(1, 1000), count=st.integers(1, 50))
 @settings(max_examples=50, deadline=None)
 def test_a_divided_range_has_each_offset_once(low, size, count):
-    parts = divide(OffsetRange(A0, low, low + size), count)
+    parts = divide(PartitionRange(A0, low, low + size), count)
     assert [offset for part in parts for offset in range(part.offset_from, part.offset_to)] == list(
         range(low, low + size)
     )

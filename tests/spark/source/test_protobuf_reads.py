@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.records.schema import HEADERS_TYPE
 from sparklog.schemas.framing import HEADERS, frame_of
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set
 from sparklog.schemas.protobuf_program import type_of_message
 from sparklog.spark.columns import spark_type
@@ -137,7 +137,10 @@ def test_options_of_from_protobuf(read, topics, tmp_path):
 
 def test_sparks_types_say_the_same_as_arrows(tmp_path):
     message = from_descriptor_set(compiled(EVERYTHING, tmp_path)).message(None)
-    for options in (ReadingOptions(), ReadingOptions(upcast_unsigned_ints=True, unwrap_primitive_wrapper_types=True)):
+    for options in (
+        ProtobufReadOptions(),
+        ProtobufReadOptions(upcast_unsigned_ints=True, unwrap_primitive_wrapper_types=True),
+    ):
         arrow = type_of_message(message, options)
         field = StructField("value", spark_type(arrow))
         assert to_arrow_schema(StructType([field]), timezone="UTC").field("value").type == arrow

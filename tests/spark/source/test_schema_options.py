@@ -8,9 +8,10 @@ import pytest
 
 from sparklog.arrow.options import ParseMode
 from sparklog.base.errors import ConfigError
-from sparklog.schemas.protobuf import ReadingOptions
+from sparklog.schemas.protobuf import ProtobufReadOptions
 from sparklog.schemas.registry_options import RegistryOptions
-from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_parsing import parse_read_options, parse_typed_options, parse_write_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import (
     ColumnFormat,
     SchemaChoice,
@@ -35,7 +36,7 @@ def test_values_of_a_registry():
         mode=ParseMode.PERMISSIVE,
         corrupt_column="_corrupt_record",
         registry=RegistryOptions(urls=("http://a:8081", "https://b:8081")),
-        protobuf=ReadingOptions(),
+        protobuf=ProtobufReadOptions(),
     )
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -50,7 +51,7 @@ def test_protobuf_has_the_options_of_from_protobuf():
             "Enums.As.Ints": "true",
         }
     )
-    assert found.protobuf == ReadingOptions(enums_as_ints=True)
+    assert found.protobuf == ProtobufReadOptions(enums_as_ints=True)
     assert (found.columns["value"].message_name, found.registry) == ("shop.Order", None)
 
 
@@ -140,9 +141,9 @@ def test_what_contradicts_is_refused(options, said):
 
 def test_options_of_reads_mean_nothing_for_a_write_and_the_other_way_round():
     options = {"path": "/logs", "valueFormat": "avro", "valueSchema": "long"}
-    assert parse_read_options(options, Use.STREAM).decoding is None
+    assert parse_read_options(options, OptionUse.STREAM).decoding is None
     with pytest.raises(ConfigError, match=r"use\.latest\.version has no meaning for a streaming read"):
-        parse_read_options({**options, "use.latest.version": "true"}, Use.STREAM)
+        parse_read_options({**options, "use.latest.version": "true"}, OptionUse.STREAM)
     for name in ("mode", "valueReaderSchema"):
         with pytest.raises(ConfigError, match=f"{name} has no meaning for a write"):
             parse_write_options({"bootstrap.servers": "a:1", name: "FAILFAST"})

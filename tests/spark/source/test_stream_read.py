@@ -13,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
 from support.patience import PATIENCE_S, wait_until
 
@@ -140,7 +141,7 @@ def test_records_that_were_deleted_unread_fail_the_query_or_are_left_out(topics,
 
 def stream_reader(topics, topic, **options):
     given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}
-    return TopicStreamReader(parse_read_options(given, Use.STREAM), table_schema(include_headers=False))
+    return TopicStreamReader(parse_read_options(given, OptionUse.STREAM), table_schema(include_headers=False))
 
 
 def test_a_stream_begins_with_what_comes_unless_told_otherwise(topics):

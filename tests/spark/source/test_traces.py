@@ -19,10 +19,11 @@ from pyspark.sql.types import StructField, StructType
 from sparklog.client import Producer
 from sparklog.records.arrow import HEADERS_TYPE
 from sparklog.spark.columns import TYPES
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.scan import FilesTask
 from sparklog.spark.source.stream import TopicStreamReader
-from sparklog.spark.source.tracing import MAX_LINKS, Links
+from sparklog.spark.source.tracing import MAX_LINKS, TraceLinks
 from support.names import unique
 from support.otlp import OtlpEndpoint, otlp_endpoint
 from support.patience import PATIENCE_S
@@ -85,7 +86,7 @@ def test_a_batch_is_linked_to_the_traces_of_its_records(tmp_path: Path, mode: st
         options = {"bootstrap.servers": broker.grpc, "subscribe": topic, "startingOffsets": "earliest"}
         traced = {"tracing.otlp.endpoint": endpoint.address, "readMode": mode}
         schema = shape(*columns)
-        reader = TopicStreamReader(parse_read_options(options | traced, Use.STREAM), schema)
+        reader = TopicStreamReader(parse_read_options(options | traced, OptionUse.STREAM), schema)
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadAllAvailable())
         plan, copy = cloudpickle.loads(cloudpickle.dumps((reader.partitions(start, end), reader)))
@@ -102,7 +103,7 @@ def test_without_the_option_a_plan_and_its_reads_know_nothing_of_traces(tmp_path
         with Producer(bootstrap_servers=broker.grpc) as producer:
             producer.send(topic, b"1").result(PATIENCE_S)
         options = {"bootstrap.servers": broker.grpc, "subscribe": topic, "startingOffsets": "earliest"}
-        reader = TopicStreamReader(parse_read_options(options, Use.STREAM), shape("value"))
+        reader = TopicStreamReader(parse_read_options(options, OptionUse.STREAM), shape("value"))
         start = reader.initialOffset()
         plan = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
         assert {type(task) for task in plan} == {FilesTask}
@@ -143,7 +144,7 @@ def records(*traceparents: bytes | None) -> pa.RecordBatch:
 
 
 def test_links_are_to_distinct_traces_and_not_too_many() -> None:
-    links = Links()
+    links = TraceLinks()
     links.collect(records(None, *(b"00-%032x-%016x-01" % (1 + n % 2, 1 + n) for n in range(10))))
     assert list(links.found) == [f"{1:032x}", f"{2:032x}"]
     links.collect(records(*(b"00-%032x-%016x-01" % (n, 1) for n in range(1, 1_000))))

@@ -18,10 +18,11 @@ from sparklog.client import Producer
 from sparklog.log.description import SegmentDescription
 from sparklog.log.segment.ranges import Taken
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.backlog import AtBroker
+from sparklog.spark.source.backlog import BrokerBacklog
 from sparklog.spark.source.limits import TriggerPace, share_bytes
-from sparklog.spark.source.offsets import OffsetRange
-from sparklog.spark.source.option_parsing import Use, parse_read_options
+from sparklog.spark.source.offsets import PartitionRange
+from sparklog.spark.source.option_parsing import parse_read_options
+from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.options import TriggerLimits
 from sparklog.spark.source.stream import TopicStreamReader
 from support import GOLDEN
@@ -87,7 +88,7 @@ def described(*segments: tuple[int, int, int]) -> list[SegmentDescription]:
 
 def test_bytes_at_a_broker_are_those_of_its_segments_spread_over_their_offsets():
     segments = described((0, 100, 1_000), (100, 110, 5_000), (110, 110, 0))
-    backlog = AtBroker(segments, OffsetRange(ORDERS, 50, 110))
+    backlog = BrokerBacklog(segments, PartitionRange(ORDERS, 50, 110))
     assert backlog.size_bytes == 5_500
     assert backlog.take(100) == Taken(60, 100)
     assert backlog.take(1_500) == Taken(102, 1_500)
@@ -102,13 +103,13 @@ def test_bytes_at_a_broker_are_those_of_its_segments_spread_over_their_offsets()
 )  # fmt: skip
 def test_at_a_broker_something_is_always_taken_and_never_more_than_there_is(segments, low, size, max_bytes):
     edges = list(itertools.accumulate((count for count, _ in segments), initial=0))
-    whole = OffsetRange(ORDERS, low, low + size)
+    whole = PartitionRange(ORDERS, low, low + size)
     each = described(*zip(edges, edges[1:], (bytes_ for _, bytes_ in segments), strict=False))
-    backlog = AtBroker(each, whole)
+    backlog = BrokerBacklog(each, whole)
     taken = backlog.take(max_bytes)
     assert low < taken.offset_to <= whole.offset_to
     assert taken.size <= backlog.size_bytes
-    before_last = AtBroker(each, OffsetRange(ORDERS, low, taken.offset_to - 1))
+    before_last = BrokerBacklog(each, PartitionRange(ORDERS, low, taken.offset_to - 1))
     assert taken.size <= max_bytes or before_last.size_bytes == 0
 
 
@@ -125,7 +126,7 @@ def test_at_a_broker_something_is_always_taken_and_never_more_than_there_is(segm
     ],
 )
 def test_limits_are_written_as_spark_writes_them(options, limits):
-    assert parse_read_options({**BROKER, **options}, Use.STREAM).trigger_limits == limits
+    assert parse_read_options({**BROKER, **options}, OptionUse.STREAM).trigger_limits == limits
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_limits_are_written_as_spark_writes_them(options, limits):
 )
 def test_limits_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        parse_read_options({**BROKER, **options}, Use.STREAM)
+        parse_read_options({**BROKER, **options}, OptionUse.STREAM)
 
 
 # On a broker
@@ -148,7 +149,7 @@ def test_limits_that_make_no_sense_are_refused(options, message):
 
 def stream_reader(topics, topic, monotonic=lambda: 0.0, **options):
     given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}
-    parsed = parse_read_options(given, Use.STREAM)
+    parsed = parse_read_options(given, OptionUse.STREAM)
     return TopicStreamReader(parsed, table_schema(include_headers=False), monotonic=monotonic)
 
 
@@ -206,7 +207,7 @@ def test_a_record_larger_than_the_limit_is_read_alone(topics, mode):
 def test_offsets_that_compaction_left_out_stop_no_trigger(tmp_path):
     shutil.copytree(GOLDEN / "compacted-0", tmp_path / "compacted-0")
     options = {"path": str(tmp_path / "compacted-0"), "maxBytesPerTrigger": "500", "startingOffsets": "earliest"}
-    reader = TopicStreamReader(parse_read_options(options, Use.STREAM), table_schema(include_headers=False))
+    reader = TopicStreamReader(parse_read_options(options, OptionUse.STREAM), table_schema(include_headers=False))
     start = reader.initialOffset()
     found, begin = [], start
     for end in triggers(reader, start):
@@ -223,7 +224,7 @@ def test_topics_and_partitions_that_appear_take_their_share(topics):
     topics.fill(first, 200, batches=40)
     pattern = f"{first}(-more)?"
     given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribePattern": pattern, "maxBytesPerTrigger": "1k"}
-    reader = TopicStreamReader(parse_read_options(given, Use.STREAM), table_schema(include_headers=False))
+    reader = TopicStreamReader(parse_read_options(given, OptionUse.STREAM), table_schema(include_headers=False))
     begin = reader.latestOffset({first: {"0": 0}}, reader.getDefaultReadLimit())
     topics.admin.create_partitions(first, 2)
     topics.admin.create_topic(f"{first}-more", partitions=1)

@@ -25,7 +25,7 @@ from sparklog.schemas.column_kernels import BAD_SIZE, FAULTS
 from sparklog.schemas.columns import lay_out
 from sparklog.schemas.formats import AvroFormat, StringFormat
 from sparklog.schemas.framing import HEADERS, bodies, frame_of
-from sparklog.schemas.pieces import Piece
+from sparklog.schemas.pieces import DecodedPiece
 from sparklog.schemas.registry import SchemaText
 from sparklog.spark.columns import spark_type
 from support.patience import PATIENCE_S
@@ -331,7 +331,7 @@ def test_columns_that_are_decoded_in_pieces_stay_side_by_side():
             data, starts, ends = bodies(column)
             faults = np.zeros(len(column), np.uint8)
             for values, first in self.decoder.decode(data, starts, ends, np.full(len(column), self.entry), faults):
-                yield Piece(first, values, faults[first : first + len(values)], {})
+                yield DecodedPiece(first, values, faults[first : first + len(values)], {})
 
     rows._decoders = {"value": InPieces(300), "key": InPieces(200)}
     texts = [f"{i:03}" * 10 for i in range(100)]

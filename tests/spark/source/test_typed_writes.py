@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from sparklog.base.errors import ConfigError, MalformedRecord, RegistryError, SchemaError
 from sparklog.schemas.framing import HEADERS, frame_of
-from sparklog.schemas.written_formats import Naming
+from sparklog.schemas.write_formats import SchemaNaming
 from sparklog.spark.source.encoding import RowEncoding, plan_encoding
 from sparklog.spark.source.option_parsing import parse_write_options
 from support.patience import PATIENCE_S
@@ -179,7 +179,7 @@ def test_the_registry_says_which_schema_is_written(spark, registry):
     by_id = planned(frame, **of_registry(registry, valueSchemaId=str(number)))["value"]
     assert by_id == latest
     known = planned(frame, **options, valueSchema=json.dumps(wide), **{"auto.register.schemas": "false"})["value"]
-    assert known.naming == Naming(schema_id=number)
+    assert known.naming == SchemaNaming(schema_id=number)
     assert registry.subjects["s"] == [number]
     derived = planned(frame, **options)["value"]
     assert registry.subjects["s"] == [number, derived.naming.schema_id]

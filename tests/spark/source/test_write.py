@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.spark.source.option_parsing import parse_write_options
-from sparklog.spark.source.write import TopicWriter, check_written, routed
+from sparklog.spark.source.write import TopicWriter, check_written, route
 from support.patience import PATIENCE_S
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
@@ -123,7 +123,7 @@ def test_rows_are_grouped_by_topic_and_partition_in_their_order():
             "other": [0, 0, 0, 0],
         }
     )
-    groups = list(routed(rows, parse_write_options(BROKER)))
+    groups = list(route(rows, parse_write_options(BROKER)))
     assert [(topic, partition, rows.to_pydict()) for topic, partition, rows in groups] == [
         ("a", 1, {"value": ["0", "3"]}),
         ("a", None, {"value": ["2"]}),
@@ -134,4 +134,4 @@ def test_rows_are_grouped_by_topic_and_partition_in_their_order():
 def test_a_row_without_topic_is_refused():
     rows = pa.table({"topic": pa.array([None], pa.string()), "value": ["0"]})
     with pytest.raises(InvalidTopic, match="topic is null"):
-        list(routed(rows, parse_write_options(BROKER)))
+        list(route(rows, parse_write_options(BROKER)))

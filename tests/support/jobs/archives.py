@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive import ArchiveTarget, Copied, archive
+from sparklog.spark.history.archive import ArchiveTarget, CopyResult, archive
 from sparklog.spark.history.archive_files import TableLocation
 from support.spark_topics import Topics
 
@@ -67,7 +67,7 @@ def describe(topics: Topics, topic: str) -> dict[TopicPartition, LogDescription]
 
 def archive_closed(
     topics: Topics, topic: str, uri: str | Path, spark: Any = None, **options: Any
-) -> dict[TopicPartition, Copied]:
+) -> dict[TopicPartition, CopyResult]:
     """Archive the topic's closed segments."""
     wanted = [
         ArchiveTarget(log=log, offset_to=log.closed_segments[-1].next_offset)

@@ -18,7 +18,7 @@ from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.log.compaction import CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
-from sparklog.spark.compaction.work import Settings, Work
+from sparklog.spark.compaction.work import CompactionSettings, PartitionWork
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
@@ -124,7 +124,7 @@ def keyed_offsets(records: pa.Table) -> list[int]:
     return offsets
 
 
-def works_of(bootstrap: str, topic: str) -> dict[int, Work]:
+def works_of(bootstrap: str, topic: str) -> dict[int, PartitionWork]:
     """Each partition as it is now, to be compacted whatever its dirty ratio."""
     with Maintenance(bootstrap_servers=bootstrap) as maintenance:
         logs = [log for place, log in maintenance.describe_logs().items() if place.topic == topic]
@@ -133,14 +133,14 @@ def works_of(bootstrap: str, topic: str) -> dict[int, Work]:
         assert isinstance(log, LogDescription), log
         plan = plan_compaction(log, now_ms=NOW_MS, force=True)
         assert isinstance(plan, CompactionPlan), plan
-        works[log.partition.partition] = Work(log=log, plan=plan, reason=plan.reason)
+        works[log.partition.partition] = PartitionWork(log=log, plan=plan, reason=plan.reason)
     return works
 
 
-def settings_of(bootstrap: str, memory_bytes: int = ROOM_FOR_ALL, now_ms: int = NOW_MS) -> Settings:
+def settings_of(bootstrap: str, memory_bytes: int = ROOM_FOR_ALL, now_ms: int = NOW_MS) -> CompactionSettings:
     """What tasks go by."""
     client = {"bootstrap_servers": bootstrap, "default_api_timeout_ms": 3_000}
-    return Settings(
+    return CompactionSettings(
         client=client,
         holder=HOLDER,
         now_ms=now_ms,

@@ -19,7 +19,7 @@ from sparklog.log.directory.checkpoints import MetaProperties
 from sparklog.records.batch import BatchHeader, Codec, iterate_headers
 from sparklog.records.markers import Marker, read_marker, write_marker
 from sparklog.records.records import Record, read_records, write_records
-from sparklog.spark.compaction.work import Work
+from sparklog.spark.compaction.work import PartitionWork
 
 CLUSTER, BROKER, PARTITION = "Zm9vYmFyYmF6cXV1eDEyMw", 0, TopicPartition("t", 0)
 Row = tuple[bytes, bytes | None]
@@ -138,10 +138,10 @@ class TransactionalLog:
             segments=tuple(self._describe(base, end) for base, end in zip(bases, ends, strict=True)),
         )  # fmt: skip
 
-    def work(self, log: LogDescription, now_ms: int) -> Work | None:
+    def work(self, log: LogDescription, now_ms: int) -> PartitionWork | None:
         """What a forced compaction has to do; None if there is no closed segment."""
         plan = plan_compaction(log, now_ms=now_ms, force=True)
-        return Work(log=log, plan=plan, reason="forced") if isinstance(plan, CompactionPlan) else None
+        return PartitionWork(log=log, plan=plan, reason="forced") if isinstance(plan, CompactionPlan) else None
 
     def _describe(self, base: int, end: int) -> SegmentDescription:
         return SegmentDescription(

@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_tools import protoc
 from hypothesis import strategies as st
 
-from sparklog.schemas.protobuf import Message, ReadingOptions
+from sparklog.schemas.protobuf import ProtobufMessage, ProtobufReadOptions
 from sparklog.schemas.protobuf_decoding import ProtobufDecoder
 from sparklog.schemas.protobuf_descriptors import from_descriptor_set
 
@@ -42,7 +42,7 @@ UNSIGNED = {Of.TYPE_UINT32: 32, Of.TYPE_FIXED32: 32, Of.TYPE_UINT64: 64, Of.TYPE
 SCALARS = (*NUMBERS, Of.TYPE_FLOAT, Of.TYPE_DOUBLE, Of.TYPE_BOOL, Of.TYPE_STRING, Of.TYPE_BYTES, Of.TYPE_ENUM)
 KEYS = (*NUMBERS, Of.TYPE_BOOL, Of.TYPE_STRING)
 COLORS = {"RED": 0, "GREEN": 1, "BLUE": -7, "SKY": 1000}
-SPARKS = ReadingOptions()
+SPARKS = ProtobufReadOptions()
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -58,7 +58,7 @@ class Schema:
         """As `protoc --descriptor_set_out` writes it."""
         return descriptor_pb2.FileDescriptorSet(file=[self.file]).SerializeToString()
 
-    def message(self, name: str | None = None) -> Message:
+    def message(self, name: str | None = None) -> ProtobufMessage:
         return from_descriptor_set(self.content).message(name or "test.M")
 
 
@@ -238,12 +238,12 @@ def filling(draw: st.DrawFn, made: Any) -> None:  # noqa: PLR0912 - the forms
 # What Google's library reads, as Arrow shows it.
 
 
-def shown(message: Any, options: ReadingOptions) -> dict[str, Any]:
+def shown(message: Any, options: ProtobufReadOptions) -> dict[str, Any]:
     """Return a message as `to_pylist` shows what the decoder has read."""
     return {field.name: _field(message, field, options) for field in message.DESCRIPTOR.fields}
 
 
-def _field(message: Any, field: Any, options: ReadingOptions) -> Any:
+def _field(message: Any, field: Any, options: ProtobufReadOptions) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, of = field.message_type.fields
@@ -257,7 +257,7 @@ def _field(message: Any, field: Any, options: ReadingOptions) -> Any:
     return _value(value, field, options) if there else None
 
 
-def _value(value: Any, field: Any, options: ReadingOptions) -> Any:
+def _value(value: Any, field: Any, options: ProtobufReadOptions) -> Any:
     if field.message_type is not None:
         return _message(value, options)
     if field.type == Of.TYPE_ENUM:
@@ -269,7 +269,7 @@ def _value(value: Any, field: Any, options: ReadingOptions) -> Any:
     return value
 
 
-def _message(value: Any, options: ReadingOptions) -> Any:
+def _message(value: Any, options: ProtobufReadOptions) -> Any:
     name = value.DESCRIPTOR.full_name
     if name == "google.protobuf.Timestamp":
         return value.seconds * 10**6 + value.nanos // 1000
@@ -285,8 +285,8 @@ def _message(value: Any, options: ReadingOptions) -> Any:
 
 def decoded(
     bodies: Sequence[bytes | None],
-    message: Message,
-    options: ReadingOptions = SPARKS,
+    message: ProtobufMessage,
+    options: ProtobufReadOptions = SPARKS,
     *,
     limit_bytes: int | None = None,
 ) -> tuple[list[Any], list[int]]:

@@ -36,16 +36,16 @@ from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.history import (
+    ClientOperation,
     Commit,
     EpochLookup,
     Final,
-    FindStart,
     History,
+    LogStartLookup,
     OffsetLookup,
-    Operation,
     OperationOutcome,
     Poll,
-    Polled,
+    PollResult,
     ReadCommit,
     Send,
     Trim,
@@ -187,7 +187,7 @@ def _shown_too_early(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, poll in history.of(Poll):
         if not operation.is_ok:
             continue
-        polled: Polled = operation.result
+        polled: PollResult = operation.result
         for offset, _ in polled.records:
             if not polled.log_start_offset <= offset < polled.high_watermark:
                 yield Anomaly(
@@ -198,7 +198,7 @@ def _shown_too_early(history: History, final: Final) -> Iterator[Anomaly]:
 
 
 def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
-    commits: dict[tuple[str, TopicPartition], list[tuple[Operation, int]]] = {}
+    commits: dict[tuple[str, TopicPartition], list[tuple[ClientOperation, int]]] = {}
     for operation, commit in history.of(Commit):
         commits.setdefault((commit.group, commit.partition), []).append((operation, commit.offset))
     for operation, read in history.of(ReadCommit):
@@ -225,7 +225,7 @@ def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, commit in history.of(Commit):
         if operation.outcome is OperationOutcome.INFO:  # it may be applied after newer ones
             late.setdefault((commit.group, commit.partition), set()).add(commit.offset)
-    shown: dict[tuple[str, TopicPartition], tuple[int, Operation]] = {}
+    shown: dict[tuple[str, TopicPartition], tuple[int, ClientOperation]] = {}
     reads = [(operation, read) for operation, read in history.of(ReadCommit) if operation.is_ok]
     for operation, read in sorted(reads, key=lambda each: each[0].ended_at):
         place = read.group, read.partition
@@ -315,7 +315,7 @@ def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicP
 def _said_to_begin_at(history: History, client: str, partition: TopicPartition, *, may_expire: bool) -> int:
     told = [
         int(operation.result)
-        for operation, find in history.of(FindStart)
+        for operation, find in history.of(LogStartLookup)
         if operation.is_ok and (operation.client, find.partition) == (client, partition)
     ]
     asked = [trim.before_offset for _, trim in history.of(Trim) if trim.partition == partition]
@@ -340,7 +340,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
 )
 
 
-def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
+def _acknowledged(history: History) -> Iterator[tuple[ClientOperation, Place, str]]:
     for operation, send in history.of(Send):
         if operation.is_ok:
             for number, value in enumerate(send.values):
@@ -360,8 +360,8 @@ def observations(history: History, final: Final) -> Iterator[tuple[Place, str, s
         yield place, value, f"{operation.client}, its producer"
 
 
-def _reading(history: History) -> dict[tuple[str, TopicPartition], list[tuple[Poll, Polled]]]:
-    found: dict[tuple[str, TopicPartition], list[tuple[Poll, Polled]]] = {}
+def _reading(history: History) -> dict[tuple[str, TopicPartition], list[tuple[Poll, PollResult]]]:
+    found: dict[tuple[str, TopicPartition], list[tuple[Poll, PollResult]]] = {}
     for operation, poll in history.of(Poll):
         if operation.is_ok:
             found.setdefault((operation.client, poll.partition), []).append((poll, operation.result))

@@ -36,14 +36,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """A consumer fetches records. The result is a Polled."""
+    """A consumer fetches records. The result is a PollResult."""
 
     partition: TopicPartition
     position: int
     """The offset from which the consumer reads."""
 
 
-class Polled(NamedTuple):
+class PollResult(NamedTuple):
     """The result of a Poll."""
 
     records: tuple[tuple[int, str], ...]
@@ -88,7 +88,7 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartMoved:
+class LogStartMove:
     """Retention moves a log start up. The result is the new log start offset."""
 
     partition: TopicPartition
@@ -97,7 +97,7 @@ class StartMoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindStart:
+class LogStartLookup:
     """A consumer asks for the log start offset, to continue there. The result is the answered offset."""
 
     partition: TopicPartition
@@ -135,7 +135,7 @@ class AdminOperation:
 
 
 @dataclass(slots=True, kw_only=True)
-class Operation:
+class ClientOperation:
     """An action of a client, with its times in seconds and its outcome."""
 
     client: str
@@ -160,17 +160,17 @@ class History:
     """All operations in the order of their beginning. `now` returns the time in seconds."""
 
     now: Callable[[], float]
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[ClientOperation] = field(default_factory=list)
 
-    def begin(self, client: str, action: Any, *, tries: int = 1) -> Operation:
+    def begin(self, client: str, action: Any, *, tries: int = 1) -> ClientOperation:
         """Record that a client begins an action. Return its operation, for `end`."""
-        operation = Operation(client=client, action=action, invoked_at=self.now(), tries=tries)
+        operation = ClientOperation(client=client, action=action, invoked_at=self.now(), tries=tries)
         self.operations.append(operation)
         return operation
 
     def end(
         self,
-        operation: Operation,
+        operation: ClientOperation,
         outcome: OperationOutcome,
         result: Any = None,
         *,
@@ -185,7 +185,7 @@ class History:
         operation.result = result
         operation.ended_at = self.now()
 
-    def of(self, action: type[Action]) -> Iterator[tuple[Operation, Action]]:
+    def of(self, action: type[Action]) -> Iterator[tuple[ClientOperation, Action]]:
         """Yield all operations whose action has this type, each with its action."""
         for operation in self.operations:
             if isinstance(operation.action, action):

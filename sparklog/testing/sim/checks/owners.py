@@ -30,15 +30,15 @@ from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim.checks.checker import Anomaly
-from sparklog.testing.sim.checks.history import Commit, History, Operation
+from sparklog.testing.sim.checks.history import ClientOperation, Commit, History
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 """Epochs that a member sends instead of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """A member joins its group, stays in it, or leaves it. The result is a Told."""
+class MemberRequest:
+    """A member joins its group, stays in it, or leaves it. The result is a MemberAnswer."""
 
     group: str
     member_id: str
@@ -57,7 +57,7 @@ class Membership:
         return self.epoch < JOINS
 
 
-class Told(NamedTuple):
+class MemberAnswer(NamedTuple):
     """What the coordinator told a member, and the coordinator's address."""
 
     member_id: str
@@ -71,12 +71,12 @@ class _Grant(NamedTuple):
 
     who: str
     epoch: int
-    operation: Operation
+    operation: ClientOperation
 
 
 Grants = dict[tuple[str, TopicPartition], list[_Grant]]
-Stays = list[tuple[Operation, Membership]]
-Commits = list[tuple[Operation, Commit]]
+Stays = list[tuple[ClientOperation, MemberRequest]]
+Commits = list[tuple[ClientOperation, Commit]]
 
 
 def check_owners(history: History, session_s: float, *, is_doubled: bool = False) -> list[Anomaly]:
@@ -85,11 +85,11 @@ def check_owners(history: History, session_s: float, *, is_doubled: bool = False
     session_s: how long members may be silent
     is_doubled: whether requests arrived twice
     """
-    told = [(operation, stay) for operation, stay in history.of(Membership) if operation.is_ok]
+    told = [(operation, stay) for operation, stay in history.of(MemberRequest) if operation.is_ok]
     commits = [(operation, commit) for operation, commit in history.of(Commit) if operation.is_ok and commit.member_id]
     grants: Grants = {}
     for operation, stay in told:
-        result: Told = operation.result
+        result: MemberAnswer = operation.result
         for partition in result.partitions:
             grant = _Grant(stay.instance_id or result.member_id, result.epoch, operation)
             grants.setdefault((stay.group, partition), []).append(grant)
@@ -126,7 +126,7 @@ def _late_owners(grants: Grants, commits: Commits) -> Iterator[Anomaly]:
 
 
 def _replaced_members(told: Stays, commits: Commits) -> Iterator[Anomaly]:
-    joined: dict[tuple[str, str], list[Operation]] = {}
+    joined: dict[tuple[str, str], list[ClientOperation]] = {}
     for operation, stay in told:
         if stay.joins and stay.instance_id:
             joined.setdefault((stay.group, stay.instance_id), []).append(operation)
@@ -144,7 +144,7 @@ def _replaced_members(told: Stays, commits: Commits) -> Iterator[Anomaly]:
 
 
 def _second_members(history: History, told: Stays, commits: Commits, session_s: float) -> Iterator[Anomaly]:
-    leaves = [(operation, stay) for operation, stay in history.of(Membership) if stay.leaves]
+    leaves = [(operation, stay) for operation, stay in history.of(MemberRequest) if stay.leaves]
     for join, new in told:
         if not new.joins or new.instance_id is None or not new.member_id:
             continue

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from sparklog.base.ids import TopicPartition
 from sparklog.log.log import Log
 from sparklog.testing.sim.checks.checker import Anomaly, observations
-from sparklog.testing.sim.checks.history import Final, History, OperationOutcome, Send, StartMoved
+from sparklog.testing.sim.checks.history import Final, History, LogStartMove, OperationOutcome, Send
 from sparklog.testing.sim.clients.workload import FIRST_TIME_MS
 from sparklog.testing.sim.cluster import SimCluster
 
@@ -32,7 +32,7 @@ async def watch_log_starts(cluster: SimCluster, partitions: Sequence[TopicPartit
             start = max((log.log_start_offset for log in logs), default=0)
             if start > starts[name]:
                 starts[name] = start
-                moved = history.begin("log starts", StartMoved(partition=name, latest_ms=latest_ms))
+                moved = history.begin("log starts", LogStartMove(partition=name, latest_ms=latest_ms))
                 history.end(moved, OperationOutcome.OK, start)
         await asyncio.sleep(EVERY_S)
 
@@ -50,7 +50,7 @@ def check_removals(history: History, final: Final, retention_ms: int) -> Iterato
         if value in sent_at and place[0] in clean
     }
     told = set()
-    for operation, moved in history.of(StartMoved):
+    for operation, moved in history.of(LogStartMove):
         for (partition, offset), at in placed.items():
             if partition != moved.partition or offset >= operation.result or (partition, offset) in told:
                 continue

@@ -44,7 +44,7 @@ Entries = Sequence[tuple[int, str]]
 """Offsets and values, in ascending order."""
 
 
-class End(Enum):
+class TransactionEnd(Enum):
     """What a producer knows about the end of its transaction."""
 
     ABORTED = "it never asked for a commit, or was refused"
@@ -58,7 +58,7 @@ class Transaction:
 
     name: str
     """The producer, a slash, and the number of the transaction."""
-    end: End = End.ABORTED
+    end: TransactionEnd = TransactionEnd.ABORTED
     values: dict[str, TopicPartition] = field(default_factory=dict)
     shown_before: int | None = None
     """How many answers readers had got when the producer asked for the commit; None if it never did."""
@@ -76,14 +76,14 @@ class Transaction:
 
     def be_committed(self) -> None:
         """Record that the commit was acknowledged."""
-        self.end = End.COMMITTED
+        self.end = TransactionEnd.COMMITTED
 
     def be_refused(self) -> None:
         """Record that the commit was refused: nothing may be committed."""
-        self.end = End.ABORTED
+        self.end = TransactionEnd.ABORTED
 
 
-class Shown(NamedTuple):
+class FetchAnswer(NamedTuple):
     """The answer to one fetch, as a client hands it to its user."""
 
     reader: str
@@ -102,7 +102,7 @@ class Ledger:
     """All transactions of a run, and all that its readers were shown."""
 
     transactions: list[Transaction] = field(default_factory=list)
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[FetchAnswer] = field(default_factory=list)
 
     def begin(self, name: str) -> Transaction:
         """Add a transaction and return it. It counts as aborted until `ask_for_commit`."""
@@ -121,12 +121,12 @@ class Ledger:
 
     def ask_for_commit(self, transaction: Transaction) -> None:
         """Record that its producer is about to ask for the commit."""
-        transaction.end = End.DOUBTFUL
+        transaction.end = TransactionEnd.DOUBTFUL
         transaction.shown_before = len(self.shown)
 
 
 @dataclass(slots=True)
-class AskedBatch:
+class BatchCommits:
     """The runs that have asked for the commit of one batch of a sink."""
 
     transactions: list[Transaction] = field(default_factory=list)
@@ -138,7 +138,7 @@ class AskedBatch:
         self.is_over = True
 
 
-class Ended(NamedTuple):
+class TransactionRecords(NamedTuple):
     """The records of a producer between two of its markers in a partition."""
 
     producer_id: int
@@ -151,8 +151,8 @@ class PartitionView:
 
     all: Entries
     committed: Entries
-    ended: Sequence[Ended]
-    open: Sequence[Ended]
+    ended: Sequence[TransactionRecords]
+    open: Sequence[TransactionRecords]
 
 
 Views = Mapping[TopicPartition, PartitionView]
@@ -162,7 +162,7 @@ def view_of(data: bytes) -> PartitionView:
     """Return what a log says, from all its batches from offset 0 on."""
     everything: list[tuple[int, str]] = []
     committed: list[tuple[int, str]] = []
-    ended: list[Ended] = []
+    ended: list[TransactionRecords] = []
     under_way: dict[int, list[tuple[int, str]]] = {}
     at = 0
     while at < len(data):
@@ -173,7 +173,7 @@ def view_of(data: bytes) -> PartitionView:
             marker = read_marker(records[0]) if records else None
             found = under_way.pop(header.producer_id, []) if marker else []
             if found:
-                ended.append(Ended(header.producer_id, tuple(value for _, value in found)))
+                ended.append(TransactionRecords(header.producer_id, tuple(value for _, value in found)))
             if marker and marker.is_commit:
                 committed += found
             continue
@@ -183,7 +183,9 @@ def view_of(data: bytes) -> PartitionView:
             under_way.setdefault(header.producer_id, []).extend(entries)
         else:
             committed += entries
-    still_open = [Ended(producer_id, tuple(value for _, value in each)) for producer_id, each in under_way.items()]
+    still_open = [
+        TransactionRecords(producer_id, tuple(value for _, value in each)) for producer_id, each in under_way.items()
+    ]
     return PartitionView(everything, sorted(committed), ended, still_open)
 
 
@@ -213,7 +215,7 @@ def _wrongly_committed(owners: Mapping[str, Transaction], views: Views) -> Itera
             owner = owners.get(value)
             if owner is None or owner.values[value] != partition:
                 yield Anomaly("phantom", f"{partition}@{offset} is {value!r}, and nobody sent it there")
-            elif owner.end is End.ABORTED:
+            elif owner.end is TransactionEnd.ABORTED:
                 yield Anomaly("aborted read", f"{partition}@{offset}: {value!r} of {owner.name} is committed")
 
 
@@ -221,9 +223,9 @@ def _incomplete(transactions: Iterable[Transaction], views: Views) -> Iterator[A
     committed = Counter((partition, value) for partition, view in views.items() for _, value in view.committed)
     for each in transactions:
         missing = [value for value, partition in each.values.items() if not committed[partition, value]]
-        if each.end is End.COMMITTED and missing:
+        if each.end is TransactionEnd.COMMITTED and missing:
             yield Anomaly("lost write", f"{each.name} was committed, but not {missing} of {each.values}")
-        elif each.end is End.DOUBTFUL and 0 < len(missing) < len(each.values):
+        elif each.end is TransactionEnd.DOUBTFUL and 0 < len(missing) < len(each.values):
             yield Anomaly("torn transaction", f"{each.name}: not committed are {missing} of {each.values}")
         for value, partition in each.values.items():
             if committed[partition, value] > 1:
@@ -250,7 +252,7 @@ def _reordered(owners: Mapping[str, Transaction], views: Views) -> Iterator[Anom
                 last[owner.producer] = value
 
 
-def _wrongly_shown(shown: Iterable[Shown], views: Views) -> Iterator[Anomaly]:
+def _wrongly_shown(shown: Iterable[FetchAnswer], views: Views) -> Iterator[Anomaly]:
     for each in shown:
         view = views.get(each.partition)
         if view is None:
@@ -269,7 +271,7 @@ def _wrongly_shown(shown: Iterable[Shown], views: Views) -> Iterator[Anomaly]:
             yield Anomaly("poll skip", text)
 
 
-def _shown_early(owners: Mapping[str, Transaction], shown: Sequence[Shown]) -> Iterator[Anomaly]:
+def _shown_early(owners: Mapping[str, Transaction], shown: Sequence[FetchAnswer]) -> Iterator[Anomaly]:
     for number, each in enumerate(shown):
         for offset, value in each.records if each.is_committed_only else ():
             owner = owners.get(value)
@@ -278,7 +280,7 @@ def _shown_early(owners: Mapping[str, Transaction], shown: Sequence[Shown]) -> I
                 yield Anomaly("early read", f"{each.partition}@{offset}: {text}")
 
 
-def check_batches(asked: Mapping[int, AskedBatch], views: Views) -> Iterator[Anomaly]:
+def check_batches(asked: Mapping[int, BatchCommits], views: Views) -> Iterator[Anomaly]:
     """Yield the batches of a sink, by number, that are lost or there twice."""
     there = {value for view in views.values() for _, value in view.committed}
     for number, batch in asked.items():

@@ -4,7 +4,7 @@
     SimConsumerMember    uses ConsumerGroupHeartbeat (KIP-848). For each newly assigned partition, it fetches the
                          committed offset with its member id and epoch. Only the current coordinator can answer such a
                          request, so the answer is the current offset. Some members subscribe to a regular expression
-    Guest                a SimConsumerMember in a group of real clients, which are classic members. The group migrates
+    GuestMember          a SimConsumerMember in a group of real clients, which are classic members. The group migrates
                          to the new protocol when the guest joins, and back when it leaves. A guest neither fetches
                          nor commits offsets
 
@@ -38,7 +38,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.group import requests
 from sparklog.testing.sim.checks.history import Commit, History, OperationOutcome, ReadCommit
-from sparklog.testing.sim.checks.owners import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Membership, Told
+from sparklog.testing.sim.checks.owners import JOINS, LEAVES, LEAVES_FOR_A_WHILE, MemberAnswer, MemberRequest
 from sparklog.testing.sim.clients.group_clients import GroupClient
 
 SESSION_TIMEOUT_MS = 3_000
@@ -218,7 +218,7 @@ class SimClassicMember(SimMember):
 
     async def _join(self) -> None:
         self.owned, self.epoch = [], -1
-        stay = Membership(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=JOINS)
+        stay = MemberRequest(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=JOINS)
         operation = self.group.history.begin(self.client.name, stay)
         request = requests.JoinGroup(
             group_id=self.group.name, member_id=self.member_id, group_instance_id=self.instance_id,
@@ -245,7 +245,7 @@ class SimClassicMember(SimMember):
             raise answer.error
         self.epoch = joined.generation
         self.owned = [self.group.partitions[number] for number in json.loads(answer.assignment or b"[]")]
-        told = Told(self.member_id, self.epoch, tuple(self.owned), self.client.address or "")
+        told = MemberAnswer(self.member_id, self.epoch, tuple(self.owned), self.client.address or "")
         self.group.history.end(operation, OperationOutcome.OK, told)
 
     def _deal(self, members: Sequence[str]) -> Mapping[str, bytes]:
@@ -335,7 +335,7 @@ class SimConsumerMember(SimMember):
 
         Each request has all fields: the coordinator or the member may have missed the last message.
         """
-        stay = Membership(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=epoch)
+        stay = MemberRequest(group=self.group.name, member_id=self.member_id, instance_id=self.instance_id, epoch=epoch)
         operation = self.group.history.begin(self.client.name, stay)
         request = requests.ConsumerGroupHeartbeat(
             group_id=self.group.name, member_id=self.member_id, member_epoch=epoch,
@@ -347,7 +347,9 @@ class SimConsumerMember(SimMember):
         answer: requests.ConsumerGroupHeartbeatResponse = await self.client.ask(request)
         if answer.error:
             raise answer.error
-        told = Told(self.member_id, answer.member_epoch, tuple(answer.assignment or ()), self.client.address or "")
+        told = MemberAnswer(
+            self.member_id, answer.member_epoch, tuple(answer.assignment or ()), self.client.address or ""
+        )
         self.group.history.end(operation, OperationOutcome.OK, told)
         return answer
 
@@ -368,7 +370,7 @@ class SimConsumerMember(SimMember):
         self.group.history.end(operation, OperationOutcome.OK, answer.offsets[0].offset)
 
 
-class Guest(SimConsumerMember):
+class GuestMember(SimConsumerMember):
     """Joins, stays for a while, and then leaves, or just stops its heartbeats. Implements Worker."""
 
     async def run(self, is_over: asyncio.Event) -> None:

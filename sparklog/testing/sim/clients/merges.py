@@ -26,7 +26,7 @@ LEASE_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class MergeRequest:
     """A request to the leader to merge closed segments of a partition; `first` is the index of the first one."""
 
     partition: TopicPartition
@@ -35,14 +35,14 @@ class Merge:
     """The number of closed segments to merge, or fewer if the log has fewer."""
 
 
-async def _merge(request: Merge, *, replacements: Replacements, replicas: ReplicaManager) -> None:
+async def _handle_merge(request: MergeRequest, *, replacements: Replacements, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
     epoch, log = replica.partition.leader_epoch, replica.log
     sources = (await asyncio.to_thread(log.replacer.describe))[:-1][request.first :][: request.count]
     if not sources:
         return
     lease = await replacements.begin(request.partition, epoch, sources, holder="merger", lease_ms=LEASE_MS)
-    data = b"".join([await asyncio.to_thread(_read, log, each.base_offset, each.identity) for each in sources])
+    data = b"".join([await asyncio.to_thread(_read_segment, log, each.base_offset, each.identity) for each in sources])
 
     async def pieces() -> AsyncIterator[bytes]:
         yield data
@@ -53,11 +53,11 @@ async def _merge(request: Merge, *, replacements: Replacements, replicas: Replic
     await asyncio.to_thread(log.replacer.set_cleaned_offset, new.next_offset, [new])
 
 
-def _read(log: Log, base_offset: int, identity: str) -> bytes:
+def _read_segment(log: Log, base_offset: int, identity: str) -> bytes:
     return log.open_file(base_offset, LOG, identity).read()
 
 
-MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_merge, rights=())
+MERGE = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_handle_merge, rights=())
 
 
 class Merger:
@@ -72,7 +72,7 @@ class Merger:
         while not is_over.is_set():
             await asyncio.sleep(chance.expovariate(3))
             partition = chance.choice(self._partitions)
-            request = Merge(partition=partition, first=chance.choice((0, 0, 1, 2)), count=chance.randint(2, 4))
+            request = MergeRequest(partition=partition, first=chance.choice((0, 0, 1, 2)), count=chance.randint(2, 4))
             await self._client.ask_leader(partition, MERGE, request)
 
 

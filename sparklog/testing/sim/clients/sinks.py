@@ -18,7 +18,14 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.producer.producer import AsyncProducer
 from sparklog.client.sinks.sinks import AsyncSinkClient, BatchWinner, SinkBatchId
 from sparklog.testing.sim.checks.checker import Anomaly
-from sparklog.testing.sim.checks.transactions import AskedBatch, End, Ledger, PartitionView, Transaction, check_batches
+from sparklog.testing.sim.checks.transactions import (
+    BatchCommits,
+    Ledger,
+    PartitionView,
+    Transaction,
+    TransactionEnd,
+    check_batches,
+)
 from sparklog.testing.sim.clients.users import SimUser
 
 SINK = "query"
@@ -30,7 +37,7 @@ LATEST_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
+class _AttemptResult:
     winner: BatchWinner
     transaction: Transaction
 
@@ -44,7 +51,7 @@ class SinkQuery:
         self._partitions = list(partitions)
         self._runs, self._values = count(), count()
         self._number = 0
-        self._asked: dict[int, AskedBatch] = {}
+        self._asked: dict[int, BatchCommits] = {}
         self._found: list[Anomaly] = []
 
     async def run(self, is_over: asyncio.Event) -> None:
@@ -64,12 +71,12 @@ class SinkQuery:
                 await asyncio.sleep(self._user.chance.expovariate(3))
                 await self._write(sinks, SinkBatchId(SINK, run_id, self._number))
                 self._number += 1
-        except (SparklogError, _Stopped):
+        except (SparklogError, _RunStopped):
             return
 
     async def _write(self, sinks: AsyncSinkClient, batch: SinkBatchId) -> None:
-        """Write a batch. Raises SparklogError or _Stopped if the run ends without knowing it committed."""
-        asked = self._asked.setdefault(batch.batch_id, AskedBatch())
+        """Write a batch. Raises SparklogError or _RunStopped if the run ends without knowing it committed."""
+        asked = self._asked.setdefault(batch.batch_id, BatchCommits())
         chance = self._user.chance
         tasks = [chance.choice((1, 1, 2)) for _ in range(chance.choice((1, 2, 3)))]
         attempts = [
@@ -82,10 +89,12 @@ class SinkQuery:
         if any(each is None for each in done):
             self._told(batch, asked)
             return
-        complete = {task: each for (task, _), each in zip(attempts, done, strict=True) if isinstance(each, _Attempt)}
+        complete = {
+            task: each for (task, _), each in zip(attempts, done, strict=True) if isinstance(each, _AttemptResult)
+        }
         if len(complete) < len(tasks):
             await sinks.abort(batch)
-            raise _Stopped
+            raise _RunStopped
         winners = [complete[task] for task in range(len(tasks))]
         transaction = self._ledger.join(f"{batch.sink_id}-{batch.batch_id}-{batch.run_id}/0", [
             each.transaction for each in winners
@@ -95,18 +104,18 @@ class SinkQuery:
         await sinks.commit(batch, [each.winner for each in winners])
         transaction.be_committed()
         if chance.random() < 0.2:
-            raise _Stopped  # before the driver's own note of the commit
+            raise _RunStopped  # before the driver's own note of the commit
         asked.be_over()
 
-    def _told(self, batch: SinkBatchId, asked: AskedBatch) -> None:
+    def _told(self, batch: SinkBatchId, asked: BatchCommits) -> None:
         """Take the sink's word that an earlier run has committed the batch."""
         asked.be_over()
-        if all(each.end is End.ABORTED for each in asked.transactions):
+        if all(each.end is TransactionEnd.ABORTED for each in asked.transactions):
             self._found.append(Anomaly("phantom", f"nobody has asked for the commit of {batch}"))
 
     async def _attempt(
         self, sinks: AsyncSinkClient, batch: SinkBatchId, name: str, before: Sequence[Transaction]
-    ) -> _Attempt | bool | None:
+    ) -> _AttemptResult | bool | None:
         """Write what an attempt of a task writes. Return None if the batch is committed, False if it has stopped.
 
         before: what earlier runs asked for. None of it can be committed any more once this run has begun the batch.
@@ -115,7 +124,7 @@ class SinkQuery:
         if identity is None:
             return None
         for each in before:
-            if each.end is End.DOUBTFUL:
+            if each.end is TransactionEnd.DOUBTFUL:
                 each.be_refused()
         transaction = self._ledger.begin(f"{name}/0")
         topics: dict[str, list[int]] = {}
@@ -132,7 +141,7 @@ class SinkQuery:
         if not is_complete:
             return False
         named = {topic: sorted(set(numbers)) for topic, numbers in topics.items()}
-        return _Attempt(winner=BatchWinner(identity, named), transaction=transaction)
+        return _AttemptResult(winner=BatchWinner(identity, named), transaction=transaction)
 
     async def _send(
         self, producer: AsyncProducer, name: str, transaction: Transaction, topics: dict[str, list[int]]
@@ -150,5 +159,5 @@ class SinkQuery:
         return True
 
 
-class _Stopped(Exception):
+class _RunStopped(Exception):
     """The run ends here."""

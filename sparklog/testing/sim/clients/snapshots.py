@@ -23,17 +23,17 @@ from sparklog.testing.sim.clients.workload import batches_of, bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeSnapshot:
+class SnapshotRequest:
     """A request to the leader to take a snapshot. `takes_s` is the pause in seconds between reading and sending."""
 
     partition: TopicPartition
     takes_s: float
 
 
-async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaManager) -> None:
+async def _handle_snapshot(request: SnapshotRequest, *, handlers: Handlers, replicas: ReplicaManager) -> None:
     replica = replicas.get_leader(request.partition)
     epoch = replica.partition.leader_epoch
-    end_offset, data = await asyncio.to_thread(_newest, replica.log, replica.last_stable_offset)
+    end_offset, data = await asyncio.to_thread(_newest_records, replica.log, replica.last_stable_offset)
     await asyncio.sleep(request.takes_s)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -44,10 +44,10 @@ async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaM
     )
 
 
-TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take, rights=())
+TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_handle_snapshot, rights=())
 
 
-def _newest(log: Log, end_offset: int) -> tuple[int, bytes]:
+def _newest_records(log: Log, end_offset: int) -> tuple[int, bytes]:
     """Return where the snapshot ends, and the newest committed record of each key, without tombstones, as batches.
 
     It ends at `end_offset`, or before the first transaction that is open there.
@@ -82,5 +82,5 @@ class Snapshotter:
         while not is_over.is_set():
             await asyncio.sleep(chance.expovariate(1))
             partition = chance.choice(self._partitions)
-            request = TakeSnapshot(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
+            request = SnapshotRequest(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
             await self._client.ask_leader(partition, TAKE_SNAPSHOT, request)

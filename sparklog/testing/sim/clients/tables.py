@@ -34,11 +34,11 @@ from sparklog.log.log import Log
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import ReplicaManager
-from sparklog.spark.compaction.keys import Strategy
-from sparklog.spark.compaction.survey import Survey
+from sparklog.spark.compaction.keys import CompactionStrategy
+from sparklog.spark.compaction.survey import SegmentSurvey
 from sparklog.spark.compaction.task import survivors
 from sparklog.testing.sim.checks.checker import Anomaly
-from sparklog.testing.sim.checks.history import History, Operation, OperationOutcome, Put
+from sparklog.testing.sim.checks.history import ClientOperation, History, OperationOutcome, Put
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.users import DELIVERY_TIMEOUT_MS, LIFE_S, PATIENCE_MS, SimUser
 from sparklog.testing.sim.clients.workload import Report, batches_of, bytes_of
@@ -102,7 +102,7 @@ class TableProducer:
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: Operation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
         if metadata and metadata.offset >= 0:
             self._history.end(operation, OperationOutcome.OK, metadata.offset)
         else:
@@ -112,14 +112,14 @@ class TableProducer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compact:
+class CompactRequest:
     """A request to the leader to compact a partition."""
 
     partition: TopicPartition
 
 
-async def _compact(
-    request: Compact, *, clock: Clock, handlers: Handlers, replacements: Replacements, replicas: ReplicaManager
+async def _handle_compact(
+    request: CompactRequest, *, clock: Clock, handlers: Handlers, replacements: Replacements, replicas: ReplicaManager
 ) -> None:
     name = request.partition
     replica = replicas.get_leader(name)
@@ -130,7 +130,7 @@ async def _compact(
     plan = plan_compaction(found, now_ms=clock.time_ms(), force=True)
     if not isinstance(plan, CompactionPlan):
         return
-    survey = await asyncio.to_thread(_survey, replica.log, plan, found)
+    survey = await asyncio.to_thread(_survey_plan, replica.log, plan, found)
     new = []
     for group in plan.groups:
         lease = await replacements.begin(name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS)
@@ -141,14 +141,14 @@ async def _compact(
     await asyncio.to_thread(replica.log.replacer.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_compact, rights=())
+COMPACT = Api(name=replace_segments.COMMIT_REPLACE.name, handle=_handle_compact, rights=())
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-class _Survey:
+class _PlanSurvey:
     """The contents of the segments of a plan, and which records stay."""
 
     def __init__(
@@ -157,9 +157,9 @@ class _Survey:
         """read: returns the whole batches of a segment."""
         self._config = description.config
         self._data = data = {segment.base_offset: read(segment) for segment in plan.segments}
-        strategy = Strategy.of(description.config)
+        strategy = CompactionStrategy.of(description.config)
         newest = KeyMap(MAP_BYTES, bytes(16))
-        self._survey = Survey(description.producer_ids)
+        self._survey = SegmentSurvey(description.producer_ids)
         for segment in plan.segments:
             self._survey.take(segment.base_offset, data[segment.base_offset])
         behind = (read(each) for each in description.segments if each.base_offset >= plan.end_offset)
@@ -187,8 +187,8 @@ class _Survey:
         return data, rewriter.result.crc32c
 
 
-def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Survey:
-    return _Survey(plan, description, lambda each: log.open_file(each.base_offset, LOG, each.identity).read())
+def _survey_plan(log: Log, plan: CompactionPlan, description: LogDescription) -> _PlanSurvey:
+    return _PlanSurvey(plan, description, lambda each: log.open_file(each.base_offset, LOG, each.identity).read())
 
 
 class Compactor:
@@ -205,7 +205,7 @@ class Compactor:
             await asyncio.sleep(chance.expovariate(3))
             is_small = is_small or await self._make_segments_small()
             partition = chance.choice(self._partitions)
-            await self._client.ask_leader(partition, COMPACT, Compact(partition=partition))
+            await self._client.ask_leader(partition, COMPACT, CompactRequest(partition=partition))
 
     async def _make_segments_small(self) -> bool:
         """Lower the segment size of the offsets topic. Return whether it worked: the topic may not exist yet."""
@@ -221,7 +221,7 @@ class Compactor:
         return all(result.error is None for result in answer.resources)
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """A record of a table. The value of a tombstone is None."""
 
     offset: int
@@ -229,12 +229,12 @@ class Entry(NamedTuple):
     value: str | None
 
 
-def entries_of(data: bytes) -> Iterator[Entry]:
+def entries_of(data: bytes) -> Iterator[TableEntry]:
     """Yield the records of some batches as entries, in order of their offsets."""
     for _, records in batches_of(data):
         for record in records:
             value = None if record.value is None else record.value.decode()
-            yield Entry(record.offset, (record.key or b"").decode(), value)
+            yield TableEntry(record.offset, (record.key or b"").decode(), value)
 
 
 def check_producers(log: Log) -> Iterator[Anomaly]:
@@ -250,9 +250,9 @@ def check_producers(log: Log) -> Iterator[Anomaly]:
             )
 
 
-def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:
+def check_table(history: History, partition: TopicPartition, entries: Sequence[TableEntry]) -> Iterator[Anomaly]:
     """Yield each anomaly of a table. The table must have had no unclean election."""
-    said: dict[str, Entry] = {entry.key: entry for entry in entries}
+    said: dict[str, TableEntry] = {entry.key: entry for entry in entries}
     puts = [(operation, put) for operation, put in history.of(Put) if put.partition == partition]
     for key in KEYS:
         of_key = [(operation, put.value) for operation, put in puts if put.key == key]

@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.records.markers import read_marker
-from sparklog.testing.sim.checks.transactions import Ledger, Shown
+from sparklog.testing.sim.checks.transactions import FetchAnswer, Ledger
 from sparklog.testing.sim.clients.workload import batches_of
 from sparklog.testing.sim.kafka import SimKafka, raise_for
 
@@ -34,7 +34,7 @@ class IsolatedReader:
         self._ledger = ledger
         self._version = client.chance.choice((4, 11, 12))
 
-    async def fetch(self, partition: TopicPartition, position: int) -> Shown:
+    async def fetch(self, partition: TopicPartition, position: int) -> FetchAnswer:
         """Return what there is at `position`. Raises KafkaError."""
         chance = self.client.chance
         from_anyone = self._version >= 11 and chance.random() < CHANCE_OF_A_FOLLOWER
@@ -57,7 +57,7 @@ class IsolatedReader:
             self.client.forget_leader(partition)
             raise
         records, next_offset = self._visible(found, position)
-        shown = Shown(
+        shown = FetchAnswer(
             self.client.name, self.is_committed_only, partition, position, next_offset, records,
             found.last_stable_offset, found.high_watermark,
         )  # fmt: skip

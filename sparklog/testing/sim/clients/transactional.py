@@ -3,8 +3,8 @@
 protocol 1   AddPartitionsToTxn and AddOffsetsToTxn enrol; Produce 11, TxnOffsetCommit 3, EndTxn 3. The epoch stays
 protocol 2   Produce 12 and TxnOffsetCommit 5 enrol, and each EndTxn 5 answers the next epoch (KIP-890)
 
-Each method retries what may pass, until GIVE_UP_S. Then it raises `Refused`, if its only request was refused, or
-`Doubtful`, if the outcome is unknown.
+Each method retries what may pass, until GIVE_UP_S. Then it raises `RequestRefused`, if its only request was refused, or
+`OutcomeUnknown`, if the outcome is unknown.
 
 A producer can also send the marker of a coordinator that was replaced, which must change nothing.
 
@@ -39,11 +39,11 @@ _VERSIONS = {
 Result = TypeVar("Result")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request was refused, and no other one was sent before: it has done nothing."""
 
 
-class Doubtful(Exception):
+class OutcomeUnknown(Exception):
     """Nobody knows whether one of the requests has been carried out, or still will be."""
 
 
@@ -266,13 +266,13 @@ class TransactionalProducer:
             except KafkaError as error:
                 if not error.retriable and not is_doubtful:
                     self._is_ready = False
-                    raise Refused(repr(error)) from error
+                    raise RequestRefused(repr(error)) from error
                 if not isinstance(error, ConcurrentTransactions):  # which says that nothing was done
                     is_doubtful = True
                     self._coordinators.clear()
                 if not error.retriable or loop.time() > deadline:
                     self._is_ready = False
-                    raise Doubtful(repr(error)) from error
+                    raise OutcomeUnknown(repr(error)) from error
                 await self.client.back_off()
             else:
                 if is_doubtful and not self.is_v2:

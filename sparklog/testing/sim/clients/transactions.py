@@ -41,8 +41,8 @@ from sparklog.testing.sim.clients.sinks import SinkQuery
 from sparklog.testing.sim.clients.transaction_readers import IsolatedReader, TransactionReader
 from sparklog.testing.sim.clients.transactional import (
     GROUP,
-    Doubtful,
-    Refused,
+    OutcomeUnknown,
+    RequestRefused,
     TransactionalProducer,
     find_coordinator,
 )
@@ -76,7 +76,7 @@ SETTINGS = {
 TOPIC_CONFIG = {"internal.segment.bytes": "2000", "index.interval.bytes": "100", "retention.ms": "-1"}
 
 
-class Killed(Exception):
+class ProcessKilled(Exception):
     """The process of an application is killed in the middle of a transaction."""
 
 
@@ -96,7 +96,7 @@ class Application:
         chance = self.producer.client.chance
         try:
             await self.producer.initialise(is_new_process=self._is_killed or chance.random() < 0.3)
-        except (Refused, Doubtful):
+        except (RequestRefused, OutcomeUnknown):
             self._is_killed = True  # as an application is that has been fenced
             return False
         self._is_killed = False
@@ -122,11 +122,11 @@ class Application:
         self.ledger.ask_for_commit(transaction)
         try:
             await self.producer.end(is_commit=True, is_doubled=is_doubled)
-        except Refused:
+        except RequestRefused:
             if not is_doubled:
                 transaction.be_refused()
             return False
-        except Doubtful:
+        except OutcomeUnknown:
             return False
         transaction.be_committed()
         return True
@@ -136,7 +136,7 @@ class Application:
         if self.producer.client.chance.random() < 0.7:
             try:
                 await self.producer.end(is_commit=False, is_doubled=self.producer.client.chance.random() < 0.2)
-            except (Refused, Doubtful):
+            except (RequestRefused, OutcomeUnknown):
                 return
         else:
             self.producer.needs_epoch()
@@ -179,12 +179,12 @@ class TransactionWriter:
         commits = self._chance.random() < 0.6
         try:
             await self._write(transaction, is_late=not commits and self._chance.random() < 0.3)
-        except Killed:
+        except ProcessKilled:
             if self._chance.random() < 0.5:
                 self._application.be_killed_while_committing(transaction)
             else:
                 self._application.be_killed()
-        except (Refused, Doubtful):
+        except (RequestRefused, OutcomeUnknown):
             await self._application.abort()
         else:
             if commits:
@@ -201,7 +201,7 @@ class TransactionWriter:
             if self._chance.random() < 0.3:
                 await self._producer.repeat_marker(partition)
             if self._chance.random() < 0.04:
-                raise Killed
+                raise ProcessKilled
             if self._chance.random() < 0.02:
                 await asyncio.sleep(1.5 * WRITER_TIMEOUT_MS / 1000)
         if is_late:
@@ -214,7 +214,7 @@ class TransactionWriter:
         try:
             await self._producer.begin(WRITTEN[:1])
             await self._producer.send(WRITTEN[0], self._value(transaction, WRITTEN[0]))
-        except (Refused, Doubtful):
+        except (RequestRefused, OutcomeUnknown):
             return
 
     def _value(self, transaction: Transaction, partition: TopicPartition) -> str:
@@ -273,7 +273,7 @@ class Copier(SimClassicMember):
             if self.client.chance.random() < 0.03:
                 await asyncio.sleep(PAUSE_S * self.client.chance.uniform(0.8, 1.2))
             await producer.commit_offsets(self.group.name, self.member_id, self.epoch, {source: next_offset})
-        except (Refused, Doubtful):
+        except (RequestRefused, OutcomeUnknown):
             await self._application.abort()
             return False
         fate = self.client.chance.random()

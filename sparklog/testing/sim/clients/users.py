@@ -31,7 +31,15 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.consumer.consumer import AsyncConsumer
 from sparklog.client.producer.delivery import RecordMetadata
 from sparklog.client.producer.producer import AsyncProducer
-from sparklog.testing.sim.checks.history import FindStart, History, Operation, OperationOutcome, Poll, Polled, Send
+from sparklog.testing.sim.checks.history import (
+    ClientOperation,
+    History,
+    LogStartLookup,
+    OperationOutcome,
+    Poll,
+    PollResult,
+    Send,
+)
 from sparklog.testing.sim.clients.workload import Report
 from sparklog.testing.sim.clock import LoopClock
 from sparklog.testing.sim.grpc import channels
@@ -152,7 +160,7 @@ class UserProducer:
         except SparklogError as error:
             self._history.end(operation, OperationOutcome.FAIL, str(error))
 
-    def _told(self, operation: Operation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+    def _told(self, operation: ClientOperation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
         if metadata and self._config["acks"] == "all":
             self._history.end(operation, OperationOutcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:
@@ -222,11 +230,11 @@ class UserConsumer:
             return
         shown = tuple((record.offset, (record.value or b"").decode()) for record in records)
         self.position = consumer.known_position(self.partition) or self.position
-        self._history.end(operation, OperationOutcome.OK, Polled(shown, EVERYTHING, 0, self.position))
+        self._history.end(operation, OperationOutcome.OK, PollResult(shown, EVERYTHING, 0, self.position))
 
     async def _go_to_the_start(self, consumer: AsyncConsumer) -> None:
         """Seek to the log's start, like auto_offset_reset="earliest"."""
-        operation = self._history.begin(self.name, FindStart(partition=self.partition))
+        operation = self._history.begin(self.name, LogStartLookup(partition=self.partition))
         try:
             self.position = (await consumer.beginning_offsets([self.partition]))[self.partition]
         except SparklogError as error:
@@ -267,7 +275,7 @@ class UserGroup:
             return
         first, last = records[0][0], records[-1][0]
         operation = self._history.begin(member, Poll(partition=partition, position=first))
-        self._history.end(operation, OperationOutcome.OK, Polled(tuple(records), EVERYTHING, 0, last + 1))
+        self._history.end(operation, OperationOutcome.OK, PollResult(tuple(records), EVERYTHING, 0, last + 1))
 
     def reads(self, topic: str) -> bool:
         """Return whether the group subscribes to the topic."""

@@ -26,14 +26,14 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim.checks.history import (
+    ClientOperation,
     EpochLookup,
-    FindStart,
     History,
+    LogStartLookup,
     OffsetLookup,
-    Operation,
     OperationOutcome,
     Poll,
-    Polled,
+    PollResult,
     Send,
 )
 from sparklog.testing.sim.clients.workload import FIRST_TIME_MS, Report, batches_of
@@ -48,9 +48,9 @@ FIRST_WITH_IDS = 13
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Batch:
+class _ProducerBatch:
     send: Send
-    operation: Operation
+    operation: ClientOperation
     timestamp_ms: int
     until: float
     sequence: int = -1
@@ -58,10 +58,10 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Queue:
+class _PartitionQueue:
     """The batches of a partition that are not acknowledged yet. The first `sent` of them await an answer."""
 
-    batches: deque[_Batch] = field(default_factory=deque)
+    batches: deque[_ProducerBatch] = field(default_factory=deque)
     sent: int = 0
     next_sequence: int = 0
 
@@ -76,7 +76,7 @@ class WireProducer:
         self._client = client
         self._history = history
         self._version = client.chance.choice((9, 12, 13))
-        self._queues = {partition: _Queue() for partition in partitions}
+        self._queues = {partition: _PartitionQueue() for partition in partitions}
         self._producer_id = self._epoch = -1
         self._is_epoch_over = False
         self._values = 0
@@ -103,7 +103,7 @@ class WireProducer:
         self._values += count
         send = Send(partition=partition, values=values, is_idempotent=True)
         now = asyncio.get_running_loop().time()
-        batch = _Batch(
+        batch = _ProducerBatch(
             send=send,
             operation=self._history.begin(self._client.name, send),
             timestamp_ms=FIRST_TIME_MS + int(now * 1000),
@@ -117,7 +117,7 @@ class WireProducer:
             if queue.batches and not queue.sent and queue.batches[0].until < now:
                 self._give_up(queue, queue.batches[0], "its time is up")
 
-    def _give_up(self, queue: _Queue, batch: _Batch, why: str) -> None:
+    def _give_up(self, queue: _PartitionQueue, batch: _ProducerBatch, why: str) -> None:
         """Give up a batch and the epoch: the batches behind it need new sequence numbers."""
         queue.batches.remove(batch)
         self._history.end(batch.operation, OperationOutcome.INFO if batch.is_doubtful else OperationOutcome.FAIL, why)
@@ -176,7 +176,7 @@ class WireProducer:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    def _take(self, queue: _Queue) -> _Batch:
+    def _take(self, queue: _PartitionQueue) -> _ProducerBatch:
         batch = queue.batches[queue.sent]
         queue.sent += 1
         batch.is_doubtful = True
@@ -185,7 +185,7 @@ class WireProducer:
             queue.next_sequence += len(batch.send.values)
         return batch
 
-    async def _request(self, address: str, chosen: dict[TopicPartition, _Batch]) -> None:
+    async def _request(self, address: str, chosen: dict[TopicPartition, _ProducerBatch]) -> None:
         errors: dict[TopicPartition, KafkaError | int]
         try:
             answer = await self._client.ask(
@@ -202,7 +202,7 @@ class WireProducer:
         for partition, batch in chosen.items():
             self._settle(self._queues[partition], batch, errors[partition])
 
-    def _topics(self, chosen: dict[TopicPartition, _Batch]) -> list[dict[str, Any]]:
+    def _topics(self, chosen: dict[TopicPartition, _ProducerBatch]) -> list[dict[str, Any]]:
         found = []
         for topic, names in groupby(sorted(chosen), lambda name: name.topic):
             key = {"topic_id": self._client.topic_ids[topic]} if self._version >= FIRST_WITH_IDS else {"name": topic}
@@ -217,14 +217,14 @@ class WireProducer:
             for part in topic.partition_responses:
                 yield TopicPartition(name, part.index), part
 
-    def _bytes_of(self, batch: _Batch) -> bytes:
+    def _bytes_of(self, batch: _ProducerBatch) -> bytes:
         records = [
             Record(offset=number, timestamp_ms=batch.timestamp_ms, value=value.encode(), sequence=batch.sequence)
             for number, value in enumerate(batch.send.values)
         ]
         return bytes(write_records(records, producer_id=self._producer_id, producer_epoch=self._epoch))
 
-    def _settle(self, queue: _Queue, batch: _Batch, outcome: KafkaError | int) -> None:
+    def _settle(self, queue: _PartitionQueue, batch: _ProducerBatch, outcome: KafkaError | int) -> None:
         if batch not in queue.batches:
             return  # it was given up with its epoch
         if isinstance(outcome, int):
@@ -258,7 +258,7 @@ class WireConsumer:
         self._epochs = dict.fromkeys(partitions, -1)
         self._restarts: Counter[TopicPartition] = Counter()
         """How often in a row each partition was out of range, although it had just been read from its start."""
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _FetchSession] = {}
         self._lookups = 0
         self._committed_to = dict.fromkeys(partitions, 0)
         """The highest high watermark of each partition that an answer has told."""
@@ -293,7 +293,7 @@ class WireConsumer:
         await self._fetch(address, led[address])
 
     async def _fetch(self, address: str, epochs: dict[TopicPartition, int]) -> None:
-        session = self._sessions.setdefault(address, _Session())
+        session = self._sessions.setdefault(address, _FetchSession())
         wanted = {name: (self.positions[name], epochs[name], self._epochs[name]) for name in epochs}
         polls = {
             name: self._history.begin(self.name, Poll(partition=name, position=self.positions[name])) for name in wanted
@@ -355,7 +355,7 @@ class WireConsumer:
             for part in topic.partitions:
                 yield TopicPartition(name, part.partition_index), part
 
-    async def _keep(self, name: TopicPartition, part: Any, operation: Operation) -> None:
+    async def _keep(self, name: TopicPartition, part: Any, operation: ClientOperation) -> None:
         if part.error_code:
             error = error_for(int(part.error_code), str(name))
             self._history.end(operation, OperationOutcome.FAIL, str(error))
@@ -380,12 +380,12 @@ class WireConsumer:
             self.positions[name] = max(self.positions[name], header.last_offset + 1)
             self._epochs[name] = header.leader_epoch
         self._committed_to[name] = max(self._committed_to[name], part.high_watermark)
-        polled = Polled(tuple(records), part.high_watermark, 0, self.positions[name])
+        polled = PollResult(tuple(records), part.high_watermark, 0, self.positions[name])
         self._history.end(operation, OperationOutcome.OK, polled)
 
     async def _go_to_the_start(self, name: TopicPartition) -> bool:
         """Go on at the start of the log. Return whether a broker has told it."""
-        operation = self._history.begin(self.name, FindStart(partition=name))
+        operation = self._history.begin(self.name, LogStartLookup(partition=name))
         try:
             found = await self._list_offsets(name, EARLIEST)
         except KafkaError as error:
@@ -434,7 +434,7 @@ class WireConsumer:
         return found
 
 
-class _Session:
+class _FetchSession:
     """The client's state of a fetch session (KIP-227)."""
 
     def __init__(self) -> None:

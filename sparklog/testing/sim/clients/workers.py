@@ -16,7 +16,13 @@ from sparklog.testing.sim.clients.admin import SCRATCH_TOPICS, Administrator, Tr
 from sparklog.testing.sim.clients.client import SimClient
 from sparklog.testing.sim.clients.commits import NamedCommits
 from sparklog.testing.sim.clients.group_clients import GroupClient, KafkaGroupClient, PlainGroupClient
-from sparklog.testing.sim.clients.members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
+from sparklog.testing.sim.clients.members import (
+    GuestMember,
+    MemberGroup,
+    SimClassicMember,
+    SimConsumerMember,
+    SimMember,
+)
 from sparklog.testing.sim.clients.merges import Merger
 from sparklog.testing.sim.clients.moves import MovedTopics
 from sparklog.testing.sim.clients.snapshots import Snapshotter
@@ -189,18 +195,18 @@ class Workers:
                     ],
                 )
 
-    def _guest(self, group: UserGroup) -> Guest:
+    def _guest(self, group: UserGroup) -> GuestMember:
         """Return a guest of the group. Nobody reads its history: the group's own members record what they are shown."""
         name = f"{group.name}-guest"
         client = PlainGroupClient(self._client(name))
-        return Guest(client, MemberGroup(group.name, self._unchecked(), self.partitions))
+        return GuestMember(client, MemberGroup(group.name, self._unchecked(), self.partitions))
 
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))
         checked = self._history, self.partitions, self._report
         yield UserProducer(self._user("user-0"), *checked, acks="all", bursts=self._scenario.bursts)
         yield UserProducer(self._user("user-1"), *checked, acks=acks)
-        yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
+        yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _ignore_report, acks="all")
 
     def _producer(self, number: int) -> SimProducer:
         return SimProducer(
@@ -242,5 +248,5 @@ class Workers:
         return SimUser(name, cluster.loop, cluster.network, self._bootstrap, f"{cluster.seed}/{name}")
 
 
-def _nothing(kind: str, text: str) -> None:
+def _ignore_report(kind: str, text: str) -> None:
     """Ignore a finding: a topic that was created again does not know the sequence numbers of the deleted one."""

@@ -34,13 +34,13 @@ from sparklog.log.log import Log
 from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.sim.checks.history import (
+    ClientOperation,
     Commit,
-    FindStart,
     History,
-    Operation,
+    LogStartLookup,
     OperationOutcome,
     Poll,
-    Polled,
+    PollResult,
     ReadCommit,
     Send,
 )
@@ -106,7 +106,7 @@ class SimProducer:
         self._producer_id = answer.producer_id
         self._sequences = {}
 
-    async def _send(self, operation: Operation, send: Send, deadline: float) -> None:
+    async def _send(self, operation: ClientOperation, send: Send, deadline: float) -> None:
         tries, is_in_doubt = 0, False
         while True:
             try:
@@ -208,7 +208,7 @@ class SimConsumer:
             topic=self.partition.topic, partition=self.partition.partition, position=list_offsets.EARLIEST
         )
         request = list_offsets.ListOffsetsRequest(partitions=[query])
-        operation = self._history.begin(self.name, FindStart(partition=self.partition))
+        operation = self._history.begin(self.name, LogStartLookup(partition=self.partition))
         try:
             address, _ = await self._client.leader(self.partition)
             found = (await self._client.ask(address, list_offsets.API, request)).partitions[0]
@@ -221,7 +221,7 @@ class SimConsumer:
             self._client.forget_leader(self.partition)
         await self._client.back_off()
 
-    async def _fetch(self) -> Polled:
+    async def _fetch(self) -> PollResult:
         chance = self._client.chance
         epoch: int | None = None
         if chance.random() < self._from_followers:
@@ -244,7 +244,7 @@ class SimConsumer:
         next_offset = max(self.position, result.next_offset)
         if not records:
             await asyncio.sleep(chance.uniform(0, BACKOFF_S))
-        return Polled(records, result.high_watermark, result.log_start_offset, next_offset)
+        return PollResult(records, result.high_watermark, result.log_start_offset, next_offset)
 
 
 class SimGroup:
@@ -308,7 +308,7 @@ class SimGroup:
         await self._do(operation, read)
         return operation.is_ok
 
-    async def _do(self, operation: Operation, ask: Callable[[], Awaitable[Any]]) -> None:
+    async def _do(self, operation: ClientOperation, ask: Callable[[], Awaitable[Any]]) -> None:
         try:
             result = await ask()
         except KafkaError as error:

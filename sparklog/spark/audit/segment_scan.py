@@ -121,7 +121,7 @@ class SegmentFiles(Protocol):
 
 
 @dataclass(slots=True)
-class SegmentBytes:
+class SegmentScan:
     """Facts about a segment."""
 
     size_bytes: int = 0
@@ -149,9 +149,9 @@ class SegmentBytes:
         self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
 
 
-def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
+def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentScan:
     """Read all of a segment, and return its facts."""
-    facts = SegmentBytes(end_offset=work.base_offset)
+    facts = SegmentScan(end_offset=work.base_offset)
     offsets = OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work.base_offset)
     times = TimeEntries(
         _entries(files.time_index, "time index", TIME_ENTRY, work, facts), work.base_offset, work.gaps_to
@@ -159,7 +159,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
     aborted = _aborted_entries(files, work, facts)
     end = work.next_offset if work.next_offset >= 0 else MAX_LONG
     digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
-    order = _Order(work, facts)
+    order = _OrderCheck(work, facts)
     try:
         facts.size_bytes = files.size()
         for found in walk_all(files.read, facts.size_bytes, offsets.absolute):
@@ -219,7 +219,7 @@ def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset
 
 
 def _entries(
-    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentBytes
+    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentScan
 ) -> Ints:
     """Return the entries of an index. An unreadable file is a problem; of a closed segment, so is an incomplete one."""
     try:
@@ -236,7 +236,7 @@ def _entries(
     return read_index(content, layout)
 
 
-def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentBytes) -> AbortedEntries:
+def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentScan) -> AbortedEntries:
     """Return the entries of the transaction index; a missing file has none. A malformed one is a problem of its own."""
     nothing = AbortedEntries((), 0, 0)
     try:
@@ -256,14 +256,14 @@ def _aborted_entries(files: SegmentFiles, work: SegmentWork, facts: SegmentBytes
     return AbortedEntries(read_entries(content), max(work.base_offset, work.gaps_to), work.known_to)
 
 
-class _Order:
+class _OrderCheck:
     """Checks of offsets and epochs from one batch to the next.
 
     The batch after it shows whether a batch's offset is wrong, or batches before it are missing. So the last batch of a
     table waits for the next table.
     """
 
-    def __init__(self, work: SegmentWork, facts: SegmentBytes) -> None:
+    def __init__(self, work: SegmentWork, facts: SegmentScan) -> None:
         self.was_damaged = False
         self._work = work
         self._facts = facts

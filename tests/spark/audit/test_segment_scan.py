@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.fs import LocalFs
 from sparklog.spark.audit import walk as audit_walk
-from sparklog.spark.audit.bytes import SegmentBytes, SegmentWork, list_batches, scan_segment
+from sparklog.spark.audit.segment_scan import SegmentScan, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit.tasks import FolderFiles
 from support.logs.faulty_replicas import GOLDEN, cut_out, flip, log_of, places, rewrite
 
@@ -22,7 +22,7 @@ def bases(folder: Path) -> list[int]:
     return sorted(int(log.stem) for log in folder.glob("*.log"))
 
 
-def scan(folder: Path, base_offset: int = 0, **known: object) -> SegmentBytes:
+def scan(folder: Path, base_offset: int = 0, **known: object) -> SegmentScan:
     following = [base for base in bases(folder) if base > base_offset]
     lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
     work = {
@@ -36,7 +36,7 @@ def scan(folder: Path, base_offset: int = 0, **known: object) -> SegmentBytes:
         return scan_segment(files, SegmentWork(base_offset=base_offset, **work))
 
 
-def problems(facts: SegmentBytes) -> list[tuple[str, int]]:
+def problems(facts: SegmentScan) -> list[tuple[str, int]]:
     return [(problem.kind, problem.offset) for problem in facts.problems]
 
 

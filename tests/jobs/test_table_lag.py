@@ -7,8 +7,8 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
-from sparklog.jobs import archive_lag
-from sparklog.jobs.archive_lag import oldest_records
+from sparklog.jobs import table_lag
+from sparklog.jobs.table_lag import oldest_records
 from support.processes.ports import reserve_port
 from support.spark_topics import Topics
 
@@ -52,7 +52,7 @@ def test_a_range_without_records_has_none_and_one_that_was_deleted_begins_later(
 def test_what_cannot_be_found_out_is_left_out_and_told(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(archive_lag, "TIMEOUT_MS", 100)
+    monkeypatch.setattr(table_lag, "TIMEOUT_MS", 100)
     client = {"bootstrap_servers": f"127.0.0.1:{reserve_port(request.node)}"}
     assert oldest_records(client, {TopicPartition("t", 0): (0, 1)}) == {}
     assert "t-0" in caplog.text

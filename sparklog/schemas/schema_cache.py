@@ -20,7 +20,7 @@ MOST_UNKNOWN = 20
 Known = TypeVar("Known")
 
 
-class KnownIds(Generic[Known]):
+class SchemaCache(Generic[Known]):
     """What a decoder knows of each id. Others are asked for, once in a process.
 
     learn: what is made of a schema; raises SchemaError if it cannot be read

@@ -1,8 +1,8 @@
 """How keys and values are encoded, as the plan of a write brings it to tasks, and what encodes them.
 
-    AvroWriting         bodies of one schema
-    ProtobufWriting     one message
-    JsonWriting         JSON objects
+    AvroWriteFormat         bodies of one schema
+    ProtobufWriteFormat     one message
+    JsonWriteFormat         JSON objects
 
 All may name a schema in a registry: before each body, or in a header. Texts need no encoder: Arrow has them in UTF-8
 already.
@@ -19,13 +19,13 @@ from sparklog.schemas.encoding import Encoder
 from sparklog.schemas.formats import parsed
 from sparklog.schemas.framing import SchemaId, frame_of
 from sparklog.schemas.json_encoding import json_encoder
-from sparklog.schemas.protobuf import Message
+from sparklog.schemas.protobuf import ProtobufMessage
 from sparklog.schemas.protobuf_encoding import protobuf_encoder
 from sparklog.schemas.registry import SchemaText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
+class SchemaNaming:
     """How records name their schema."""
 
     schema_id: SchemaId
@@ -40,12 +40,12 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroWriting:
+class AvroWriteFormat:
     """Avro bodies."""
 
     type: pa.DataType
     schema: SchemaText
-    naming: Naming | None
+    naming: SchemaNaming | None
     """None: the body stands alone."""
 
     def encoder(self) -> Encoder:
@@ -55,38 +55,38 @@ class AvroWriting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtobufWriting:
+class ProtobufWriteFormat:
     """Protobuf messages."""
 
     type: pa.DataType
-    message: Message = field(repr=False)
-    naming: Naming | None = None
+    message: ProtobufMessage = field(repr=False)
+    naming: SchemaNaming | None = None
 
     def encoder(self) -> Encoder:
-        """As AvroWriting's."""
+        """As AvroWriteFormat's."""
         return protobuf_encoder(self.type, self.message, frame=frame_before(self.naming))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonWriting:
+class JsonWriteFormat:
     """JSON objects."""
 
     type: pa.DataType
-    naming: Naming | None = None
+    naming: SchemaNaming | None = None
 
     def encoder(self) -> Encoder:
-        """As AvroWriting's; raises SchemaError for types that JSON does not have."""
+        """As AvroWriteFormat's; raises SchemaError for types that JSON does not have."""
         return json_encoder(self.type, frame=frame_before(self.naming))
 
 
-Writing = AvroWriting | ProtobufWriting | JsonWriting
+WriteFormat = AvroWriteFormat | ProtobufWriteFormat | JsonWriteFormat
 
 
-def frame_before(naming: Naming | None) -> bytes:
+def frame_before(naming: SchemaNaming | None) -> bytes:
     """Return the bytes before each body."""
     return b"" if naming is None or naming.in_header else naming.frame
 
 
-def frame_in_header(naming: Naming | None) -> bytes | None:
+def frame_in_header(naming: SchemaNaming | None) -> bytes | None:
     """Return the value of the header that names the schema; None: there is none."""
     return naming.frame if naming is not None and naming.in_header else None
