@@ -23,7 +23,7 @@ from sparklog.base.client_metrics import (
     ClientMetricsConfig,
     ClientMetricsConfigs,
     ClientMetricsSubscription,
-    Subscribed,
+    PushedMetrics,
 )
 from sparklog.base.errors import (
     InvalidRequest,
@@ -57,7 +57,7 @@ class Subscription(NamedTuple):
 
     instance_id: UUID
     subscription_id: int
-    subscribed: Subscribed
+    subscribed: PushedMetrics
 
 
 class _Instance:
@@ -68,7 +68,7 @@ class _Instance:
     )  # fmt: skip
 
     def __init__(
-        self, subscribed: Subscribed, subscription: int, generation: int, error: type[KafkaError] | None = None
+        self, subscribed: PushedMetrics, subscription: int, generation: int, error: type[KafkaError] | None = None
     ) -> None:
         self.subscribed = subscribed
         self.subscription = subscription
@@ -223,7 +223,7 @@ class ClientTelemetry:
         if instance is not None and instance.forget_at_ms <= now_ms:
             instance = None
         if instance is None or instance.generation != self._generation:
-            subscribed = Subscribed.of(self._subscriptions, client.selected_by(instance_id))
+            subscribed = PushedMetrics.of(self._subscriptions, client.selected_by(instance_id))
             error = instance.error if instance else None
             instance = _Instance(subscribed, subscribed.subscription_id(instance_id), self._generation, error)
         silence_ms = max(SILENT_INTERVALS * instance.subscribed.interval_ms, DEFAULT_INTERVAL_MS)

@@ -34,7 +34,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
-from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
+from sparklog.log.compaction import CompactionNotDue, CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.records.key_map import SEED_BYTES
 from sparklog.spark.compaction.compaction import compact
@@ -120,7 +120,7 @@ def _compact(
             continue
         # force: the partition was due, even if a first attempt has left too little to make it due again.
         due = _plan_of(log, context, force=True)
-        if isinstance(due, NotDue):
+        if isinstance(due, CompactionNotDue):
             outcomes.append(_outcome(partition, UNCHANGED, due.reason))
         else:
             works.append(Work(log=log, plan=due, reason=reasons[partition]))
@@ -141,11 +141,11 @@ def _described(context: JobContext, partitions: Iterable[TopicPartition] | None 
 
 def _plan_of(
     log: LogDescription, context: JobContext, force: bool, horizon_ms: int | None = None
-) -> CompactionPlan | NotDue:
+) -> CompactionPlan | CompactionNotDue:
     return plan_compaction(log, now_ms=context.now_ms, force=force, next_delete_horizon_ms=horizon_ms)
 
 
-def _planned_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
+def _planned_row(planned: CompactionPlan | CompactionNotDue) -> tuple[Any, ...]:
     figures = planned.figures
     groups = planned.groups if isinstance(planned, CompactionPlan) else ()
     return _row(

@@ -43,7 +43,7 @@ from sparklog.log.epochs import EpochEnd
 from sparklog.replica.divergence import find_divergence
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
-from sparklog.replica.throttle import Throttle, is_listed
+from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 READ_AT_ONCE = 1 << 20
 Pair = tuple[PartitionFetch, Cached | None]
@@ -109,7 +109,12 @@ class _Fetch:
     """One request while it is handled."""
 
     def __init__(
-        self, request: ReplicaFetch, context: FetchContext, replicas: ReplicaManager, throttle: Throttle, limit: int
+        self,
+        request: ReplicaFetch,
+        context: FetchContext,
+        replicas: ReplicaManager,
+        throttle: ReplicationThrottle,
+        limit: int,
     ) -> None:
         self._replicas = replicas
         self._throttle = throttle

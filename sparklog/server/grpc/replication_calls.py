@@ -25,13 +25,13 @@ from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from sparklog.replica.messages import (
     DescribeFiles,
+    DescribeFilesResponse,
     DescribePositions,
-    FileRead,
-    FilesDescribed,
+    DescribePositionsResponse,
     LeaderAndIsr,
     LeaderAndIsrResponse,
-    PositionsDescribed,
     ReadReplicaFile,
+    ReadReplicaFileResponse,
     ReplicaFetch,
     StopReplica,
     StopReplicaResponse,
@@ -127,8 +127,8 @@ CALLS = (
         encode_response=fetch_messages.encode_fetch_response,
         decode_response=fetch_messages.decode_fetch_response,
     ),
-    _by_names("DescribeFiles", DescribeFiles, FilesDescribed),
-    _by_names("ReadFile", ReadReplicaFile, FileRead),
+    _by_names("DescribeFiles", DescribeFiles, DescribeFilesResponse),
+    _by_names("ReadFile", ReadReplicaFile, ReadReplicaFileResponse),
     _by_names(
         "AlterPartitionReassignments",
         AlterPartitionReassignmentsRequest,
@@ -148,5 +148,5 @@ CALLS = (
     _by_names("AppendHistory", AppendHistory, HistoryAppended),
     _by_names("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
     _by_names("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
-    _by_names("DescribePositions", DescribePositions, PositionsDescribed),
+    _by_names("DescribePositions", DescribePositions, DescribePositionsResponse),
 )
