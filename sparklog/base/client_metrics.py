@@ -136,7 +136,7 @@ class ClientMetricsSubscription:
         return all(pattern.matches(client[selector]) for selector, pattern in self.match.items())
 
 
-class Subscribed(NamedTuple):
+class InstanceSubscription(NamedTuple):
     """What one client pushes."""
 
     interval_ms: int
@@ -144,7 +144,7 @@ class Subscribed(NamedTuple):
     """Prefixes, sorted; (ALL_METRICS,): all; empty: nothing."""
 
     @classmethod
-    def of(cls, subscriptions: Iterable[ClientMetricsSubscription], client: Mapping[str, str]) -> Subscribed:
+    def of(cls, subscriptions: Iterable[ClientMetricsSubscription], client: Mapping[str, str]) -> InstanceSubscription:
         """Return what the subscriptions that match the client ask for together."""
         matching = [each for each in subscriptions if each.matches(client)]
         interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)

@@ -39,7 +39,7 @@ def given_keys(path: str | None, environment: Mapping[str, str], arguments: Iter
     return {setting.name for setting in [*in_file, *read_environment(environment), *read_arguments(arguments)]}
 
 
-class WrittenValue(NamedTuple):
+class TomlValue(NamedTuple):
     """A value in a TOML file."""
 
     name: str
@@ -54,7 +54,7 @@ def read_toml(path: str) -> list[Setting]:
     return [Setting(name, _text(name, value, where), where) for name, value, where in read_values(path)]
 
 
-def read_values(path: str) -> list[WrittenValue]:
+def read_values(path: str) -> list[TomlValue]:
     """Return the values in a TOML file, with their TOML types. Raises ConfigError if it is unreadable or not TOML."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -66,7 +66,7 @@ def read_values(path: str) -> list[WrittenValue]:
         raise ConfigError(f"{path}: {error}") from None
     lines = _lines_of_keys(content)
     return [
-        WrittenValue(name, value, f"{path}:{lines[name]}: " if name in lines else f"{path}: ")
+        TomlValue(name, value, f"{path}:{lines[name]}: " if name in lines else f"{path}: ")
         for name, value in _flatten(tables, "")
     ]
 

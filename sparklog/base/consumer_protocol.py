@@ -62,7 +62,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 def read_subscription(data: bytes) -> Subscription:
     """Return the subscription in `data`, of any version. Raises ValueError if there is none."""
-    reader = Reader(data)
+    reader = ProtocolReader(data)
     version = reader.int16()
     topics = [reader.string() or "" for _ in range(reader.count())]
     user_data = reader.data()
@@ -84,7 +84,7 @@ def read_assignment(data: bytes) -> Assignment:
     """Return the assignment in `data`; empty `data` is an empty one. Raises ValueError if it is no assignment."""
     if not data:
         return Assignment(partitions=())
-    reader = Reader(data)
+    reader = ProtocolReader(data)
     reader.int16()
     return Assignment(partitions=reader.partitions(), user_data=reader.data())
 
@@ -100,7 +100,7 @@ def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     return b"".join(parts)
 
 
-class Reader:
+class ProtocolReader:
     """Reads one value after the other. Raises ValueError if the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:

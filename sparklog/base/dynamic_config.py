@@ -15,7 +15,7 @@ from sparklog.base.config_keys import READ_ONLY
 from sparklog.base.errors import ConfigError
 
 Overrides = Mapping[str, str]
-Tell = Callable[[BrokerConfig], None]
+ConfigListener = Callable[[BrokerConfig], None]
 logger = logging.getLogger(__name__)
 
 
@@ -31,9 +31,9 @@ class DynamicConfig:
         """What is set for this broker."""
         self.generation = 0
         """Grows with each change."""
-        self._tell: list[Tell] = []
+        self._tell: list[ConfigListener] = []
 
-    def subscribe(self, tell: Tell) -> None:
+    def subscribe(self, tell: ConfigListener) -> None:
         """Have `tell` called with each new configuration, and now with the present one."""
         self._tell.append(tell)
         tell(self.current)

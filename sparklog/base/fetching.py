@@ -49,7 +49,7 @@ def path_of(url: str) -> str:
     return unquote(parts.path) if parts.scheme == "file" else ""
 
 
-def shown(url: str) -> str:
+def without_query(url: str) -> str:
     """Return the URL for messages: without its query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
@@ -72,13 +72,13 @@ def fetch(url: str, *, form: bytes | None = None, headers: Mapping[str, str] = N
             raise _unreadable(url, error) from None
     answer = ask(url, body=form, headers=headers)
     if answer.status in (400, 401, 403):
-        raise SaslAuthenticationFailed(f"{shown(url)} refuses with HTTP status {answer.status}")
+        raise SaslAuthenticationFailed(f"{without_query(url)} refuses with HTTP status {answer.status}")
     if not 200 <= answer.status < 300:
-        raise NetworkException(f"{shown(url)} answers with HTTP status {answer.status}")
+        raise NetworkException(f"{without_query(url)} answers with HTTP status {answer.status}")
     return answer.content
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """What an HTTP server answers."""
 
     status: int
@@ -92,7 +92,7 @@ def ask(
     headers: Mapping[str, str] = NO_HEADERS,
     tls: ssl.SSLContext | None = None,
     redirects: bool = True,
-) -> Answer:
+) -> HttpResponse:
     """Return the answer to a GET, or to a POST of `body`, whatever its status. Blocks.
 
     tls: for https; None: the authorities of the system
@@ -102,17 +102,17 @@ def ask(
     """
     try:
         with _opener(tls, redirects).open(urllib.request.Request(url, body, dict(headers)), timeout=TIMEOUT_S) as found:
-            return Answer(found.status, _bounded(found.read1, url))
+            return HttpResponse(found.status, _bounded(found.read1, url))
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(error.code, _bounded(error.read1, url))
+            return HttpResponse(error.code, _bounded(error.read1, url))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _unreadable(url, error) from None
 
 
 def _unreadable(url: str, error: Exception) -> NetworkException:
     reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
-    return NetworkException(f"{shown(url)} cannot be read: {reason}")
+    return NetworkException(f"{without_query(url)} cannot be read: {reason}")
 
 
 async def in_thread_for(seconds: float, work: Callable[[], Result]) -> Result:
@@ -151,9 +151,9 @@ def _bounded(read: Callable[[int], bytes], url: str) -> bytes:
     while piece := read(PIECE):
         found += piece
         if len(found) > MAX_BYTES:
-            raise NetworkException(f"{shown(url)} has more than {MAX_BYTES} bytes")
+            raise NetworkException(f"{without_query(url)} has more than {MAX_BYTES} bytes")
         if time.monotonic() > ends:
-            raise NetworkException(f"{shown(url)} cannot be read within {TIMEOUT_S} s")
+            raise NetworkException(f"{without_query(url)} cannot be read within {TIMEOUT_S} s")
     return bytes(found)
 
 

@@ -21,7 +21,7 @@ class Health(NamedTuple):
     """Why clients should use other servers; empty if they should use this one."""
 
 
-def turns(loop: asyncio.AbstractEventLoop, within_s: float = LIVE_WITHIN_S) -> bool:
+def is_loop_running(loop: asyncio.AbstractEventLoop, within_s: float = LIVE_WITHIN_S) -> bool:
     """Return whether the event loop runs a callback within `within_s` seconds. Blocks; not for the loop's thread."""
     turned = threading.Event()
     try:

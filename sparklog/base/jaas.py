@@ -23,7 +23,7 @@ _OPTION = re.compile(rf'\s+({_QUOTED}|[\w.$-]+)\s*=\s*({_QUOTED}|[^\s"=;]+)', re
 _WHOLE = re.compile(rf"\s*([\w.$]+)\s+required((?:{_OPTION.pattern})*)\s*;\s*", re.DOTALL)
 
 
-class Login(NamedTuple):
+class LoginModule(NamedTuple):
     """The module, and its options in their order; a name may occur twice."""
 
     module: str
@@ -34,7 +34,7 @@ class Login(NamedTuple):
         return dict(self.options).get(name, "")
 
 
-def parse_login(key: str, text: str, *modules: str) -> Login:
+def parse_login(key: str, text: str, *modules: str) -> LoginModule:
     """Return the login that the value of the configuration key `key` describes.
 
     Raises ConfigError if the text has another form or another module than `modules`.
@@ -45,7 +45,7 @@ def parse_login(key: str, text: str, *modules: str) -> Login:
             f'{key}: it must be {" or ".join(modules)} required NAME="VALUE" …; with a semicolon at the end'
         )
     options = tuple((_bare(found[1]), _bare(found[2])) for found in _OPTION.finditer(whole[2]))
-    return Login(whole[1], options)
+    return LoginModule(whole[1], options)
 
 
 def _bare(word: str) -> str:

@@ -115,7 +115,7 @@ def read_partitions(messages: Iterable[Any]) -> list[TopicPartition]:
     return [TopicPartition(message.topic, message.partition) for message in messages]
 
 
-class _Kind(NamedTuple):
+class _FieldType(NamedTuple):
     """A field's annotation, split into its type and whether it may be None."""
 
     type: Any
@@ -126,7 +126,7 @@ class _Kind(NamedTuple):
         return get_origin(self.type) is Mapping
 
     @property
-    def arguments(self) -> tuple[_Kind, ...]:
+    def arguments(self) -> tuple[_FieldType, ...]:
         return tuple(_kind(each) for each in get_args(self.type))
 
     @property
@@ -134,14 +134,14 @@ class _Kind(NamedTuple):
         return tuple if get_origin(self.type) is tuple else list
 
 
-def _kind(annotation: Any) -> _Kind:
+def _kind(annotation: Any) -> _FieldType:
     if get_origin(annotation) in (Union, UnionType) and NoneType in get_args(annotation):
-        return _Kind(Union[tuple(each for each in get_args(annotation) if each is not NoneType)], True)  # noqa: UP007
-    return _Kind(annotation, False)
+        return _FieldType(Union[tuple(each for each in get_args(annotation) if each is not NoneType)], True)  # noqa: UP007
+    return _FieldType(annotation, False)
 
 
 @cache
-def _kinds(value_type: type) -> Mapping[str, _Kind]:
+def _kinds(value_type: type) -> Mapping[str, _FieldType]:
     """Return the kind of each field by name."""
     return {name: _kind(annotation) for name, annotation in get_type_hints(value_type).items()}
 
@@ -212,7 +212,7 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
         if name is None:
             raise TypeError(f"{value_type.__name__} has no {field.name} of {message_class.__name__}")
         attributes[field.name] = name
-        if convert := _writing(kinds.get(name, _Kind(Any, False)), field, defaults.get(name)):
+        if convert := _writing(kinds.get(name, _FieldType(Any, False)), field, defaults.get(name)):
             converted.append((field.name, convert))
     names, get = tuple(attributes), _getter(list(attributes.values()))
 
@@ -225,7 +225,7 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
     return write
 
 
-def _writing(kind: _Kind, field: FieldDescriptor, default: Any) -> Convert | None:
+def _writing(kind: _FieldType, field: FieldDescriptor, default: Any) -> Convert | None:
     """Return the conversion of a field, or None if it needs none. A value of None leaves the field absent."""
     if _has_presence(field) and default is not None:
         return lambda value: None if value == default else value
@@ -237,7 +237,7 @@ def _if_there(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _writing_some(kind: _Kind, field: FieldDescriptor) -> Convert | None:
+def _writing_some(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
     if kind.type is UUID:
         return attrgetter("bytes") if field.type == FieldDescriptor.TYPE_BYTES else str
     if _is_map(field):
@@ -253,7 +253,7 @@ def _writing_some(kind: _Kind, field: FieldDescriptor) -> Convert | None:
     return _message_writer(kind, message_class)
 
 
-def _messages_writer(kind: _Kind, message_class: MessageClass) -> Convert:
+def _messages_writer(kind: _FieldType, message_class: MessageClass) -> Convert:
     if get_origin(kind.type) is tuple:
         one = _message_writer(kind, message_class)
         return lambda values: [one(value) for value in values]
@@ -261,7 +261,7 @@ def _messages_writer(kind: _Kind, message_class: MessageClass) -> Convert:
     return lambda values: [message_class(**write(value)) for value in values]
 
 
-def _message_writer(kind: _Kind, message_class: MessageClass) -> Convert:
+def _message_writer(kind: _FieldType, message_class: MessageClass) -> Convert:
     if kind.type is KafkaError:
         return lambda error: message_class(
             code=error.code, name=error.name, message=str(error), retriable=error.retriable
@@ -276,7 +276,7 @@ def _message_writer(kind: _Kind, message_class: MessageClass) -> Convert:
     return lambda value: message_class(**write(value))
 
 
-def _entries_writer(kind: _Kind, message_class: MessageClass) -> Convert:
+def _entries_writer(kind: _FieldType, message_class: MessageClass) -> Convert:
     key, value = kind.arguments
     keys, rest = _key_and_rest(key.type, message_class.DESCRIPTOR)
     write = (
@@ -291,7 +291,7 @@ def _entries_writer(kind: _Kind, message_class: MessageClass) -> Convert:
     ]
 
 
-def _field_writer(kind: _Kind, name: str, message_class: MessageClass) -> Callable[[Any], Values]:
+def _field_writer(kind: _FieldType, name: str, message_class: MessageClass) -> Callable[[Any], Values]:
     convert = _writing(kind, message_class.DESCRIPTOR.fields_by_name[name], None) or _same
     return lambda value: {name: convert(value)}
 
@@ -346,7 +346,7 @@ def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str
     return read
 
 
-def _reading(kind: _Kind, field: FieldDescriptor) -> Convert | None:
+def _reading(kind: _FieldType, field: FieldDescriptor) -> Convert | None:
     """Return the conversion of a field that is present, or None if it needs none."""
     if kind.type is UUID:
         return read_topic_id_bytes if field.type == FieldDescriptor.TYPE_BYTES else read_topic_id
@@ -371,7 +371,7 @@ def _enum_reader(enum: type[IntEnum], name: str) -> Convert:
     return read
 
 
-def _reading_many(kind: _Kind, field: FieldDescriptor) -> Convert:
+def _reading_many(kind: _FieldType, field: FieldDescriptor) -> Convert:
     if not field.message_type:
         return kind.make
     message_class = GetMessageClass(field.message_type)
@@ -381,7 +381,7 @@ def _reading_many(kind: _Kind, field: FieldDescriptor) -> Convert:
     return lambda messages: make([one(message) for message in messages])
 
 
-def _message_reader(kind: _Kind, message_class: MessageClass) -> Convert:
+def _message_reader(kind: _FieldType, message_class: MessageClass) -> Convert:
     if kind.type is KafkaError:
         return lambda message: error_for(message.code, message.message)
     get = _getter([field.name for field in message_class.DESCRIPTOR.fields])
@@ -395,7 +395,7 @@ def _message_reader(kind: _Kind, message_class: MessageClass) -> Convert:
     return lambda message: value_type(**read(message))
 
 
-def _entries_reader(kind: _Kind, message_class: MessageClass) -> Convert:
+def _entries_reader(kind: _FieldType, message_class: MessageClass) -> Convert:
     key, value = kind.arguments
     keys, rest = _key_and_rest(key.type, message_class.DESCRIPTOR)
     read_key: Convert = attrgetter(keys[0])
@@ -407,7 +407,7 @@ def _entries_reader(kind: _Kind, message_class: MessageClass) -> Convert:
     return lambda messages: {read_key(each): read_value(each) for each in messages}
 
 
-def _entry_value_reader(value: _Kind, rest: list[str], message_class: MessageClass) -> Convert:
+def _entry_value_reader(value: _FieldType, rest: list[str], message_class: MessageClass) -> Convert:
     """Return the function that reads the value of an entry of a mapping."""
     if value.type is KafkaError:
         return read_error

@@ -12,7 +12,7 @@ from sparklog.base.metric_types import MetricInfo, MetricType, Section
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
-class Families:
+class MetricFamilies:
     """Collects the samples of one scrape. A metric that is not in the table raises KeyError."""
 
     def __init__(self, sections: Iterable[Section], *, with_kafka_names: bool = False) -> None:

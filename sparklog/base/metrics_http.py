@@ -54,7 +54,7 @@ class MetricsServer:
         """Start serving. Raises ConfigError if the address cannot be bound."""
         listener = self._listener
         try:
-            server = make_server(listener.host, listener.port, self._answer, _Server, _Quiet)
+            server = make_server(listener.host, listener.port, self._answer, _ThreadingServer, _QuietRequestHandler)
         except OSError as error:
             raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
         self._server = server
@@ -94,10 +94,10 @@ class MetricsServer:
         return NOT_FOUND, {"error": "there are /metrics, /livez, /readyz and /health"}
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _ThreadingServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietRequestHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: every scrape would be a line."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRequest
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     number: int
     whole: memoryview
     """The field with its tag."""
@@ -25,7 +25,7 @@ class Field(NamedTuple):
         return self.whole[0] & 7 == 2
 
 
-def fields_of(view: memoryview) -> Iterator[Field]:
+def fields_of(view: memoryview) -> Iterator[WireField]:
     """Yield the fields of a message. Raises InvalidRequest if the bytes are not a message."""
     position = 0
     while position < len(view):
@@ -45,7 +45,7 @@ def fields_of(view: memoryview) -> Iterator[Field]:
                 position += size
             case kind:
                 raise InvalidRequest(f"no protobuf message: wire type {kind}")
-        yield Field(tag >> 3, view[start:position], content)
+        yield WireField(tag >> 3, view[start:position], content)
     if position > len(view):
         raise InvalidRequest("no protobuf message: a field goes beyond its end")
 

@@ -23,7 +23,7 @@ from sparklog.base.client_metrics import (
     ClientMetricsConfig,
     ClientMetricsConfigs,
     ClientMetricsSubscription,
-    Subscribed,
+    InstanceSubscription,
 )
 from sparklog.base.errors import (
     InvalidRequest,
@@ -57,7 +57,7 @@ class TelemetrySubscription(NamedTuple):
 
     instance_id: UUID
     subscription_id: int
-    subscribed: Subscribed
+    subscribed: InstanceSubscription
 
 
 class _ClientMetricsInstance:
@@ -68,7 +68,11 @@ class _ClientMetricsInstance:
     )  # fmt: skip
 
     def __init__(
-        self, subscribed: Subscribed, subscription: int, generation: int, error: type[KafkaError] | None = None
+        self,
+        subscribed: InstanceSubscription,
+        subscription: int,
+        generation: int,
+        error: type[KafkaError] | None = None,
     ) -> None:
         self.subscribed = subscribed
         self.subscription = subscription
@@ -223,7 +227,7 @@ class ClientTelemetry:
         if instance is not None and instance.forget_at_ms <= now_ms:
             instance = None
         if instance is None or instance.generation != self._generation:
-            subscribed = Subscribed.of(self._subscriptions, client.selected_by(instance_id))
+            subscribed = InstanceSubscription.of(self._subscriptions, client.selected_by(instance_id))
             error = instance.error if instance else None
             instance = _ClientMetricsInstance(
                 subscribed, subscribed.subscription_id(instance_id), self._generation, error

@@ -63,7 +63,7 @@ from sparklog.replica.manager import OnLeadership, ReplicaManager
 from sparklog.replica.partition import Partition
 from sparklog.replica.segment_sync import Ask
 from sparklog.replica.state_changes import StateChanges
-from sparklog.replica.throttle import Throttle
+from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.security.authorizer import Authorizer
@@ -273,7 +273,7 @@ def _fetchers(
             replicas=replicas,
             config=config,
             ask=_ask_leader(config, metadata, peers),
-            throttle=Throttle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
+            throttle=ReplicationThrottle(lambda: dependencies.dynamic.current.follower_replication_throttled_rate),
             broker_epoch=lambda: registration.epoch,
         )
     )

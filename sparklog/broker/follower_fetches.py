@@ -13,7 +13,7 @@ from sparklog.base.errors import InconsistentTopicId, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.replica.manager import Replica, ReplicaManager
-from sparklog.replica.throttle import Throttle
+from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.runtime.purgatory import Purgatory
 
 
@@ -42,4 +42,4 @@ class FollowerFetches:
         self.sessions = FetchSessions(slots, new_session_id)
         self.waiting: Purgatory[TopicPartition] = Purgatory()
         """Waiting fetches, by the partitions whose log end, high watermark or leadership they wait for."""
-        self.throttle = Throttle(rate)
+        self.throttle = ReplicationThrottle(rate)

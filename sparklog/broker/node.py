@@ -60,7 +60,7 @@ from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.open_files import OpenFiles
+from sparklog.log.directory.open_files import OpenFileLimits
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
@@ -132,7 +132,7 @@ class Broker:
             on_dir_failure=self._dir_failed,
             jitter=self._random.randrange,
             new_id=self._new_id,
-            open_files=OpenFiles.of_process(),
+            open_files=OpenFileLimits.of_process(),
         )
         self.dynamic.subscribe(self._logs.configure)
         self.dynamic.subscribe(lambda config: self.slow_requests.set_slow_ms(config.request_log_slow_ms))

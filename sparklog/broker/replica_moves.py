@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from sparklog.base.ids import TopicPartition
 from sparklog.log.directory.moves import ReplicaMoves
-from sparklog.replica.throttle import Throttle
+from sparklog.replica.throttle import ReplicationThrottle
 
 MOVES_INTERVAL_MS = 500
 STEP_BYTES = 8 << 20
@@ -32,7 +32,7 @@ class ReplicaMover:
         checkpoint in a directory; blocks."""
         self._moves = moves
         self._rate = rate
-        self._throttle = Throttle(rate)
+        self._throttle = ReplicationThrottle(rate)
         self._write_high_watermark = write_high_watermark
 
     async def run(self) -> None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from sparklog.base.fs import LocalFs
-from sparklog.log.dump import DumpOptions, Findings, dump_file, dump_json
+from sparklog.log.dump import DumpFindings, DumpOptions, dump_file, dump_json
 from sparklog.offsets_topic.decoders import decode_offsets, decode_text
 from sparklog.transaction_topic.decoder import decode_transactions
 
@@ -55,7 +55,7 @@ def command(
         verify_index_only=verify_index_only,
         index_sanity_check=index_sanity_check,
     )
-    findings = Findings()
+    findings = DumpFindings()
     fs = LocalFs()
     for path in files:
         lines = dump_json(fs, path) if as_json else dump_file(fs, path, options, findings)

@@ -31,7 +31,7 @@ from sparklog.cli.common import (
 )
 from sparklog.cli.job_runs import REPORTS, whole_path
 from sparklog.jobs.runs import PastCompaction, PastCompactions, past_compactions
-from sparklog.log.compaction import Cause, CompactionPlan, NotDue, plan_compaction
+from sparklog.log.compaction import CompactionCause, CompactionNotDue, CompactionPlan, plan_compaction
 
 if TYPE_CHECKING:
     from sparklog.log.description import LogDescription
@@ -125,18 +125,20 @@ def _configs(config: TopicConfig) -> dict[str, object]:
     return {key: ",".join(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _next_step(plan: CompactionPlan | NotDue, config: TopicConfig) -> str:
+def _next_step(plan: CompactionPlan | CompactionNotDue, config: TopicConfig) -> str:
     topic = plan.partition.topic
     run = f"sparklog jobs run compaction --topics {topic}"
     latest = _moment(plan.figures.max_lag_due_ms)
     waiting = {
-        Cause.POLICY: f"to have it compacted: sparklog topics alter {topic} --config cleanup.policy=compact",
-        Cause.NOTHING_CLOSED: "wait until the active segment is closed: when more is written and it is beyond "
-        f"segment.bytes={config.roll_bytes} or segment.ms={config.segment_ms}",
-        Cause.NOT_STABLE: f"see which replicas are in sync: sparklog topics describe {topic}",
-        Cause.NOTHING_DIRTY: "nothing: once another segment is closed there is more to do",
-        Cause.MIN_LAG: f"wait until it is older, or lower min.compaction.lag.ms={config.min_compaction_lag_ms}",
-        Cause.CLEAN_ENOUGH: f"wait for more{f', until {latest} at most' if latest else ''}; now: {run} --force",
+        CompactionCause.POLICY: f"to have it compacted: sparklog topics alter {topic} --config cleanup.policy=compact",
+        CompactionCause.NOTHING_CLOSED: "wait until the active segment is closed: when more is written and it is "
+        f"beyond segment.bytes={config.roll_bytes} or segment.ms={config.segment_ms}",
+        CompactionCause.NOT_STABLE: f"see which replicas are in sync: sparklog topics describe {topic}",
+        CompactionCause.NOTHING_DIRTY: "nothing: once another segment is closed there is more to do",
+        CompactionCause.MIN_LAG: "wait until it is older, or lower "
+        f"min.compaction.lag.ms={config.min_compaction_lag_ms}",
+        CompactionCause.CLEAN_ENOUGH: f"wait for more{f', until {latest} at most' if latest else ''}; "
+        f"now: {run} --force",
     }
     return waiting.get(plan.cause, run)
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from sparklog.base.errors import ConfigError, KafkaError, NetworkException, SaslAuthenticationFailed
-from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, shown
-from sparklog.base.jaas import OAUTHBEARER_MODULE, Login, basic_authorization, parse_login
+from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
+from sparklog.base.jaas import OAUTHBEARER_MODULE, LoginModule, basic_authorization, parse_login
 from sparklog.client.config import ClientConfig
 
 URL_OPTION = "sasl_oauthbearer_token_endpoint_url"
@@ -101,11 +101,13 @@ def _source(config: ClientConfig) -> Callable[[], Token]:
         raise ConfigError(f"sasl_mechanism = OAUTHBEARER needs {URL_OPTION}, or a token_provider")
     check_url(URL_OPTION, url)
     text = config.sasl_jaas_config
-    login = parse_login("sasl_jaas_config", text, OAUTHBEARER_MODULE) if text else Login(OAUTHBEARER_MODULE, ())
+    login = parse_login("sasl_jaas_config", text, OAUTHBEARER_MODULE) if text else LoginModule(OAUTHBEARER_MODULE, ())
     if path_of(url):
         return partial(_read, url)
     if not (login.option("clientId") and login.option("clientSecret")):
-        raise ConfigError(f"sasl_jaas_config: {shown(url)} needs clientId and clientSecret of {OAUTHBEARER_MODULE}")
+        raise ConfigError(
+            f"sasl_jaas_config: {without_query(url)} needs clientId and clientSecret of {OAUTHBEARER_MODULE}"
+        )
     return partial(_grant, url, login)
 
 
@@ -118,10 +120,10 @@ def _ask(provider: Callable[[], str]) -> Token:
 
 
 def _read(url: str) -> Token:
-    return _token(fetch(url).decode("ascii", "replace").strip(), shown(url))
+    return _token(fetch(url).decode("ascii", "replace").strip(), without_query(url))
 
 
-def _grant(url: str, login: Login) -> Token:
+def _grant(url: str, login: LoginModule) -> Token:
     form = {"grant_type": "client_credentials"} | ({"scope": scope} if (scope := login.option("scope")) else {})
     name, value = basic_authorization(login.option("clientId"), login.option("clientSecret"))
     answer = fetch(url, form=urlencode(form).encode(), headers={name: value, "Accept": "application/json"})
@@ -129,8 +131,8 @@ def _grant(url: str, login: Login) -> Token:
         found = json.loads(answer)
         token, life_s = found["access_token"], found.get("expires_in")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise SaslAuthenticationFailed(f"{shown(url)} has no access_token in its answer") from None
-    usable = _token(token, shown(url))
+        raise SaslAuthenticationFailed(f"{without_query(url)} has no access_token in its answer") from None
+    usable = _token(token, without_query(url))
     if usable.life_s is None and isinstance(life_s, int | float):
         return usable._replace(life_s=float(life_s))
     return usable

@@ -30,7 +30,7 @@ from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
 from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
 from sparklog.cluster.topics import TOPICS, TopicAssignment, decode_assignment, encode_assignment, state_path
-from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.runtime.slices import in_parts
 
 ISR_CHANGES = "/isr_change_notification"
@@ -206,7 +206,7 @@ def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]
     return [Create(path) for path in paths if not store.exists(path)]
 
 
-def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
+def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
     """Write an ISR for the leader, if the node is as the leader knows it, and notify the controller.
 
     Return the ISR that the store has. A node that differs is read. If it still has this leader and leader epoch, its
@@ -227,27 +227,27 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
             if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
                 raise
             if found.isr != change.isr:
-                return IsrAltered(isr=found.isr, partition_epoch=found.version)
+                return AlterIsrResult(isr=found.isr, partition_epoch=found.version)
             version = found.version
         else:
             version = change.partition_epoch + 1
         _notify(store, change.name)
-        return IsrAltered(isr=change.isr, partition_epoch=version)
+        return AlterIsrResult(isr=change.isr, partition_epoch=version)
     raise InvalidUpdateVersion(f"{change.name}: brokers have come and gone {ATTEMPTS} times meanwhile")
 
 
-def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered | Exception]:
+def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[AlterIsrResult | Exception]:
     """Write several ISRs; return for each what `alter_isr` would return or raise.
 
     The changes share few transactions, each with one notice, if no other writer has changed any of them meanwhile.
     """
-    results: list[IsrAltered | Exception] = []
+    results: list[AlterIsrResult | Exception] = []
     for first in range(0, len(changes), STATES_AT_ONCE):
         results += _alter_together(store, changes[first : first + STATES_AT_ONCE])
     return results
 
 
-def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[IsrAltered | Exception]:
+def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[AlterIsrResult | Exception]:
     if len(changes) == 1:
         return [_alter_alone(store, changes[0])]
     try:
@@ -258,10 +258,10 @@ def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[IsrAl
         return [_alter_alone(store, change) for change in changes]
     except StoreError as error:
         return [error] * len(changes)
-    return [IsrAltered(isr=change.isr, partition_epoch=change.partition_epoch + 1) for change in changes]
+    return [AlterIsrResult(isr=change.isr, partition_epoch=change.partition_epoch + 1) for change in changes]
 
 
-def _alter_alone(store: Store, change: AlterIsr) -> IsrAltered | Exception:
+def _alter_alone(store: Store, change: AlterIsr) -> AlterIsrResult | Exception:
     try:
         return alter_isr(store, change)
     except (StoreError, InvalidUpdateVersion) as error:
@@ -315,13 +315,13 @@ class IsrWriter:
         """
         self._store = store
         self._is_lost = is_lost
-        self._waiting: list[tuple[AlterIsr, asyncio.Future[IsrAltered]]] = []
+        self._waiting: list[tuple[AlterIsr, asyncio.Future[AlterIsrResult]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def write(self, change: AlterIsr) -> IsrAltered:
+    async def write(self, change: AlterIsr) -> AlterIsrResult:
         """Write a change, return and raise as `alter_isr` does; it may be written even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[IsrAltered] = loop.create_future()
+        done: asyncio.Future[AlterIsrResult] = loop.create_future()
         self._waiting.append((change, done))
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._run())
@@ -331,7 +331,7 @@ class IsrWriter:
         while self._waiting:
             taken = [each for each in self._waiting if not each[1].done()]
             self._waiting = []
-            results: Sequence[IsrAltered | Exception]
+            results: Sequence[AlterIsrResult | Exception]
             try:
                 if self._is_lost():
                     raise NoNode("the cluster store has lost everything: no ISR is written in it")
@@ -342,7 +342,7 @@ class IsrWriter:
                 _tell(done, result)
 
 
-def _tell(done: asyncio.Future[IsrAltered], result: IsrAltered | Exception) -> None:
+def _tell(done: asyncio.Future[AlterIsrResult], result: AlterIsrResult | Exception) -> None:
     if done.done():
         return
     if isinstance(result, Exception):

@@ -38,9 +38,9 @@ from sparklog.cluster.topics import (
     unsure_path,
 )
 from sparklog.cluster.topics import state_path as path_of
-from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig, decode_kept, encode_kept
+from sparklog.log.directory.topic_configs import AssignmentCopy, TopicCopy, decode_copy, encode_copy
 
-_UNKNOWN = KeptAssignment(replicas=())
+_UNKNOWN = AssignmentCopy(replicas=())
 """Assignment of a partition that this copy lacks; another broker's copy may have it."""
 
 
@@ -57,7 +57,7 @@ class RestoreOutcome(Enum):
 
 
 def restore_topic(
-    store: Store, topics: TopicStore, name: str, copy: KeptConfig, *, store_id: str, broker_id: int,
+    store: Store, topics: TopicStore, name: str, copy: TopicCopy, *, store_id: str, broker_id: int,
     epochs: Mapping[int, int],
 ) -> RestoreOutcome:  # fmt: skip
     """Create the topic from a broker's copy, or merge the copy with those of other brokers, and return which. Blocks.
@@ -81,7 +81,7 @@ def restore_topic(
     raise StoreError(f"topic {name} was changed by others {ATTEMPTS} times")
 
 
-def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
+def _first_states(copy: TopicCopy, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
     found = []
     for number in range(max(copy.partitions) + 1):
         kept = copy.partitions.get(number, _UNKNOWN)
@@ -100,7 +100,7 @@ def _first_states(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -
 
 
 def _merge(
-    store: Store, topics: TopicStore, name: str, copy: KeptConfig, store_id: str, epochs: Mapping[int, int]
+    store: Store, topics: TopicStore, name: str, copy: TopicCopy, store_id: str, epochs: Mapping[int, int]
 ) -> RestoreOutcome:
     node = store.get(f"{TOPICS}/{name}")
     assignment = decode_assignment(node.data, node.version)
@@ -108,7 +108,7 @@ def _merge(
         return RestoreOutcome.OTHER_TOPIC
     if not topics.is_unsure(name) or not (unsure := store.get(unsure_path(name))).data:
         return RestoreOutcome.NOTHING  # it was not restored from a copy
-    before = decode_kept(json.loads(unsure.data))
+    before = decode_copy(json.loads(unsure.data))
     partitions, merged = list(assignment.partitions), dict(before.partitions)
     while len(partitions) <= max(copy.partitions):
         partitions.append(ReplicaAssignment(replicas=()))
@@ -170,7 +170,7 @@ def _without_leader(epoch: int) -> Leadership:
 
 
 def _newer_overrides(
-    topics: TopicStore, name: str, copy: KeptConfig, before: KeptConfig, is_comparable: bool
+    topics: TopicStore, name: str, copy: TopicCopy, before: TopicCopy, is_comparable: bool
 ) -> Mapping[str, str] | None:
     """Return the copy's configuration if it is newer, and nobody has changed the restored one meanwhile."""
     if not is_comparable or copy.overrides == before.overrides or copy.seen_change <= before.seen_change:
@@ -178,10 +178,10 @@ def _newer_overrides(
     return copy.overrides if topics.load_overrides(name) == before.overrides else None
 
 
-def _encode(copy: KeptConfig, store_id: str) -> bytes:
-    return json.dumps({"store_id": store_id, **encode_kept(copy)}, separators=(",", ":")).encode()
+def _encode(copy: TopicCopy, store_id: str) -> bytes:
+    return json.dumps({"store_id": store_id, **encode_copy(copy)}, separators=(",", ":")).encode()
 
 
-def _id_of(copy: KeptConfig) -> UUID:
+def _id_of(copy: TopicCopy) -> UUID:
     assert copy.topic_id is not None
     return copy.topic_id

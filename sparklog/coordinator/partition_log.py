@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 from sparklog.base.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.log.producers.verifications import Verification
-from sparklog.log.slice import Appended
+from sparklog.log.slice import LogAppendInfo
 from sparklog.records import records as batches
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.state_machine import ProducerIdAndEpoch
@@ -72,7 +72,7 @@ class PartitionLog(Generic[Record]):
             )
         )
 
-    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
         return self._appended(
             self._replicas.append_marker(
@@ -90,7 +90,7 @@ class PartitionLog(Generic[Record]):
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
         return replica
 
-    def _appended(self, appended: Appended) -> int:
+    def _appended(self, appended: LogAppendInfo) -> int:
         if appended.must_flush:
             self._must_flush_to = appended.last_offset
         return appended.last_offset

@@ -24,32 +24,32 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
 from sparklog.base.ids import TopicPartition
 from sparklog.base.java_hash import partition_for
-from sparklog.coordinator.runtime import CoordinatorRuntime, Shard
+from sparklog.coordinator.runtime import CoordinatorRuntime, CoordinatorShard
 from sparklog.log.log import Log
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 
 LOOK_AGAIN_MS = 10_000
-AnyShard = TypeVar("AnyShard", bound=Shard[Any])
+AnyShard = TypeVar("AnyShard", bound=CoordinatorShard[Any])
 logger = logging.getLogger(__name__)
 
 
-class TopicView(Protocol):
+class PartitionedTopic(Protocol):
     @property
     def partitions(self) -> Sized:
         """The partitions; only their number matters here."""
         ...
 
 
-class TopicsView(Protocol):
+class TopicLookup(Protocol):
     """The topics of the cluster; implemented by cluster.metadata_cache.MetadataCache."""
 
-    def find(self, name: str) -> TopicView | None:
+    def find(self, name: str) -> PartitionedTopic | None:
         """Return the topic; None if there is none yet."""
         ...
 
 
-class Serving(Struct, Generic[AnyShard], frozen=True, kw_only=True, eq=False):
+class ShardCallbacks(Struct, Generic[AnyShard], frozen=True, kw_only=True, eq=False):
     """What a coordinator makes of a partition of its topic."""
 
     new_shard: Callable[[], AnyShard]
@@ -81,10 +81,10 @@ class CoordinatorPartitions(Generic[AnyShard]):
     def __init__(
         self,
         topic: str,
-        serving: Serving[AnyShard],
+        serving: ShardCallbacks[AnyShard],
         *,
         clock: Clock,
-        topics: TopicsView,
+        topics: TopicLookup,
         replicas: ReplicaManager,
         waiting: Purgatory[TopicPartition],
         create_topic: Callable[[], Awaitable[None]],

@@ -36,7 +36,7 @@ from sparklog.base.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch, SetTimer, Timer
 
@@ -46,7 +46,7 @@ LARGEST_BATCH = 1_000  # records that need not be written together; a tombstone 
 Response = TypeVar("Response")
 Record = TypeVar("Record")
 Record_contra = TypeVar("Record_contra", contravariant=True)
-AnyShard = TypeVar("AnyShard", bound="Shard[Any]")
+AnyShard = TypeVar("AnyShard", bound="CoordinatorShard[Any]")
 Finishing = asyncio.Task[KafkaError | None]
 """Waits for the commit of a decision's records; its result is the error, or None."""
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
 """The error that a client gets if an append, or what comes before it, fails with one of these; as in Apache Kafka."""
 
 
-class Shard(Protocol[Record]):
+class CoordinatorShard(Protocol[Record]):
     """The state machine of one partition of a coordinator's topic (CoordinatorShard)."""
 
     def replay(self, record: Record, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None) -> None:
@@ -101,7 +101,7 @@ class ShardLog(Protocol[Record_contra]):
         """
         ...
 
-    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
         ...
 
@@ -114,13 +114,13 @@ class ShardLog(Protocol[Record_contra]):
         ...
 
 
-class Handle(Protocol):
+class TimerHandle(Protocol):
     def cancel(self) -> None:
         """Cancel the call, if it has not been made."""
         ...
 
 
-CallLater = Callable[..., Handle]
+CallLater = Callable[..., TimerHandle]
 """`call_later(seconds, function, *arguments)`, of an event loop or of a simulation."""
 
 
@@ -144,7 +144,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         self._on_committed = on_committed
         self._tickets = count(1)
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
-        self._timers: dict[Hashable, Handle] = {}
+        self._timers: dict[Hashable, TimerHandle] = {}
         self._finishing: set[Finishing] = set()
         self._written = NOTHING
         """Last offset appended by this runtime; NOTHING if none."""
@@ -196,7 +196,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         for finishing in [self._carry_out(part) for part in parts]:
             await _finished(finishing)
 
-    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker, *, is_strict: bool) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction in the log, and return the marker's offset; `committed` waits for it.
 
         Raises KafkaError with nothing written.

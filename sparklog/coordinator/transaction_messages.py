@@ -50,7 +50,7 @@ class WriteTxnMarkers(Struct, frozen=True, kw_only=True):
     markers: Sequence[TransactionMarker]
 
 
-class MarkerWritten(Struct, frozen=True, kw_only=True):
+class MarkerResult(Struct, frozen=True, kw_only=True):
     """The outcome of a marker in each of its partitions: None once all in-sync replicas have it."""
 
     producer_id: int
@@ -58,5 +58,5 @@ class MarkerWritten(Struct, frozen=True, kw_only=True):
 
 
 class WriteTxnMarkersResponse(Struct, frozen=True, kw_only=True):
-    markers: Sequence[MarkerWritten]
+    markers: Sequence[MarkerResult]
     """In the order of the request."""

@@ -45,16 +45,16 @@ from sparklog.offsets_topic.records import (
     ConsumerMemberKey,
     ConsumerMemberValue,
     CoordinatorRecord,
-    CurrentKey,
-    CurrentValue,
+    CurrentAssignmentKey,
+    CurrentAssignmentValue,
     Key,
     OffsetValue,
     RegexKey,
     RegexValue,
+    TargetAssignmentKey,
+    TargetAssignmentValue,
     TargetEpochKey,
     TargetEpochValue,
-    TargetKey,
-    TargetValue,
     Value,
 )
 
@@ -64,7 +64,9 @@ _NOT_KEPT = frozenset({"topics", "rejoining", "compared_with", "matched_with"})
 _NO_TARGET = TargetEpochValue(assignment_epoch=-1)
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
-ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
+ConsumerKey = (
+    ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetAssignmentKey | CurrentAssignmentKey | RegexKey
+)
 """The keys of the records of a consumer group."""
 
 
@@ -210,8 +212,8 @@ class ConsumerGroup:
     def tombstones(self) -> Sequence[CoordinatorRecord]:
         key = self.group_id
         return [
-            *(CoordinatorRecord(CurrentKey(group_id=key, member_id=member_id)) for member_id in self.members),
-            *(CoordinatorRecord(TargetKey(group_id=key, member_id=member_id)) for member_id in self.target),
+            *(CoordinatorRecord(CurrentAssignmentKey(group_id=key, member_id=member_id)) for member_id in self.members),
+            *(CoordinatorRecord(TargetAssignmentKey(group_id=key, member_id=member_id)) for member_id in self.target),
             CoordinatorRecord(TargetEpochKey(group_id=key)),
             *(CoordinatorRecord(ConsumerMemberKey(group_id=key, member_id=member_id)) for member_id in self.members),
             *(CoordinatorRecord(RegexKey(group_id=key, regular_expression=text)) for text in self.regexes),
@@ -286,8 +288,8 @@ class ConsumerGroup:
             case TargetEpochKey():
                 value = record.value if isinstance(record.value, TargetEpochValue) else _NO_TARGET
                 self.target_epoch, self.assigned_at_ms = value.assignment_epoch, value.assignment_timestamp_ms
-            case TargetKey(member_id=member_id):
-                if isinstance(record.value, TargetValue):
+            case TargetAssignmentKey(member_id=member_id):
+                if isinstance(record.value, TargetAssignmentValue):
                     self.target[member_id] = from_target_value(record.value)
                 else:
                     self.target.pop(member_id, None)
@@ -300,8 +302,10 @@ class ConsumerGroup:
                     self.matched_with.pop(text, None)
             case ConsumerMemberKey(member_id=member_id):
                 self._replay_member(member_id, record.value if isinstance(record.value, ConsumerMemberValue) else None)
-            case CurrentKey(member_id=member_id):
-                self._replay_current(member_id, record.value if isinstance(record.value, CurrentValue) else None)
+            case CurrentAssignmentKey(member_id=member_id):
+                self._replay_current(
+                    member_id, record.value if isinstance(record.value, CurrentAssignmentValue) else None
+                )
             case _:
                 raise TypeError(f"{type(record.key).__name__} is not a key of these groups")
 
@@ -316,7 +320,7 @@ class ConsumerGroup:
             if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
                 del self.static_members[old.instance_id]
 
-    def _replay_current(self, member_id: str, value: CurrentValue | None) -> None:
+    def _replay_current(self, member_id: str, value: CurrentAssignmentValue | None) -> None:
         old = self.members.get(member_id)
         if value is not None:
             self._put((old or ConsumerMember(member_id=member_id)).with_current_value(value))

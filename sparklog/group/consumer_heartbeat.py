@@ -67,12 +67,12 @@ from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
-    CurrentKey,
+    CurrentAssignmentKey,
     RegexKey,
     RegexValue,
+    TargetAssignmentKey,
     TargetEpochKey,
     TargetEpochValue,
-    TargetKey,
 )
 
 
@@ -189,7 +189,9 @@ class ConsumerHeartbeats:
         """
         away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
         edit.draft.cancel_timer(RevocationTimer(edit.group.group_id, member.member_id))
-        edit.write(CurrentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value())
+        edit.write(
+            CurrentAssignmentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value()
+        )
 
     @staticmethod
     def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMember:
@@ -244,14 +246,14 @@ class ConsumerHeartbeats:
         member = replace(existing, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         self._write_tombstones(edit, existing.member_id)
         edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id), member.to_member_value())
-        edit.write(TargetKey(group_id=group_id, member_id=member_id), to_target_value(target))
-        edit.write(CurrentKey(group_id=group_id, member_id=member_id), member.to_current_value())
+        edit.write(TargetAssignmentKey(group_id=group_id, member_id=member_id), to_target_value(target))
+        edit.write(CurrentAssignmentKey(group_id=group_id, member_id=member_id), member.to_current_value())
         return member
 
     def _write_tombstones(self, edit: GroupEdit, member_id: str) -> None:
         group_id = edit.group.group_id
-        edit.write(CurrentKey(group_id=group_id, member_id=member_id))
-        edit.write(TargetKey(group_id=group_id, member_id=member_id))
+        edit.write(CurrentAssignmentKey(group_id=group_id, member_id=member_id))
+        edit.write(TargetAssignmentKey(group_id=group_id, member_id=member_id))
         edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id))
         edit.group.rejoining.discard(member_id)
         for timer in timers_of(group_id, member_id):
@@ -356,7 +358,7 @@ class ConsumerHeartbeats:
         result = assign(GroupSpec(members=members, partition_counts=counts))
         for member_id in sorted(result):
             if group.target.get(member_id) != result[member_id]:
-                key_of_member = TargetKey(group_id=group.group_id, member_id=member_id)
+                key_of_member = TargetAssignmentKey(group_id=group.group_id, member_id=member_id)
                 edit.write(key_of_member, to_target_value(result[member_id]))
         value = TargetEpochValue(assignment_epoch=group.epoch, assignment_timestamp_ms=now_ms)
         edit.write(TargetEpochKey(group_id=group.group_id), value)
@@ -389,7 +391,7 @@ class ConsumerHeartbeats:
         ).step(before)
         if member == before:
             return before
-        edit.write(CurrentKey(group_id=group.group_id, member_id=member_id), member.to_current_value())
+        edit.write(CurrentAssignmentKey(group_id=group.group_id, member_id=member_id), member.to_current_value())
         if member.classic is None:
             timer = RevocationTimer(group.group_id, member_id)
             if member.state is MemberState.UNREVOKED_PARTITIONS:

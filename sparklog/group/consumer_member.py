@@ -19,8 +19,8 @@ from sparklog.offsets_topic.records import (
     AssignedPartitions,
     ClassicMemberMetadata,
     ConsumerMemberValue,
-    CurrentValue,
-    TargetValue,
+    CurrentAssignmentValue,
+    TargetAssignmentValue,
     TopicPartitions,
 )
 
@@ -86,9 +86,9 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
             classic_member_metadata=self.classic,
         )
 
-    def to_current_value(self) -> CurrentValue:
+    def to_current_value(self) -> CurrentAssignmentValue:
         """Return the Current record's value."""
-        return CurrentValue(
+        return CurrentAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
             state=self.state,
@@ -111,7 +111,7 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
             classic=value.classic_member_metadata,
         )
 
-    def with_current_value(self, value: CurrentValue) -> ConsumerMember:
+    def with_current_value(self, value: CurrentAssignmentValue) -> ConsumerMember:
         """Return the member with what a Current record says; a state that is not known is UNKNOWN."""
         known = value.state in MemberState.__members__.values()
         return structs.replace(
@@ -135,9 +135,9 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
         )
 
 
-def to_target_value(partitions: Partitions) -> TargetValue:
+def to_target_value(partitions: Partitions) -> TargetAssignmentValue:
     """Return the value of a Target record, sorted."""
-    return TargetValue(
+    return TargetAssignmentValue(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(partitions[topic_id]))
             for topic_id in sorted(partitions)
@@ -145,7 +145,7 @@ def to_target_value(partitions: Partitions) -> TargetValue:
     )
 
 
-def from_target_value(value: TargetValue) -> Partitions:
+def from_target_value(value: TargetAssignmentValue) -> Partitions:
     """Return the partitions in a Target record, by topic id."""
     return {item.topic_id: frozenset(item.partitions) for item in value.topic_partitions}
 

@@ -24,7 +24,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.coordinator.partition_log import PartitionLog
-from sparklog.coordinator.partitions import CoordinatorPartitions, Serving
+from sparklog.coordinator.partitions import CoordinatorPartitions, ShardCallbacks
 from sparklog.coordinator.runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.coordinator.transaction_messages import TransactionMarker
 from sparklog.group.generations import Generation, generations
@@ -66,7 +66,7 @@ from sparklog.group.topic_pattern import UNMATCHED, TopicMatches, match
 from sparklog.log.log import Log
 from sparklog.log.producers.verifications import Verification
 from sparklog.offsets_topic.records import CoordinatorRecord, OffsetValue, encode
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, in_parts, of_many
@@ -134,7 +134,7 @@ class GroupCoordinator:
         self._forgetting: set[asyncio.Task[None]] = set()
         self.partitions = CoordinatorPartitions(
             OFFSETS_TOPIC,
-            Serving(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
+            ShardCallbacks(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
             clock=clock,
             topics=topics,
             replicas=replicas,
@@ -276,7 +276,7 @@ class GroupCoordinator:
         """
         runtime = self.partitions.runtime_of(partition)
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
-        ends = Marker(marker.is_commit, marker.coordinator_epoch)
+        ends = EndTransactionMarker(marker.is_commit, marker.coordinator_epoch)
         log_offset = runtime.append_marker(producer, ends, is_strict=marker.is_strict)
         runtime.shard.end_transaction(marker.producer_id, is_commit=marker.is_commit, log_offset=log_offset)
         return runtime.committed()

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from sparklog.group.requests import OffsetCommit, OffsetFetch
 from sparklog.offsets_topic.records import CoordinatorRecord, OffsetValue
-from sparklog.runtime.state_machine import Draft
+from sparklog.runtime.state_machine import DecisionBuilder
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
 MOST_METADATA = 16
 """How many times the size of a message the metadata or the subscriptions of a group's members may have in all."""
-Work = Draft[CoordinatorRecord]
+Work = DecisionBuilder[CoordinatorRecord]
 """A decision about a group, under construction."""
 
 

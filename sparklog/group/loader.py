@@ -42,7 +42,7 @@ class ReplayTarget(Protocol):
     def replay(
         self, record: CoordinatorRecord, log_offset: int | None = None, producer: ProducerIdAndEpoch | None = None
     ) -> None:
-        """Apply a record; as `coordinator.runtime.Shard.replay`."""
+        """Apply a record; as `coordinator.runtime.CoordinatorShard.replay`."""
         ...
 
     def end_transaction(self, producer_id: int, *, is_commit: bool, log_offset: int | None = None) -> None:

@@ -46,14 +46,14 @@ from sparklog.offsets_topic.records import (
     ConsumerGroupValue,
     ConsumerMemberKey,
     CoordinatorRecord,
-    CurrentKey,
+    CurrentAssignmentKey,
     GroupKey,
     GroupValue,
     MemberMetadata,
     SupportedProtocol,
+    TargetAssignmentKey,
     TargetEpochKey,
     TargetEpochValue,
-    TargetKey,
 )
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
@@ -96,10 +96,10 @@ def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats
     edit.write(ConsumerGroupKey(group_id=group_id), value)
     for member in members:
         target = {topic: frozenset(numbers) for topic, numbers in group_by_topic(member.assigned).items()}
-        edit.write(TargetKey(group_id=group_id, member_id=member.member_id), to_target_value(target))
+        edit.write(TargetAssignmentKey(group_id=group_id, member_id=member.member_id), to_target_value(target))
     edit.write(TargetEpochKey(group_id=group_id), TargetEpochValue(assignment_epoch=group.generation))
     for member in members:
-        edit.write(CurrentKey(group_id=group_id, member_id=member.member_id), member.to_current_value())
+        edit.write(CurrentAssignmentKey(group_id=group_id, member_id=member.member_id), member.to_current_value())
         if member.classic is not None:
             work.set_timer(SessionTimer(group_id, member.member_id), member.classic.session_timeout_ms)
 

@@ -63,7 +63,7 @@ from sparklog.runtime.state_machine import Decision, ProducerIdAndEpoch
 class GroupShard:
     """The groups and the offsets of one partition. Methods return what they decide, or what was asked for.
 
-    Implements coordinator.runtime.Shard.
+    Implements coordinator.runtime.CoordinatorShard.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicsImage, new_id: Callable[[], UUID]) -> None:

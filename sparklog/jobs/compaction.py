@@ -34,7 +34,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.logs import describe_logs, kafka_error_text
 from sparklog.jobs.options import topic_filter
-from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
+from sparklog.log.compaction import CompactionNotDue, CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.records.key_map import SEED_BYTES
 from sparklog.spark.compaction.compaction import compact
@@ -119,7 +119,7 @@ def _compact(
             continue
         # force: the partition was due, even if a first attempt has left too little to make it due again.
         due = _plan_partition(log, context, force=True)
-        if isinstance(due, NotDue):
+        if isinstance(due, CompactionNotDue):
             outcomes.append(_outcome(partition, UNCHANGED, due.reason))
         else:
             works.append(PartitionWork(log=log, plan=due, reason=reasons[partition]))
@@ -135,11 +135,11 @@ def _compact(
 
 def _plan_partition(
     log: LogDescription, context: JobContext, force: bool, horizon_ms: int | None = None
-) -> CompactionPlan | NotDue:
+) -> CompactionPlan | CompactionNotDue:
     return plan_compaction(log, now_ms=context.now_ms, force=force, next_delete_horizon_ms=horizon_ms)
 
 
-def _plan_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
+def _plan_row(planned: CompactionPlan | CompactionNotDue) -> tuple[Any, ...]:
     figures = planned.figures
     groups = planned.groups if isinstance(planned, CompactionPlan) else ()
     return _make_row(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from sparklog.base.metric_families import Families
+from sparklog.base.metric_families import MetricFamilies
 from sparklog.base.metric_table import JOB_SECTIONS
 from sparklog.jobs.runs import OUTCOMES
 from sparklog.jobs.schedule import JobServer, ScheduleMetrics
@@ -24,12 +24,12 @@ class JobCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        families = Families(JOB_SECTIONS)
+        families = MetricFamilies(JOB_SECTIONS)
         for schedule in self._server.config.schedules:
             self._add_metrics(families, schedule.name, schedule.job.name, self._server.metrics[schedule.name])
         yield from families
 
-    def _add_metrics(self, families: Families, schedule: str, job: str, metrics: ScheduleMetrics) -> None:
+    def _add_metrics(self, families: MetricFamilies, schedule: str, job: str, metrics: ScheduleMetrics) -> None:
         labels = (schedule, job)
         for outcome in OUTCOMES:
             families.add("sparklog_job_runs_total", metrics.outcomes[outcome], *labels, outcome)

@@ -47,7 +47,7 @@ from sparklog.jobs.archiving import (
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.logs import bytes_between, describe_logs, kafka_error_text
 from sparklog.log.description import LogDescription
-from sparklog.log.retention import GivenUp, give_up
+from sparklog.log.retention import DeletableSegments, select_deletable
 from sparklog.spark.history.archive import ArchiveTarget, CopyResult
 from sparklog.spark.history.archive_files import TableLocation
 
@@ -69,7 +69,7 @@ class PartitionRetention:
     """The work on one partition."""
 
     log: LogDescription
-    given_up: GivenUp
+    given_up: DeletableSegments
     place: TableLocation | None
     archived_to: int | None
     """Offset up to which the partition is archived; None: the archive has nothing of it."""
@@ -157,9 +157,9 @@ def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partitio
     )
 
 
-def given_up_of(log: LogDescription, now_ms: int) -> GivenUp:
+def given_up_of(log: LogDescription, now_ms: int) -> DeletableSegments:
     """Return how many of the oldest segments retention removes now, and why."""
-    return give_up(
+    return select_deletable(
         log.segments,
         log_start_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
@@ -168,13 +168,13 @@ def given_up_of(log: LogDescription, now_ms: int) -> GivenUp:
     )
 
 
-def delete_before(log: LogDescription, given_up: GivenUp) -> int:
+def delete_before(log: LogDescription, given_up: DeletableSegments) -> int:
     """Return the offset at which the log is to start, once the archive has everything below it."""
     start = log.segments[given_up.total - 1].next_offset if given_up.total else 0
     return max(log.log_start_offset, start)
 
 
-def archive_to(log: LogDescription, given_up: GivenUp) -> int:
+def archive_to(log: LogDescription, given_up: DeletableSegments) -> int:
     """Return the offset up to which a log is to be archived.
 
     This is the end of the last closed segment below the last stable offset. If retention gives up the active segment

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from apscheduler.triggers.cron import CronTrigger
 
 from sparklog.base.addresses import Address
-from sparklog.base.config_file import WrittenValue, read_values
+from sparklog.base.config_file import TomlValue, read_values
 from sparklog.base.config_keys import (
     MAX_INT,
     MINUTE_MS,
@@ -104,14 +104,14 @@ def load_server_config(path: str) -> ServerConfig:
     server: dict[str, Any] = {}
     spark: dict[str, str] = {}
     client: dict[str, Any] = {}
-    schedules: dict[str, list[WrittenValue]] = {}
+    schedules: dict[str, list[TomlValue]] = {}
     for written in read_values(path):
         name, value, where = written
         if name.startswith(SCHEDULE):
             schedule, _, option = name.removeprefix(SCHEDULE).partition(".")
             if not option:
                 raise ConfigError(f"{where}{name}: a schedule is a table: [schedule.NAME], with cron = …")
-            schedules.setdefault(schedule, []).append(WrittenValue(option, value, where))
+            schedules.setdefault(schedule, []).append(TomlValue(option, value, where))
         elif name.startswith(SPARK):
             spark[name] = _value_text(written)
         elif name.startswith(CLIENT):
@@ -127,7 +127,7 @@ def load_server_config(path: str) -> ServerConfig:
     return ServerConfig(**server, spark=spark, client=client, schedules=found)
 
 
-def _schedule(name: str, items: Iterable[WrittenValue], timezone: str, path: str) -> Schedule:
+def _schedule(name: str, items: Iterable[TomlValue], timezone: str, path: str) -> Schedule:
     own: dict[str, str] = {}
     options: dict[str, Any] = {}
     where: dict[str, str] = {}
@@ -150,14 +150,14 @@ def _schedule(name: str, items: Iterable[WrittenValue], timezone: str, path: str
     return Schedule(name=name, job=job, cron=keys.cron, trigger=trigger, missed=keys.missed, options=parsed)
 
 
-def _client_option(written: WrittenValue) -> dict[str, Any]:
+def _client_option(written: TomlValue) -> dict[str, Any]:
     name = written.name.removeprefix(CLIENT).replace(".", "_")
     option = {name: _value_text(written)}
     _with_place(written.where, lambda: AdminConfig.parse(option))
     return option
 
 
-def _value_text(written: WrittenValue) -> str:
+def _value_text(written: TomlValue) -> str:
     """Return a value as text. Raises ConfigError unless it is a string, a number, a boolean or a list of strings."""
     value = written.value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

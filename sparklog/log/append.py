@@ -19,17 +19,17 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
-from sparklog.log.producers.producer_state import Duplicate, EndMarker, Numbered, ProducerState, ProducerStates
+from sparklog.log.producers.producer_state import Duplicate, MarkerBatch, ProducerBatch, ProducerState, ProducerStates
 from sparklog.log.producers.recovery import rebuild
 from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segment_writer import SegmentWriter
-from sparklog.log.slice import Appended
+from sparklog.log.slice import LogAppendInfo
 from sparklog.log.state import LogState
-from sparklog.log.validator import Prepared, prepare, prepare_marker
-from sparklog.records.markers import Marker
+from sparklog.log.validator import PreparedBatches, prepare, prepare_marker
+from sparklog.records.markers import EndTransactionMarker
 
 
 class LogWriter:
@@ -104,7 +104,7 @@ class LogWriter:
         """Return the producer state as of `offset`, where a segment begins. Raises OSError."""
         return rebuild(self._snapshots, self._state.segments.items, offset, self._clock.time_ms())
 
-    def replay_producers(self, numbered: Iterable[Numbered | EndMarker]) -> None:
+    def replay_producers(self, numbered: Iterable[ProducerBatch | MarkerBatch]) -> None:
         """Apply batches and markers that were written; a leader has checked them. Raises OSError."""
         now_ms = self._clock.time_ms()
         for found in numbered:
@@ -156,7 +156,7 @@ class LogWriter:
         verification: Verification | None,
         *,
         is_coordinators: bool = False,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """See `Log.append`."""
         state = self._state
         with state.lock, state.disk:
@@ -177,17 +177,17 @@ class LogWriter:
             return appended
 
     def append_marker(
-        self, marker: Marker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
-    ) -> Appended:
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
+    ) -> LogAppendInfo:
         """See `Log.append_marker`."""
         state = self._state
         with state.lock, state.disk:
             offset, now_ms = state.end_offset, self._clock.time_ms()
-            found = EndMarker(
+            found = MarkerBatch(
                 producer_id, producer_epoch, offset, marker.is_commit, marker.coordinator_epoch, now_ms
             )  # fmt: skip
             if not self._producers.check_marker(found, is_strict=is_strict):
-                return Appended(
+                return LogAppendInfo(
                     offset - 1, offset - 1, now_ms, offset - 1, -1, leader_epoch, size_bytes=0,
                     log_start_offset=state.start_offset, must_flush=state.must_flush, is_duplicate=True,
                 )  # fmt: skip
@@ -199,13 +199,13 @@ class LogWriter:
     def write(
         self,
         data: Buffer,
-        prepared: Prepared,
+        prepared: PreparedBatches,
         first_offset: int,
         leader_epoch: int,
         now_ms: int,
         *,
         rolls: bool = True,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Write checked batches and return what was appended. The caller holds the lock.
 
         rolls: roll to a new segment if one is due. Raises KafkaStorageError if the disk has no room, or OSError: the
@@ -224,7 +224,7 @@ class LogWriter:
             self._state.room.check(error, "records")
             raise
         must_flush = state.note_append(leader_epoch, first_offset, last_offset + 1)
-        return Appended(
+        return LogAppendInfo(
             first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size,
             state.start_offset, must_flush,
         )  # fmt: skip

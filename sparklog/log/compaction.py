@@ -43,7 +43,7 @@ _SMALLEST_BATCH = 61
 Segments = tuple[SegmentDescription, ...]
 
 
-class Cause(StrEnum):
+class CompactionCause(StrEnum):
     """The cause of a decision that compaction is due, or not."""
 
     FORCED = "forced"
@@ -88,7 +88,7 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
     """The plan of a compaction that is due."""
 
     partition: TopicPartition
-    cause: Cause
+    cause: CompactionCause
     reason: str
     """The cause as a text with figures."""
     figures: CompactionFigures
@@ -113,18 +113,18 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
         return tuple(segment for group in self.groups for segment in group)
 
 
-class NotDue(Struct, frozen=True, kw_only=True):
+class CompactionNotDue(Struct, frozen=True, kw_only=True):
     """The decision that compaction is not due."""
 
     partition: TopicPartition
-    cause: Cause
+    cause: CompactionCause
     reason: str
     figures: CompactionFigures
 
 
 def plan_compaction(
     log: LogDescription, *, now_ms: int, force: bool = False, next_delete_horizon_ms: int | None = None
-) -> CompactionPlan | NotDue:
+) -> CompactionPlan | CompactionNotDue:
     """Return the plan of the partition's compaction, or why it is not due at `now_ms`.
 
     force: compact whatever there is to take, due or not
@@ -136,7 +136,7 @@ def plan_compaction(
     due = _why_due(log, figures, now_ms, force) if taken and "compact" in log.config.cleanup_policy else None
     if due is None:
         cause, reason = _why_not(log, figures)
-        return NotDue(partition=log.partition, cause=cause, reason=reason, figures=figures)
+        return CompactionNotDue(partition=log.partition, cause=cause, reason=reason, figures=figures)
     cause, reason = due
     return CompactionPlan(
         partition=log.partition,
@@ -219,42 +219,47 @@ def _figures(
     )
 
 
-def _why_due(log: LogDescription, figures: CompactionFigures, now_ms: int, force: bool) -> tuple[Cause, str] | None:
+def _why_due(
+    log: LogDescription, figures: CompactionFigures, now_ms: int, force: bool
+) -> tuple[CompactionCause, str] | None:
     """Return why compaction is due: the cause, and a text with figures; None if it is not due."""
     config = log.config
     if force:
-        return Cause.FORCED, f"forced; {_ratio(figures, config)}"
+        return CompactionCause.FORCED, f"forced; {_ratio(figures, config)}"
     if figures.dirty_ratio > config.min_cleanable_dirty_ratio:
-        return Cause.DIRTY_RATIO, _ratio(figures, config)
+        return CompactionCause.DIRTY_RATIO, _ratio(figures, config)
     lag_due, horizon = figures.max_lag_due_ms, figures.next_delete_horizon_ms
     if lag_due is not None and lag_due <= now_ms and figures.dirty_bytes:
-        return Cause.MAX_LAG, (
+        return CompactionCause.MAX_LAG, (
             f"max.compaction.lag.ms of {config.max_compaction_lag_ms:,} ran out {now_ms - lag_due:,} ms ago "
             "for a segment that has not been compacted"
         )
     if horizon is not None and horizon <= now_ms:
-        return Cause.DELETE_HORIZON, f"the delete horizon of tombstones passed {now_ms - horizon:,} ms ago"
+        return CompactionCause.DELETE_HORIZON, f"the delete horizon of tombstones passed {now_ms - horizon:,} ms ago"
     return None
 
 
-def _why_not(log: LogDescription, figures: CompactionFigures) -> tuple[Cause, str]:
+def _why_not(log: LogDescription, figures: CompactionFigures) -> tuple[CompactionCause, str]:
     """Return why compaction is not due: the cause, and a text with figures."""
     if "compact" not in log.config.cleanup_policy:
-        return Cause.POLICY, f"cleanup.policy is {','.join(log.config.cleanup_policy)}"
+        return CompactionCause.POLICY, f"cleanup.policy is {','.join(log.config.cleanup_policy)}"
     if figures.dirty_bytes:
-        return Cause.CLEAN_ENOUGH, f"only {_ratio(figures, log.config)}"
+        return CompactionCause.CLEAN_ENOUGH, f"only {_ratio(figures, log.config)}"
     waiting = next((it for it in log.closed_segments if it.next_offset > figures.end_offset), None)
     if waiting is None and figures.clean_bytes:
-        return Cause.NOTHING_DIRTY, f"closed segments have been compacted up to offset {figures.first_dirty_offset}"
+        return (
+            CompactionCause.NOTHING_DIRTY,
+            f"closed segments have been compacted up to offset {figures.first_dirty_offset}",
+        )
     if waiting is None:
-        return Cause.NOTHING_CLOSED, "there is no closed segment, and the active one is never compacted"
+        return CompactionCause.NOTHING_CLOSED, "there is no closed segment, and the active one is never compacted"
     stable = min(log.high_watermark, log.last_stable_offset)
     if waiting.next_offset > stable:
-        return Cause.NOT_STABLE, (
+        return CompactionCause.NOT_STABLE, (
             f"the segment from offset {waiting.base_offset} goes on to {waiting.next_offset}, and only what is below "
             f"{stable} is committed, with its transactions ended"
         )
-    return Cause.MIN_LAG, (
+    return CompactionCause.MIN_LAG, (
         f"the segment from offset {waiting.base_offset} has a record from within "
         f"min.compaction.lag.ms of {log.config.min_compaction_lag_ms:,}"
     )

@@ -51,7 +51,7 @@ class DumpOptions(Struct, frozen=True, kw_only=True):
     """Do only the check that a broker does before it trusts an index."""
 
 
-class Findings(Struct):
+class DumpFindings(Struct):
     """The inconsistencies found, under Kafka's headings."""
 
     _by_title: dict[str, list[str]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Findings(Struct):
             yield from (f"  {text}" for text in texts)
 
 
-def dump_file(fs: ReadFs, path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+def dump_file(fs: ReadFs, path: str, options: DumpOptions, findings: DumpFindings) -> Iterator[str]:
     """Yield the lines that describe one file; add inconsistencies to `findings`.
 
     Raises ConfigError for a file of another kind, OSError if the file, or the log beside an index, cannot be read.
@@ -115,7 +115,7 @@ def dump_json(fs: ReadFs, path: str) -> Iterator[str]:
         file.close()
 
 
-def _dump_log(fs: ReadFs, path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+def _dump_log(fs: ReadFs, path: str, options: DumpOptions, findings: DumpFindings) -> Iterator[str]:
     file = fs.open_read(path)
     end = 0
     last_offset = None
@@ -173,7 +173,7 @@ def _place_text(place: BatchPlace, timestamp_type: str, timestamp_ms: int, codec
 
 
 def _record_lines(
-    data: bytes, place: BatchPlace, options: DumpOptions, findings: Findings, path: str
+    data: bytes, place: BatchPlace, options: DumpOptions, findings: DumpFindings, path: str
 ) -> Iterator[tuple[int, str]]:
     """Yield the offset and the line of each record of a batch."""
     try:
@@ -223,7 +223,7 @@ def _contents(record: Record, options: DumpOptions) -> str:
 
 
 def _dump_offset_index(
-    fs: ReadFs, path: str, base_offset: int, options: DumpOptions, findings: Findings
+    fs: ReadFs, path: str, base_offset: int, options: DumpOptions, findings: DumpFindings
 ) -> Iterator[str]:
     content = _content(fs, path)
     if not content:
@@ -250,7 +250,7 @@ def _dump_offset_index(
 
 
 def _dump_time_index(
-    fs: ReadFs, path: str, base_offset: int, options: DumpOptions, findings: Findings
+    fs: ReadFs, path: str, base_offset: int, options: DumpOptions, findings: DumpFindings
 ) -> Iterator[str]:
     content = _content(fs, path)
     index = TimeIndex(base_offset, content)
@@ -283,7 +283,7 @@ def _check_time_entry(
     offset: int,
     previous: int,
     path: str,
-    findings: Findings,
+    findings: DumpFindings,
 ) -> None:
     """Check that the offset ends a batch, and that the timestamp is the batch's greatest and above the previous one."""
     if place is None or place.last_offset != offset:
@@ -319,7 +319,7 @@ def _dump_aborted_transactions(fs: ReadFs, path: str) -> Iterator[str]:
         )
 
 
-def _dump_snapshot(fs: ReadFs, path: str, findings: Findings) -> Iterator[str]:
+def _dump_snapshot(fs: ReadFs, path: str, findings: DumpFindings) -> Iterator[str]:
     try:
         entries = read_snapshot(_content(fs, path))
     except CorruptSnapshot as error:

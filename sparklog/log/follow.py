@@ -18,9 +18,9 @@ from sparklog.base.fs import Buffer
 from sparklog.log.append import LogWriter
 from sparklog.log.flush import Flusher
 from sparklog.log.segment.segment import Segment
-from sparklog.log.slice import Appended
+from sparklog.log.slice import LogAppendInfo
 from sparklog.log.state import LogState
-from sparklog.log.validator import read_placed
+from sparklog.log.validator import read_replicated
 from sparklog.records.batch import BatchHeader
 
 
@@ -36,7 +36,7 @@ class FollowerAppends:
         self._clock = clock
         self._write_checkpoints = write_checkpoints
 
-    def append(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
+    def append(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> LogAppendInfo:
         """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
 
         rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
@@ -48,7 +48,7 @@ class FollowerAppends:
         """
         state, writer = self._state, self._writer
         with state.lock, state.disk:
-            prepared, headers, numbered = read_placed(data)
+            prepared, headers, numbered = read_replicated(data)
             first = headers[0]
             if first.base_offset < state.end_offset:
                 raise InvalidRecord(f"{state} cannot take a batch at offset {first.base_offset}")

@@ -44,22 +44,22 @@ from sparklog.log.flush import Flusher
 from sparklog.log.follow import FollowerAppends
 from sparklog.log.move import LogMove, MoveTarget
 from sparklog.log.offset_snapshots.store import SnapshotStore
-from sparklog.log.old_segments import OldSegments
+from sparklog.log.old_segments import OldSegmentDeleter
 from sparklog.log.producers.producer_state import ProducerState
 from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.read import SegmentsReader
-from sparklog.log.recovery import Loading, load
+from sparklog.log.recovery import LoadState, load
 from sparklog.log.replacement.replace import SegmentReplacer
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.log.slice import Appended, LogSlice, TimestampOffset
+from sparklog.log.slice import LogAppendInfo, LogSlice, TimestampOffset
 from sparklog.log.state import LogState
 from sparklog.log.truncate import Truncator
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 
-__all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
+__all__ = ["Log", "LogAppendInfo", "LogSlice", "TimestampOffset"]
 
 
 class Log:
@@ -67,7 +67,7 @@ class Log:
 
     def __init__(
         self,
-        loaded: Loading,
+        loaded: LoadState,
         clock: Clock,
         on_error: Callable[[OSError], None] | None,
         write_checkpoints: Callable[[], None],
@@ -93,7 +93,7 @@ class Log:
         self.offset_snapshots = SnapshotStore(state, flusher, fs)
         """Snapshots of the newest record of each key."""
         self._truncator = Truncator(state, writer, flusher, self.offset_snapshots, write_checkpoints)
-        self._old_segments = OldSegments(state, writer, deleted, write_checkpoints)
+        self._old_segments = OldSegmentDeleter(state, writer, deleted, write_checkpoints)
         self.replacer = SegmentReplacer(
             state, self._reader, writer, flusher, deleted, fs=fs, cache=cache, clock=clock,
             write_checkpoints=write_checkpoints,
@@ -137,7 +137,7 @@ class Log:
         Raises OSError, or CorruptRecord if flushed batches cannot be read.
         """
         fs.make_dir(folder)
-        loading = Loading(
+        loading = LoadState(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0, knows_start=log_start_offset is not None, compacted_to=compacted_to,
             cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles.open(fs, folder),
@@ -390,7 +390,7 @@ class Log:
         leader_epoch: int,
         verification: Verification | None = None,
         is_coordinators: bool = False,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append produced batches as the leader; their offsets, epoch and timestamps are written into `data`.
 
         Return where they are; for duplicates, where they were appended before.
@@ -415,8 +415,8 @@ class Log:
         return self._writer.begin_verification(producer_id, producer_epoch, first_sequence)
 
     def append_marker(
-        self, marker: Marker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
-    ) -> Appended:
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
+    ) -> LogAppendInfo:
         """Append, as the leader, the marker that ends the producer's transaction; one is written without any, too.
 
         A marker that was written before (same epoch, same coordinator epoch, no open transaction) is not written again:

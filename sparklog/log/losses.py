@@ -16,7 +16,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.directory.checkpoints import RECOVERY_POINTS
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, SegmentFile, path_in
-from sparklog.log.segment.indexes import Entries, OffsetIndex, TimeIndex
+from sparklog.log.segment.indexes import IndexEntries, OffsetIndex, TimeIndex
 from sparklog.log.segment.scan import walk
 
 HOW_TO_GO_ON = (
@@ -24,7 +24,7 @@ HOW_TO_GO_ON = (
     "is fetched again. Or, to give the records up, move away"
 )
 _INDEXES = (OFFSET_INDEX, TIME_INDEX)
-Index = TypeVar("Index", bound=Entries)
+Index = TypeVar("Index", bound=IndexEntries)
 
 
 def check_missing(

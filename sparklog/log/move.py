@@ -1,30 +1,30 @@
 """Moving a log to another log directory of its broker, while it is read and written.
 
-The copy grows in a folder of the other directory, `<topic>-<n>.<unique>-future` (KIP-113). A copy that is not finished
-is of no use to anybody: a start begins it again. `Log` stays the same object; when the copy has caught up, the log goes
-over to it, with all that it has in memory.
+The copy grows in a folder of the other directory, `<topic>-<n>.<unique>-future` (KIP-113). After a stop, an unfinished
+copy is discarded and begun again. `Log` stays the same object: when the copy has caught up, the log switches to it and
+keeps its state in memory.
 
-    copy      copy files in bounded pieces, which need no lock. A closed segment is copied whole, with its indexes, and
-              flushed; of the active segment, the batches so far. The copy notes for each file the state that it is of
-              (`_Wanted.version`). After a truncation, a replacement of segments or a deletion, the version of the file
-              is another one: it is copied again from its first byte, or removed
-    switch    files_lock and the flusher's lock are held all the time; so no names of segments change, and the recovery
-              point stays. Everything below it is in the copy, and flushed, before the other directory's checkpoints
-              name the partition
-        1     with the log's lock: copy the rest, which is below `MAX_REST_BYTES`, without a flush; rename the log's
-              folder to `<topic>-<n>.<unique>-delete`, with the same <unique>; go over to the copy
+    copy      copy files in bounded pieces, without a lock. A closed segment is copied whole, with its indexes, and
+              flushed; the active segment as far as it goes. The move remembers the version of each copied file
+              (`_SourceFile.version`). Truncation, replacement and deletion of segments change the version: the file is
+              then copied again from its first byte, or removed
+    switch    the move holds files_lock and the flusher's lock, so no segment is renamed and the recovery point stays.
+              All records below the recovery point are in the copy, and flushed, before the other directory's
+              checkpoints name the partition
+        1     with the log's lock: copy the rest, less than `MAX_REST_BYTES`, without a flush; rename the log's folder
+              to `<topic>-<n>.<unique>-delete`, with the same <unique>; switch to the copy
         2     flush the name of the folder that is to be deleted
         3     with the log's lock: rename the copy to `<topic>-<n>`; then flush that name
 
 After a crash before 1, the log is where it was. After a crash between 1 and 3, there is no folder `<topic>-<n>`, but
 two with the same <unique>: the next start takes over the copy. Because of 2 there are never two folders `<topic>-<n>`.
 
-Appends wait for the log's lock only: while a few hundred KiB are written into the page cache. A read takes no lock. A
-read that finds a file under its former name only waits until the rename is done (read.py).
+Appends wait only for the log's lock, while a few hundred KiB are written into the page cache. Reads take no lock. A
+read that misses a file under its former name waits until the rename is done (read.py).
 
-The identities of segments change, as at a start. So a plan made before, of a cleaner or a follower, is stale.
+The identities of segments change, as at a start. So earlier plans of a cleaner or a follower become stale.
 
-A disk that fails or is full is told apart by its guard: that of the log's directory, or that of the copy's.
+Each directory has a disk guard of its own, so a failed or full disk is attributed to the right directory.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from sparklog.log.state import LogState
 
 PIECE_BYTES = 1 << 20
 MAX_REST_BYTES = 256 << 10
-"""The most that is copied while appends wait."""
+"""Maximum bytes copied while appends wait."""
 
 
 class MoveTarget(NamedTuple):
@@ -73,16 +73,16 @@ class MoveTarget(NamedTuple):
     room: FreeSpace
 
 
-class _Wanted(NamedTuple):
-    """A file that the copy must have."""
+class _SourceFile(NamedTuple):
+    """A file of the log that the copy must have."""
 
     name: str
     version: object
-    """Another one if the file has other bytes than before, except for those that were appended."""
+    """Changes when bytes of the file change other than by append."""
     size: int | None
-    """None: the file never grows, and all of it is wanted; if there is none, the copy has none."""
+    """The bytes to copy; None: the whole file, which never grows. A missing file is missing in the copy too."""
     is_closed: bool = True
-    """False: the log appends to the file, so the copy is flushed later."""
+    """False: the log still appends to the file, so the copy is flushed later."""
 
 
 class LogMove:
@@ -109,16 +109,16 @@ class LogMove:
         self._fs = fs
         self._target = target
         self._copied: dict[str, tuple[object, int]] = {}
-        """The version that each file of the copy is of, and how many bytes of it the copy has."""
-        self._complete: dict[str, _Wanted] = {}
-        """What the copy has of each file, as far as that was all that was wanted of it, and it is flushed."""
+        """The version of each copied file, and how many of its bytes are copied."""
+        self._complete: dict[str, _SourceFile] = {}
+        """The files that are completely copied and flushed, as they were then."""
         self._has_gone_over = False
 
     # Progress; any thread
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of batches that the copy has."""
+        """The bytes of batches in the copy."""
         return sum(size for name, (_, size) in tuple(self._copied.items()) if name.endswith(LOG))
 
     @property
@@ -139,52 +139,54 @@ class LogMove:
             self._fs.flush_dir(posixpath.dirname(self.folder))
 
     def copy(self, max_bytes: int) -> int:
-        """Copy at most `max_bytes` of what the copy lacks, and return how many; fewer: it lacks nothing now.
+        """Copy at most `max_bytes` of the missing bytes; return how many. Fewer: nothing is missing now.
 
         Raises KafkaStorageError also if the log is closed, or the target directory is full.
         """
         left = max_bytes
         with self._state.disk:
-            for wanted in self._wanted():
-                if self._complete.get(wanted.name) != wanted:
-                    left -= self._copy(wanted, left)
+            for source_file in self._source_files():
+                if self._complete.get(source_file.name) != source_file:
+                    left -= self._copy(source_file, left)
                 if left <= 0:
                     break
         return max_bytes - left
 
-    def _wanted(self) -> list[_Wanted]:
-        """List the files that the copy must have now. With the log's lock, nothing changes meanwhile."""
+    def _source_files(self) -> list[_SourceFile]:
+        """List the files that the copy must have now. The list stays true while the caller holds the log's lock."""
         truncations = self._state.truncations  # before the files: each truncation is counted before it begins
         *closed, active = self._state.segments.items
         found = []
         for each in closed:
             name, now = segment_name(each.base_offset, ""), (each.identity, each.size_bytes)
-            found.append(_Wanted(name + LOG, each.identity, each.size_bytes))
-            found += [_Wanted(name + suffix, now, None) for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)]
-        found += [_Wanted(segment_name(each, SNAPSHOT), truncations, None) for each in self._writer.snapshot_offsets]
-        found += [_Wanted(snapshot_name(*each), truncations, None) for each in self._snapshots.ids()]
-        found.append(_Wanted(segment_name(active.base_offset, LOG), active.identity, active.size_bytes, False))
+            found.append(_SourceFile(name + LOG, each.identity, each.size_bytes))
+            found += [_SourceFile(name + suffix, now, None) for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)]
+        found += [
+            _SourceFile(segment_name(each, SNAPSHOT), truncations, None) for each in self._writer.snapshot_offsets
+        ]
+        found += [_SourceFile(snapshot_name(*each), truncations, None) for each in self._snapshots.ids()]
+        found.append(_SourceFile(segment_name(active.base_offset, LOG), active.identity, active.size_bytes, False))
         return found
 
-    def _copy(self, wanted: _Wanted, max_bytes: int, *, flushes: bool = True) -> int:
+    def _copy(self, source_file: _SourceFile, max_bytes: int, *, flushes: bool = True) -> int:
         """Copy a piece of a file; return how many bytes."""
-        version, begun = self._copied.get(wanted.name, (None, 0))
-        if version != wanted.version:
+        version, begun = self._copied.get(source_file.name, (None, 0))
+        if version != source_file.version:
             begun = 0
         try:
-            source = self._fs.open_read(f"{self._state.folder}/{wanted.name}")
+            source = self._fs.open_read(f"{self._state.folder}/{source_file.name}")
         except FileNotFoundError:
-            if wanted.size is not None:
-                if wanted in self._wanted():
+            if source_file.size is not None:
+                if source_file in self._source_files():
                     raise
                 return 0  # removed from the log meanwhile
-            self._remove(wanted.name)
-            self._complete[wanted.name] = wanted
+            self._remove(source_file.name)
+            self._complete[source_file.name] = source_file
             return 0
         try:
-            end = source.size if wanted.size is None else wanted.size
+            end = source.size if source_file.size is None else source_file.size
             with self._target_disk():
-                copy = self._fs.open(f"{self.folder}/{wanted.name}", create=True)
+                copy = self._fs.open(f"{self.folder}/{source_file.name}", create=True)
             try:
                 position = begun
                 with self._target_disk():
@@ -198,12 +200,12 @@ class LogMove:
                         self._target.room.take(len(data))
                         copy.append(data)
                     position += len(data)
-                self._copied[wanted.name] = wanted.version, position
+                self._copied[source_file.name] = source_file.version, position
                 if position >= end:
-                    if flushes and wanted.is_closed:
+                    if flushes and source_file.is_closed:
                         with self._target_disk():
                             copy.flush()
-                    self._complete[wanted.name] = wanted
+                    self._complete[source_file.name] = source_file
                 return position - begun
             finally:
                 copy.close()
@@ -223,7 +225,7 @@ class LogMove:
         with self._target.disk, without_room(self.folder):
             yield
 
-    # Going over
+    # Switching
 
     def switch(
         self,
@@ -232,36 +234,36 @@ class LogMove:
         taking_over: Callable[[], AbstractContextManager[None]],
         flush_source: Callable[[], None],
     ) -> str:
-        """Let the log go over to the copy; durable on return. Return the path of the folder that is to be deleted.
+        """Switch the log to the copy; durable on return. Return the path of the folder that is to be deleted.
 
         Returns an empty string if too much has been written meanwhile: `copy` it, and try again.
 
-        write_checkpoints: writes those of the target's directory, with this log. taking_over: a context in which the
-        log leaves one directory for the other; raises KafkaStorageError if one of them has failed. flush_source:
-        flushes the names in the log's present directory; a failure is that directory's, no longer this log's.
+        write_checkpoints: writes the checkpoints of the target directory, with this log. taking_over: a context in
+        which the log moves from one directory to the other; raises KafkaStorageError if one of them has failed.
+        flush_source: flushes the names in the log's former directory, and blames a failure on that directory.
         """
         state = self._state
         with self._replacer.paused(), state.files_lock, self._flusher.lock:
             with state.disk:
                 if self.copy(MAX_REST_BYTES) >= MAX_REST_BYTES:
                     return ""
-                self._finish()
+                self._complete_copy()
                 write_checkpoints()
-                left = self._go_over(taking_over)
+                left = self._switch_to_copy(taking_over)
             if left:
                 flush_source()
-                self._take_the_name()
+                self._rename_copy()
             return left
 
-    def _finish(self) -> None:
+    def _complete_copy(self) -> None:
         """Flush the copy, and add the small files."""
         state, folder = self._state, self.folder
-        wanted = {each.name for each in self._wanted()}
+        needed = {each.name for each in self._source_files()}
         epochs = f"{state.folder}/{LEADER_EPOCHS}"
         content = read_file(self._fs, epochs) if self._fs.exists(epochs) else None
         with self._target_disk():
             for name in self._fs.list(folder):
-                if name not in wanted and name not in (LEADER_EPOCHS, PARTITION_METADATA):
+                if name not in needed and name not in (LEADER_EPOCHS, PARTITION_METADATA):
                     self._remove(name)
             active = self._fs.open(f"{folder}/{segment_name(state.segments.last.base_offset, LOG)}", create=True)
             try:
@@ -269,13 +271,13 @@ class LogMove:
             finally:
                 active.close()
             if content is not None:
-                self._put(LEADER_EPOCHS, content, flushes=True)
+                self._write_file(LEADER_EPOCHS, content, flushes=True)
             if state.topic_id is not None:
                 PartitionMetadataFile(self._fs, folder).write(state.topic_id)
             self._fs.flush_dir(folder)
             self._fs.flush_dir(posixpath.dirname(folder))
 
-    def _put(self, name: str, content: bytes, *, flushes: bool = False) -> None:
+    def _write_file(self, name: str, content: bytes, *, flushes: bool = False) -> None:
         file = self._fs.open(f"{self.folder}/{name}", create=True)
         try:
             file.truncate(0)
@@ -285,15 +287,15 @@ class LogMove:
         finally:
             file.close()
 
-    def _go_over(self, taking_over: Callable[[], AbstractContextManager[None]]) -> str:
+    def _switch_to_copy(self, taking_over: Callable[[], AbstractContextManager[None]]) -> str:
         state = self._state
         left = posixpath.join(
             posixpath.dirname(state.folder),
             posixpath.basename(self.folder).removesuffix(FUTURE_FOLDER) + DELETE_FOLDER,
         )
         with state.lock, state.disk:
-            rest = [each for each in self._wanted() if self._complete.get(each.name) != each]
-            if sum(self._missing(each) for each in rest) > MAX_REST_BYTES:
+            rest = [each for each in self._source_files() if self._complete.get(each.name) != each]
+            if sum(self._missing_bytes(each) for each in rest) > MAX_REST_BYTES:
                 return ""
             for each in rest:
                 self._copy(each, MAX_REST_BYTES, flushes=False)
@@ -302,7 +304,7 @@ class LogMove:
             active = segment_name(state.segments.last.base_offset, LOG)
             with self._target_disk():
                 for suffix, content in self._writer.index_files().items():
-                    self._put(active.removesuffix(LOG) + suffix, content)
+                    self._write_file(active.removesuffix(LOG) + suffix, content)
                 file = self._fs.open(f"{self.folder}/{active}", create=True)
             with taking_over(), state.room.needed(left):
                 self._fs.rename(state.folder, left)
@@ -314,20 +316,20 @@ class LogMove:
                 self._flusher.names_changed()
         return left
 
-    def _missing(self, wanted: _Wanted) -> int:
+    def _missing_bytes(self, source_file: _SourceFile) -> int:
         """Return how many bytes of a file the copy lacks."""
-        version, begun = self._copied.get(wanted.name, (None, 0))
-        size = wanted.size
+        version, begun = self._copied.get(source_file.name, (None, 0))
+        size = source_file.size
         if size is None:
             try:
-                source = self._fs.open_read(f"{self._state.folder}/{wanted.name}")
+                source = self._fs.open_read(f"{self._state.folder}/{source_file.name}")
             except FileNotFoundError:
                 return 0
             size = source.size
             source.close()
-        return size - (begun if version == wanted.version else 0)
+        return size - (begun if version == source_file.version else 0)
 
-    def _take_the_name(self) -> None:
+    def _rename_copy(self) -> None:
         state = self._state
         with state.disk:
             folder = f"{posixpath.dirname(self.folder)}/{state.partition}"
@@ -341,9 +343,9 @@ class LogMove:
             self._fs.flush_dir(posixpath.dirname(folder))
 
     def discard(self) -> str:
-        """Rename the copy, which is not wanted any more, so that it is deleted; return the new path.
+        """Rename a copy that is no longer needed, so that it is deleted; return the new path. Durable on return.
 
-        An empty string: there is no copy, or it is the log. Durable on return.
+        Returns an empty string if there is no copy, or if it has become the log.
         """
         folder = self.folder.removesuffix(FUTURE_FOLDER) + DELETE_FOLDER
         if self._has_gone_over:

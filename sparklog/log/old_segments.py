@@ -13,14 +13,14 @@ from collections.abc import Callable
 from sparklog.base.errors import KafkaStorageError, OffsetOutOfRange
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
-from sparklog.log.retention import GivenUp, below_start, removable
+from sparklog.log.retention import DeletableSegments, below_start, removable
 from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
 
 logger = logging.getLogger(__name__)
 
 
-class OldSegments:
+class OldSegmentDeleter:
     """Deletes the oldest segments of a log."""
 
     def __init__(
@@ -97,7 +97,7 @@ class OldSegments:
             logger.warning("%s: only closed segments are removed: %s", self._state.folder, error)
         return self._state.segments.last.base_offset
 
-    def _say(self, gone: list[Segment], given_up: GivenUp, former_start_offset: int) -> None:
+    def _say(self, gone: list[Segment], given_up: DeletableSegments, former_start_offset: int) -> None:
         state = self._state
         logger.info(
             "%s: removed %d segments, which end below offset %d: %s",

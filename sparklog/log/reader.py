@@ -43,7 +43,7 @@ from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECO
 from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, TXN_INDEX, SegmentFile, parse_name
 from sparklog.log.losses import check_closed_file, check_missing
 from sparklog.log.segment import lookup
-from sparklog.log.segment.ranges import ReadRange, Taken, chunks, divide, position_of, range_of, take
+from sparklog.log.segment.ranges import RangePrefix, ReadRange, chunks, divide, position_of, range_of, take
 from sparklog.log.segment.scan import PIECE_BYTES, check_batches, walk
 from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction
@@ -264,19 +264,19 @@ class LogReader:
         target = max(1, -(-sum(each.size for each in ranges) // max(1, pieces)))
         return [part for each in ranges for part in self._divide(each, round(each.size / target))]
 
-    def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> Taken:
+    def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> RangePrefix:
         """Return how far the first `size_bytes` bytes of ranges that `ranges` has returned reach, in whole batches.
 
         The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with bytes that are
         no batch is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or
         removed.
         """
-        taken = Taken(ranges[0].offset_from, 0)
+        taken = RangePrefix(ranges[0].offset_from, 0)
         for each in ranges:
             if taken.size + each.size > size_bytes:
                 left = size_bytes - taken.size
                 return take(self._open(each.segment_base), each, left, taken) if left > 0 or not taken.size else taken
-            taken = Taken(each.offset_to, taken.size + each.size)
+            taken = RangePrefix(each.offset_to, taken.size + each.size)
         return taken
 
     def _divide(self, whole: ReadRange, count: int) -> Iterable[ReadRange]:

@@ -67,7 +67,7 @@ from sparklog.log.segment.transaction_index import TransactionIndex
 logger = logging.getLogger(__name__)
 
 
-class Loading(Struct, kw_only=True):
+class LoadState(Struct, kw_only=True):
     """The state of opening a folder; `segments`, `end_offset`, `epochs` and `producers` are the result."""
 
     fs: Fs
@@ -103,7 +103,7 @@ class Loading(Struct, kw_only=True):
     """Files were created or removed, so names must be flushed."""
 
 
-def load(state: Loading) -> None:
+def load(state: LoadState) -> None:
     """Open the folder, which must exist. Raises OSError, or CorruptRecord if flushed batches cannot be read."""
     state.flushed_to = state.promised_to = state.recovery_point
     finish_swaps(state.fs, state.folder)
@@ -134,7 +134,7 @@ def load(state: Loading) -> None:
     _tidy_snapshots(state)
 
 
-def _find_segments(state: Loading) -> None:
+def _find_segments(state: LoadState) -> None:
     """Do step 2: find the segments and build missing indexes."""
     names = [parsed for parsed in map(parse_name, state.fs.list(state.folder)) if parsed and not parsed.mark]
     there = set(names)
@@ -182,7 +182,7 @@ def _is_transaction_index_sound(segment: Segment) -> bool:
     return True
 
 
-def _rebuild_transaction_indexes(state: Loading) -> None:
+def _rebuild_transaction_indexes(state: LoadState) -> None:
     for segment in state.damaged:
         if segment in state.segments:
             logger.warning("%s: building its transaction index again", segment)
@@ -193,7 +193,7 @@ def _rebuild_transaction_indexes(state: Loading) -> None:
             segment.put_aborted(index)
 
 
-def _find_end(state: Loading) -> None:
+def _find_end(state: LoadState) -> None:
     """Find the log end offset after a clean stop. The stop was not clean if the last segment ends inside a batch."""
     if not state.segments:
         state.end_offset = state.log_start_offset
@@ -213,12 +213,12 @@ def _find_end(state: Loading) -> None:
         state.flushed_to = last.base_offset
 
 
-def _find_producers(state: Loading, offset: int) -> None:
+def _find_producers(state: LoadState, offset: int) -> None:
     """Load the producer state at `offset`. After a clean stop, no snapshot means that there was no state."""
     state.producers = rebuild(state.snapshots, state.segments, offset, state.now_ms, walk_all=not state.clean)
 
 
-def _recover(state: Loading) -> None:
+def _recover(state: LoadState) -> None:
     """Do step 3 after an unclean stop: check the unflushed segments."""
     if _has_lost_its_start(state):
         logger.warning(
@@ -254,7 +254,7 @@ def _recover(state: Loading) -> None:
     state.recovery_point = min(state.flushed_to, state.end_offset)
 
 
-def _recover_segment(state: Loading, segment: Segment) -> bool:
+def _recover_segment(state: LoadState, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
     active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, rebuild_indexes=True)
     end, position = segment.base_offset, 0
@@ -283,7 +283,7 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
     return is_whole
 
 
-def _replay(state: Loading, active: SegmentWriter, place: BatchPlace) -> None:
+def _replay(state: LoadState, active: SegmentWriter, place: BatchPlace) -> None:
     aborted = replay(state.producers, active.segment.file, place, state.now_ms)
     if aborted and active.add_aborted(aborted):
         state.has_changed = True
@@ -310,26 +310,26 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
             ) from None
 
 
-def _check_end(state: Loading, end_offset: int) -> None:
+def _check_end(state: LoadState, end_offset: int) -> None:
     """Raise CorruptRecord if the log cannot end there."""
     check_end(
         state.folder, end_offset, log_start_offset=state.log_start_offset, recovery_point=state.promised_to
     )  # fmt: skip
 
 
-def _has_lost_its_start(state: Loading) -> bool:
+def _has_lost_its_start(state: LoadState) -> bool:
     """Return whether the crash took the first segments away: retention stores the log start before it removes them."""
     start = state.log_start_offset
     return state.knows_start and bool(state.segments) and _is_hole(state, start, state.segments[0].base_offset)
 
 
-def _is_hole(state: Loading, end: int, base_offset: int) -> bool:
+def _is_hole(state: LoadState, end: int, base_offset: int) -> bool:
     """Return whether some of the offsets from `end` to `base_offset` are missing for another reason than compaction."""
     is_known = state.compacted_to is not None and end >= state.compacted_to
     return is_known and base_offset > max(end, state.flushed_to)
 
 
-def _trim(state: Loading) -> None:
+def _trim(state: LoadState) -> None:
     """Do step 4: make log start, segments and epochs agree."""
     if state.segments and state.end_offset < state.log_start_offset:
         logger.warning(
@@ -357,7 +357,7 @@ def _ends_below(segment: Segment, offset: int) -> bool:
     return segment.base_offset < offset and segment.find(offset, segment.size_bytes) is None
 
 
-def _tidy_snapshots(state: Loading) -> None:
+def _tidy_snapshots(state: LoadState) -> None:
     """Keep only the snapshots at the base offsets of segments, and the latest one up to the log's end."""
     kept = {segment.base_offset for segment in state.segments}
     if kept:
@@ -368,7 +368,7 @@ def _tidy_snapshots(state: Loading) -> None:
         state.fs.flush_dir(state.folder)  # other records may get the offsets that the removed snapshots describe
 
 
-def _is_readable(state: Loading, offset: int) -> bool:
+def _is_readable(state: LoadState, offset: int) -> bool:
     try:
         state.snapshots.read(offset)
     except CorruptSnapshot as error:

@@ -13,9 +13,9 @@ Whole segments, oldest first, for one of three reasons, in Kafka's order (Unifie
 
 Only the leader decides this. Followers take over its log start, and remove the closed segments below it.
 
-With retention.archive set, records leave the log only once the archive has them. The retention job calls `give_up`,
-copies the segments, and then advances the log start offset. The broker's own task calls `removable`, which then only
-selects segments below the log start offset.
+With retention.archive set, records leave the log only once the archive has them. The retention job calls
+`select_deletable`, copies the segments, and then advances the log start offset. The broker's own task calls
+`removable`, which then selects only segments below the log start offset.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SegmentLike(Protocol):
         ...
 
 
-class GivenUp(NamedTuple):
+class DeletableSegments(NamedTuple):
     """The number of oldest segments to delete, by reason: first those below the log start, then by size, then time."""
 
     by_log_start: int
@@ -81,20 +81,22 @@ class GivenUp(NamedTuple):
 
 def removable(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
-) -> GivenUp:
+) -> DeletableSegments:
     """Return how many of the oldest segments the broker may remove, possibly with the active one."""
     limit = min(high_watermark, log_start_offset) if config.retention_archive else high_watermark
-    return give_up(segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms)
+    return select_deletable(
+        segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms
+    )
 
 
-def below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> GivenUp:
+def below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> DeletableSegments:
     """Return how many of the oldest segments a follower may remove: the closed ones below its leader's log start."""
-    return GivenUp(_count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset), 0, 0)
+    return DeletableSegments(_count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset), 0, 0)
 
 
-def give_up(
+def select_deletable(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
-) -> GivenUp:
+) -> DeletableSegments:
     """Return how many of the oldest segments retention's rules select, whether archived or not."""
     limit = _count_while(segments, lambda segment: segment.next_offset <= high_watermark)
     if segments and segments[-1].size_bytes == 0:
@@ -102,9 +104,9 @@ def give_up(
     closed = segments[:-1]
     below = min(limit, _count_while(closed, lambda segment: segment.next_offset <= log_start_offset))
     if "delete" not in config.cleanup_policy:
-        return GivenUp(below, 0, 0)
+        return DeletableSegments(below, 0, 0)
     large = _by_size(segments[below:limit], sum(segment.size_bytes for segment in segments[below:]), config)
-    return GivenUp(below, large, _by_time(segments[below + large : limit], config, now_ms))
+    return DeletableSegments(below, large, _by_time(segments[below + large : limit], config, now_ms))
 
 
 def _by_size(segments: Sequence[SegmentLike], log_size: int, config: TopicConfig) -> int:

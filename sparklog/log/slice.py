@@ -10,7 +10,7 @@ from sparklog.base.fs import ReadFile
 from sparklog.log.disk import DiskGuard
 
 
-class Appended(NamedTuple):
+class LogAppendInfo(NamedTuple):
     """The result of one append."""
 
     first_offset: int

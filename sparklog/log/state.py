@@ -28,7 +28,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
-from sparklog.log.recovery import Loading
+from sparklog.log.recovery import LoadState
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.segments import Segments
 
@@ -56,7 +56,7 @@ class LogState:
         "truncations",
     )
 
-    def __init__(self, loaded: Loading, disk: DiskGuard, room: FreeSpace) -> None:
+    def __init__(self, loaded: LoadState, disk: DiskGuard, room: FreeSpace) -> None:
         self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
         self.folder = loaded.folder
         self.config: TopicConfig = loaded.config

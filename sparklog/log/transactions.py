@@ -27,7 +27,7 @@ from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, walk
 from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction, read_entries
 from sparklog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
-from sparklog.records.markers import Marker, read_marker
+from sparklog.records.markers import EndTransactionMarker, read_marker
 from sparklog.records.records import read_records
 
 MAX_MARKER_BYTES = 4096  # a control batch takes 78
@@ -61,7 +61,7 @@ class TransactionWalk(Struct, kw_only=True):
             self.open.setdefault(batch.producer_id, batch.base_offset)
         self.offset = batch.last_offset + 1
 
-    def end(self, batch: BatchPlace, marker: Marker | None) -> None:
+    def end(self, batch: BatchPlace, marker: EndTransactionMarker | None) -> None:
         """Follow a control batch. None: it has no marker, because it is of another kind or a cleaner has emptied it."""
         if marker is not None:
             first = self.open.pop(batch.producer_id, None)
@@ -112,7 +112,7 @@ def follow(walked: TransactionWalk, segment: ReadSegment, offset_to: int) -> Non
             return  # an unclean stop may have left anything behind it
 
 
-def _marker_of(segment: ReadSegment, batch: BatchPlace) -> Marker | None:
+def _marker_of(segment: ReadSegment, batch: BatchPlace) -> EndTransactionMarker | None:
     try:
         records = read_records(segment.file.read_at(batch.position, min(batch.size, MAX_MARKER_BYTES)))
     except InvalidRecord as error:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.producers.producer_state import EndMarker, Numbered, read_numbered
-from sparklog.log.segment.segment_writer import Placed
+from sparklog.log.producers.producer_state import MarkerBatch, ProducerBatch, read_producer_batch
+from sparklog.log.segment.segment_writer import PreparedBatch
 from sparklog.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
@@ -27,27 +27,27 @@ from sparklog.records.batch import (
     read_header,
     set_log_append_time,
 )
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 
 LOG_APPEND_TIME = "LogAppendTime"
 
 
-class Prepared(NamedTuple):
+class PreparedBatches(NamedTuple):
     """Batches ready to be written."""
 
-    batches: list[Placed]
+    batches: list[PreparedBatch]
     max_timestamp_ms: int
     offset_of_max_timestamp: int
     """The last offset of the first batch with that timestamp."""
     log_append_time_ms: int
     """-1 if the timestamps are the producer's."""
-    numbered: Sequence[Numbered] = ()
+    numbered: Sequence[ProducerBatch] = ()
     """The batches that clients sent with a producer id."""
 
 
 def prepare(
     data: bytearray | memoryview, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int
-) -> Prepared:
+) -> PreparedBatches:
     """Check the batches in `data` and write their offsets from `next_offset` on, epoch and timestamps into `data`.
 
     Raises what `check_produced` raises, MessageTooLarge, RecordListTooLarge, InvalidTimestamp, or InvalidRecord for
@@ -59,7 +59,7 @@ def prepare(
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     batches = []
-    numbered: list[Numbered] = []
+    numbered: list[ProducerBatch] = []
     largest, offset_of_largest = NO_TIMESTAMP, -1
     for position, header in check_produced(data):
         size = header.batch_length + LOG_OVERHEAD
@@ -75,23 +75,23 @@ def prepare(
             _check_timestamps(header, earliest, latest, now_ms)
         assign(data, position, base_offset=next_offset, leader_epoch=leader_epoch)
         next_offset += header.last_offset_delta + 1
-        batches.append(Placed(size, next_offset - 1, timestamp))
+        batches.append(PreparedBatch(size, next_offset - 1, timestamp))
         if timestamp > largest:
             largest, offset_of_largest = timestamp, next_offset - 1
         if header.producer_id != NO_PRODUCER_ID:
             _check_numbered(header)
-            numbered.append(Numbered.of(header, next_offset - 1, timestamp))
+            numbered.append(ProducerBatch.of(header, next_offset - 1, timestamp))
         elif header.attributes & TRANSACTIONAL_BIT:
             raise InvalidRecord("a batch in a transaction needs a producer id")
     if numbered and len(numbered) < len(batches):
         raise InvalidRecord("batches with and without a producer id in one request for a partition")
-    return Prepared(batches, largest, offset_of_largest, append_time, numbered)
+    return PreparedBatches(batches, largest, offset_of_largest, append_time, numbered)
 
 
-def prepare_marker(found: EndMarker, *, leader_epoch: int, config: TopicConfig) -> tuple[bytearray, Prepared]:
+def prepare_marker(found: MarkerBatch, *, leader_epoch: int, config: TopicConfig) -> tuple[bytearray, PreparedBatches]:
     """Return the control batch of a marker, ready to be written at its offset."""
     data = write_marker(
-        Marker(found.is_commit, found.coordinator_epoch), producer_id=found.producer_id,
+        EndTransactionMarker(found.is_commit, found.coordinator_epoch), producer_id=found.producer_id,
         producer_epoch=found.producer_epoch, timestamp_ms=found.timestamp_ms,
     )  # fmt: skip
     append_time = NO_TIMESTAMP
@@ -99,8 +99,8 @@ def prepare_marker(found: EndMarker, *, leader_epoch: int, config: TopicConfig) 
         append_time = found.timestamp_ms
         set_log_append_time(data, 0, read_header(data), append_time)
     assign(data, 0, base_offset=found.offset, leader_epoch=leader_epoch)
-    placed = Placed(len(data), found.offset, found.timestamp_ms)
-    return data, Prepared([placed], found.timestamp_ms, found.offset, append_time)
+    placed = PreparedBatch(len(data), found.offset, found.timestamp_ms)
+    return data, PreparedBatches([placed], found.timestamp_ms, found.offset, append_time)
 
 
 def _check_numbered(header: BatchHeader) -> None:
@@ -125,14 +125,14 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: i
         )
 
 
-def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbered | EndMarker]]:
+def read_replicated(data: Buffer) -> tuple[PreparedBatches, list[BatchHeader], list[ProducerBatch | MarkerBatch]]:
     """Read batches as the leader stored them; return them, their headers, and their producer batches and markers.
 
     Raises CorruptRecord, also if bytes are left over, and InvalidRecord if there is no batch or offsets decrease.
     """
-    batches: list[Placed] = []
+    batches: list[PreparedBatch] = []
     headers: list[BatchHeader] = []
-    numbered: list[Numbered | EndMarker] = []
+    numbered: list[ProducerBatch | MarkerBatch] = []
     largest, offset_of_largest, next_offset, position = NO_TIMESTAMP, -1, 0, 0
     while position < len(data):
         header = check_batch(data, position)
@@ -141,13 +141,13 @@ def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbere
         next_offset = header.next_offset
         if header.producer_id >= 0:
             control = bytes(data[position : position + header.size]) if header.is_control else b""
-            if found := read_numbered(header, control):
+            if found := read_producer_batch(header, control):
                 numbered.append(found)
         position += header.size
         headers.append(header)
-        batches.append(Placed(header.size, header.last_offset, header.max_timestamp))
+        batches.append(PreparedBatch(header.size, header.last_offset, header.max_timestamp))
         if header.max_timestamp > largest:
             largest, offset_of_largest = header.max_timestamp, header.last_offset
     if not batches:
         raise InvalidRecord("no batch to append")
-    return Prepared(batches, largest, offset_of_largest, NO_TIMESTAMP), headers, numbered
+    return PreparedBatches(batches, largest, offset_of_largest, NO_TIMESTAMP), headers, numbered

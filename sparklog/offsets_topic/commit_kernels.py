@@ -1,7 +1,7 @@
 """Compiled loops that turn keys and values of committed offsets into columns (layouts: schemas.py).
 
-    locate       find the kind of each record, its numbers, and the positions of its texts
-    gather       copy texts from the positions that `locate` found
+    locate_fields  find the kind of each record, its numbers, and the positions of its texts
+    gather         copy texts from the positions that `locate_fields` found
 
 The rules of records/kernels.py apply: nothing read from the data is trusted. Records with an unknown version or layout
 are left to the general reader.
@@ -28,16 +28,8 @@ TEXTS = 4
 _ID_BYTES = 16
 
 
-class Strings(NamedTuple):
-    """A column of byte strings."""
-
-    starts: Any  # int32[records]
-    sizes: Any  # int32[records]; -1: null
-    data: Any  # uint8
-
-
-class Found(NamedTuple):
-    """The results of `locate` for each record."""
+class LocatedFields(NamedTuple):
+    """The results of `locate_fields` for each record."""
 
     kinds: Any  # int8[records]
     numbers: Any  # int64[NUMBERS, records]
@@ -157,7 +149,7 @@ def _locate_tags(data, position, end, i, found):
 
 
 @kernel
-def locate(keys, values, found):
+def locate_fields(keys, values, found):
     """Fill `found`, whose sizes must all be -1 at first."""
     for i in range(keys.starts.shape[0]):
         kind = _locate_key(keys, i, found)

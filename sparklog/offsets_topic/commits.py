@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from sparklog.base.ids import encode_id
 from sparklog.base.schemas import ZERO_ID, read_key, read_value
 from sparklog.offsets_topic import commit_kernels as kernels
-from sparklog.offsets_topic.commit_kernels import Found, Strings
+from sparklog.offsets_topic.commit_kernels import LocatedFields
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC
+from sparklog.records.kernels import StringColumn
 
 _MS = pa.timestamp("ms", "UTC")
 COMMITS = pa.schema(
@@ -60,7 +61,7 @@ def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
     """
     keys, values = _strings(records.column("key")), _strings(records.column("value"))
     found = _empty(records.num_rows)
-    kernels.locate(keys, values, found)
+    kernels.locate_fields(keys, values, found)
     rows = np.flatnonzero(found.kinds <= kernels.TOMBSTONE)
     try:
         commits = _commits(records, found, keys, values, rows)
@@ -84,7 +85,7 @@ def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
 
 
 def _commits(
-    records: pa.RecordBatch, found: Found, keys: Strings, values: Strings, rows: NDArray[np.int64]
+    records: pa.RecordBatch, found: LocatedFields, keys: StringColumn, values: StringColumn, rows: NDArray[np.int64]
 ) -> pa.Table:
     """Return the commits in `rows` as a table. Raises ArrowInvalid if a text is not UTF-8."""
     is_tombstone = found.kinds[rows] == kernels.TOMBSTONE
@@ -148,7 +149,7 @@ def _read_row(offset: pa.Scalar, time: pa.Scalar, key: pa.Scalar, value: pa.Scal
     }
 
 
-def _strings(column: pa.Array) -> Strings:
+def _strings(column: pa.Array) -> StringColumn:
     """Return the column's buffers. Raises ArrowInvalid if its offsets go beyond its data."""
     column.validate(full=True)
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
@@ -156,11 +157,11 @@ def _strings(column: pa.Array) -> Strings:
     if column.null_count:
         sizes[pc.is_null(column).to_numpy(zero_copy_only=False)] = -1
     data = column.buffers()[2]
-    return Strings(offsets[:-1], sizes, np.frombuffer(data or b"", np.uint8))
+    return StringColumn(offsets[:-1], sizes, np.frombuffer(data or b"", np.uint8))
 
 
-def _empty(rows: int) -> Found:
-    return Found(
+def _empty(rows: int) -> LocatedFields:
+    return LocatedFields(
         kinds=np.zeros(rows, np.int8),
         numbers=np.zeros((kernels.NUMBERS, rows), np.int64),
         starts=np.zeros((kernels.TEXTS, rows), np.int64),
@@ -168,7 +169,7 @@ def _empty(rows: int) -> Found:
     )
 
 
-def _texts(found: Found, which: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> pa.Array:
+def _texts(found: LocatedFields, which: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> pa.Array:
     """Return a binary column of the texts located in `found`."""
     starts, sizes = found.starts[which, rows], found.sizes[which, rows]
     offsets = np.zeros(len(rows) + 1, np.int32)

@@ -6,8 +6,8 @@
     3      ConsumerGroupKey       ConsumerGroupValue: the group's epoch
     5      ConsumerMemberKey      ConsumerMemberValue: a member, as it describes itself
     6      TargetEpochKey         TargetEpochValue: the epoch of the target assignment
-    7      TargetKey              TargetValue: the partitions that a member is to have
-    8      CurrentKey             CurrentValue: the partitions that a member has, and those that it must give up
+    7      TargetAssignmentKey    TargetAssignmentValue: the partitions that a member is to have
+    8      CurrentAssignmentKey   CurrentAssignmentValue: the partitions that a member has and must give up
     16     RegexKey               RegexValue: the topics that match a regular expression
 
 A record without a value is a tombstone: the object no longer exists. Kinds 3 to 16 belong to groups of the new
@@ -132,12 +132,12 @@ class TopicPartitions(Struct, frozen=True, kw_only=True):
     partitions: Sequence[int]
 
 
-class TargetKey(Struct, frozen=True, kw_only=True):
+class TargetAssignmentKey(Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
 
 
-class TargetValue(Struct, frozen=True, kw_only=True):
+class TargetAssignmentValue(Struct, frozen=True, kw_only=True):
     topic_partitions: Sequence[TopicPartitions]
 
 
@@ -148,12 +148,12 @@ class AssignedPartitions(Struct, frozen=True, kw_only=True):
     """For each partition, the epoch in which the member got it."""
 
 
-class CurrentKey(Struct, frozen=True, kw_only=True):
+class CurrentAssignmentKey(Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
 
 
-class CurrentValue(Struct, frozen=True, kw_only=True):
+class CurrentAssignmentValue(Struct, frozen=True, kw_only=True):
     member_epoch: int
     previous_member_epoch: int
     state: int
@@ -178,8 +178,8 @@ Key = (
     | ConsumerGroupKey
     | ConsumerMemberKey
     | TargetEpochKey
-    | TargetKey
-    | CurrentKey
+    | TargetAssignmentKey
+    | CurrentAssignmentKey
     | RegexKey
 )  # fmt: skip
 Value = (
@@ -188,8 +188,8 @@ Value = (
     | ConsumerGroupValue
     | ConsumerMemberValue
     | TargetEpochValue
-    | TargetValue
-    | CurrentValue
+    | TargetAssignmentValue
+    | CurrentAssignmentValue
     | RegexValue
 )
 
@@ -208,8 +208,8 @@ _KINDS: dict[int, tuple[type[Key], type[Value]]] = {
     3: (ConsumerGroupKey, ConsumerGroupValue),
     5: (ConsumerMemberKey, ConsumerMemberValue),
     6: (TargetEpochKey, TargetEpochValue),
-    7: (TargetKey, TargetValue),
-    8: (CurrentKey, CurrentValue),
+    7: (TargetAssignmentKey, TargetAssignmentValue),
+    8: (CurrentAssignmentKey, CurrentAssignmentValue),
     16: (RegexKey, RegexValue),
 }
 _NUMBERS: dict[type, int] = {key: number for number, (key, _) in _KINDS.items()}
@@ -310,9 +310,9 @@ _STRUCTURES: Mapping[tuple[type, str], type] = MappingProxyType(
         (GroupValue, "members"): MemberMetadata,
         (ClassicMemberMetadata, "supported_protocols"): SupportedProtocol,
         (ConsumerMemberValue, "classic_member_metadata"): ClassicMemberMetadata,
-        (TargetValue, "topic_partitions"): TopicPartitions,
-        (CurrentValue, "assigned_partitions"): AssignedPartitions,
-        (CurrentValue, "partitions_pending_revocation"): AssignedPartitions,
+        (TargetAssignmentValue, "topic_partitions"): TopicPartitions,
+        (CurrentAssignmentValue, "assigned_partitions"): AssignedPartitions,
+        (CurrentAssignmentValue, "partitions_pending_revocation"): AssignedPartitions,
     }
 )
 """Fields that hold structures, and the class of those."""

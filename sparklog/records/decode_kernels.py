@@ -8,15 +8,14 @@ A record of message format v2 (org.apache.kafka.common.record.DefaultRecord); ev
 
 Three steps, so that every buffer has its exact size before it is filled:
 
-    scan_batches     walks the headers and writes one row per batch into a table
-    parse_records    walks the records of the batches, checks them, writes offsets and timestamps, and notes the start
-                     of each key, value and list of headers, and the column's offsets
-    copy_values      copies the noted keys or values
-    copy_headers     reads the noted headers again
+    scan_batches           walks the headers and writes one row per batch into a table
+    parse_batches          walks the records of the batches, checks them, writes offsets and timestamps, and records
+                           where each key, value and list of headers lies
+    copy_column            copies the located keys or values
+    copy_header_columns    reads the located headers again
 
-Fields that are not wanted are skipped: with keys alone, the walk jumps from a record's key to the next record.
-The rules of `kernels` apply: nothing read from the data is trusted, not even by copy_headers, which reads it a
-second time.
+Fields that are not selected are skipped: with keys alone, the walk jumps from a record's key to the next record.
+The rules of `kernels` apply: no number from the data is trusted, even when copy_header_columns reads it again.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -48,10 +47,10 @@ SKIP = 3
 # Why a scan stopped.
 END_OF_DATA, TABLE_FULL, OLD_FORMAT, BAD_LENGTH, BAD_MAGIC, BAD_COUNTS = range(6)
 
-# Fields wanted of parse_records, as bits, in the order of a record's fields.
+# The fields that parse_batches reads, as bits, in the order of a record's fields.
 WANT_TIMESTAMP, WANT_TIMESTAMP_TYPE, WANT_KEY, WANT_VALUE, WANT_HEADERS = 1, 2, 4, 8, 16
 
-# Indices of the totals that parse_records adds up.
+# Indices of the totals that parse_batches adds up.
 HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_KEYS, NULL_VALUES = range(5)
 TOTALS = 5
 
@@ -73,7 +72,7 @@ _LOG_APPEND_TIME_BIT = 8
 
 
 class Selection(NamedTuple):
-    """The wanted columns (WANT_ bits), the range of offsets, and the timestamp units per millisecond."""
+    """The selected columns (WANT_ bits), the range of offsets, and the timestamp units per millisecond."""
 
     want: int
     offset_from: int
@@ -81,28 +80,28 @@ class Selection(NamedTuple):
     units_per_ms: int
 
 
-class Fixed(NamedTuple):
-    """The columns of fixed width; those not wanted are empty."""
+class FixedColumns(NamedTuple):
+    """The columns of fixed width; those not selected are empty."""
 
     offsets: Any  # int64[records]
     timestamps: Any  # int64[records]
     timestamp_types: Any  # int32[records]
 
 
-class Note(NamedTuple):
-    """Positions in the source, and Arrow's offsets and validity bits, of a column of byte strings or lists."""
+class VariableColumn(NamedTuple):
+    """A column of byte strings or lists: positions in the source, and Arrow's offsets and validity bits."""
 
     starts: Any  # int64[records]
     offsets: Any  # int32[records + 1], the first set to 0
     validity: Any  # uint8[records / 8], all set to 0
 
 
-class Notes(NamedTuple):
-    """Notes of the columns of variable width; those not wanted are empty."""
+class VariableColumns(NamedTuple):
+    """The columns of variable width; those not selected are empty."""
 
-    key: Any  # Note
-    value: Any  # Note
-    headers: Any  # Note
+    key: Any  # VariableColumn
+    value: Any  # VariableColumn
+    headers: Any  # VariableColumn
 
 
 @helper
@@ -193,13 +192,13 @@ def scan_batches(data, position, max_bytes, table):
 
 
 @helper
-def _note(note, record, position, size):
-    """Note one byte string; return 1 if it is null, else 0."""
-    note.starts[record] = position
-    note.offsets[record + 1] = note.offsets[record] + max(size, 0)
+def _set_value(column, record, position, size):
+    """Record where one value lies; return 1 if it is null, else 0."""
+    column.starts[record] = position
+    column.offsets[record + 1] = column.offsets[record] + max(size, 0)
     if size < 0:
         return 1
-    note.validity[record >> 3] |= 1 << (record & 7)
+    column.validity[record >> 3] |= 1 << (record & 7)
     return 0
 
 
@@ -261,7 +260,7 @@ def read_head(data, position, batch_end):
 
 @helper
 def read_fields(data, position, end, want):
-    """Read the wanted fields from a record's key on; fields after the last wanted one are not read.
+    """Read the selected fields from a record's key on; fields after the last selected one are not read.
 
     Returns (0 or -(fault), key start, key size, value start, value size, headers start, headers, bytes of their keys,
     bytes of their values).
@@ -316,9 +315,9 @@ def _parse_batch(source, batch, selection, record, fixed, key, value, headers, t
             timestamp = batch[MAX_TIMESTAMP] if append_time else batch[BASE_TIMESTAMP] + timestamp_delta
             fixed.timestamps[record] = _scaled(timestamp, selection.units_per_ms)
         if want & WANT_KEY:
-            totals[NULL_KEYS] += _note(key, record, key_start, key_size)
+            totals[NULL_KEYS] += _set_value(key, record, key_start, key_size)
         if want & WANT_VALUE:
-            totals[NULL_VALUES] += _note(value, record, value_start, value_size)
+            totals[NULL_VALUES] += _set_value(value, record, value_start, value_size)
         if want & WANT_HEADERS:
             headers.starts[record] = start
             headers.offsets[record + 1] = headers.offsets[record] + count
@@ -346,13 +345,13 @@ def _count_batch(batch, selection, record, fixed):
 
 
 @kernel
-def parse_records(data, decompressed, table, selection, fixed, notes, row_ends, totals):
-    """Walk the records of the table's batches; fill the wanted columns of `fixed` and `notes`.
+def parse_batches(data, decompressed, table, selection, fixed, variable, row_ends, totals):
+    """Walk the records of the table's batches; fill the selected columns of `fixed` and `variable`.
 
     Returns (records, row): a negative number is -(fault) of the batch in that row. Records outside the selection's
     offsets are checked and left out. `row_ends[i]` becomes the number of records up to and including row i.
     """
-    key, value, headers = notes
+    key, value, headers = variable
     record = 0
     for row in range(table.shape[0]):
         before = record
@@ -371,26 +370,26 @@ def parse_records(data, decompressed, table, selection, fixed, notes, row_ends, 
 
 
 @kernel
-def copy_values(data, decompressed, table, row_ends, note, output):
-    """Copy the byte strings that parse_records noted to `output`; return whether they fit."""
+def copy_column(data, decompressed, table, row_ends, column, output):
+    """Copy the values of a column that parse_batches has located to `output`; return whether they fit."""
     record = 0
     for row in range(table.shape[0]):
         source = decompressed if table[row, ACTION] == READ_DECOMPRESSED else data
         for i in range(record, row_ends[row]):
-            start = note.offsets[i]
-            size = note.offsets[i + 1] - start
-            if size > source.shape[0] - note.starts[i] or size > output.shape[0] - start:
+            start = column.offsets[i]
+            size = column.offsets[i + 1] - start
+            if size > source.shape[0] - column.starts[i] or size > output.shape[0] - start:
                 return False
-            copy_bytes(output, start, source, note.starts[i], size)
+            copy_bytes(output, start, source, column.starts[i], size)
         record = row_ends[row]
     return True
 
 
 @kernel
-def copy_headers(data, decompressed, table, row_ends, note, key, keys, value, values):
-    """Write the header columns whose sizes parse_records added up.
+def copy_header_columns(data, decompressed, table, row_ends, column, key, keys, value, values):
+    """Write the header columns whose sizes parse_batches added up.
 
-    Offsets and validity go to the notes `key` and `value`, bytes to `keys` and `values`. Returns the number of null
+    Offsets and validity go to the columns `key` and `value`, bytes to `keys` and `values`. Returns the number of null
     values, or -1 if the headers do not match the totals.
     """
     record = 0
@@ -400,8 +399,8 @@ def copy_headers(data, decompressed, table, row_ends, note, key, keys, value, va
         source = decompressed if table[row, ACTION] == READ_DECOMPRESSED else data
         end = source.shape[0]
         for i in range(record, row_ends[row]):
-            count, position = read_varint(source, note.starts[i], end)
-            if position < 0 or header + count != note.offsets[i + 1] or header + count >= key.offsets.shape[0]:
+            count, position = read_varint(source, column.starts[i], end)
+            if position < 0 or header + count != column.offsets[i + 1] or header + count >= key.offsets.shape[0]:
                 return -1
             for _ in range(count):
                 size, position = read_size(source, position, end)
@@ -414,7 +413,7 @@ def copy_headers(data, decompressed, table, row_ends, note, key, keys, value, va
                 start = value.offsets[header]
                 if position < 0 or size > values.shape[0] - start:
                     return -1
-                nulls += _note(value, header, position, size)
+                nulls += _set_value(value, header, position, size)
                 copy_bytes(values, start, source, position, max(size, 0))
                 position += max(size, 0)
                 header += 1

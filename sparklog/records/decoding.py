@@ -31,7 +31,7 @@ from sparklog.records import decode_kernels as kernels
 from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Codec
 from sparklog.records.compression import LIMIT_BYTES, ExceedsLimit, decompress
-from sparklog.records.decode_kernels import Fixed, Note, Notes, Selection
+from sparklog.records.decode_kernels import FixedColumns, Selection, VariableColumn, VariableColumns
 from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
 from sparklog.records.markers import read_marker
@@ -63,7 +63,7 @@ _USUAL_MARKER = np.array([0, 0, 0, 8], np.uint8)
 """After its length: no attributes, no timestamp and offset deltas, a key of 4 bytes; then version 0 and 0 for abort."""
 
 
-class _Request(Struct, frozen=True, kw_only=True):
+class _DecodeOptions(Struct, frozen=True, kw_only=True):
     """The parsed arguments of decode or decode_batches."""
 
     schema: pa.Schema
@@ -83,7 +83,7 @@ class _Request(Struct, frozen=True, kw_only=True):
         return 2 * self.limit_bytes // _HEADER_BYTES
 
 
-class _Group(Struct, frozen=True, kw_only=True):
+class _BatchGroup(Struct, frozen=True, kw_only=True):
     """Batches that are decoded together: the table of their headers, and the bytes with their records."""
 
     data: Bytes
@@ -178,12 +178,12 @@ def _request(
     limit_bytes: int,
     aborted: AbortedRanges,
     aborts: list[tuple[int, int]] | None = None,
-) -> _Request:
+) -> _DecodeOptions:
     chosen, want = _projection(tuple(columns), timestamp_unit)
     selection = Selection(
         want=want, offset_from=offset_from, offset_to=offset_to, units_per_ms=UNITS_PER_MS[timestamp_unit]
     )
-    return _Request(
+    return _DecodeOptions(
         schema=chosen,
         selection=selection,
         check_crc=check_crc,
@@ -208,7 +208,7 @@ def as_bytes(data: Any) -> Bytes:
     return array
 
 
-def _decode(data: Bytes, request: _Request) -> Iterator[pa.RecordBatch]:
+def _decode(data: Bytes, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
     position = 0
     stopped = kernels.TABLE_FULL
     while stopped in (kernels.TABLE_FULL, kernels.OLD_FORMAT):
@@ -240,7 +240,7 @@ def refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
     raise CorruptRecord(f"the batch at position {position} has magic {data[position + 16]}: no such format")
 
 
-def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
+def _groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterator[_BatchGroup]:
     """Yield the table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
     if request.check_crc:
         check_crcs(data, table)
@@ -270,8 +270,8 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
     yield _group(data, parts, table[first:])
 
 
-def _group(data: Bytes, parts: list[Buffer], table: Table) -> _Group:
-    return _Group(data=data, decompressed=as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
+def _group(data: Bytes, parts: list[Buffer], table: Table) -> _BatchGroup:
+    return _BatchGroup(data=data, decompressed=as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
 
 
 def check_crcs(data: Bytes, table: Table) -> None:
@@ -346,7 +346,7 @@ def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) 
         raise type(error)(f"batch at offset {batch[kernels.BASE_OFFSET]}: {error}") from None
 
 
-def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
+def _read(group: _BatchGroup, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
     """Yield the group's records, in several parts if they are too many for one."""
     room = _room(group.table)
     if room > request.most_rows:
@@ -354,7 +354,7 @@ def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
             raise ExceedsLimit(f"the batch at offset {group.table[0, kernels.BASE_OFFSET]} claims {room} records")
         middle = len(group.table) // 2
         for table in (group.table[:middle], group.table[middle:]):
-            yield from _read(_Group(data=group.data, decompressed=group.decompressed, table=table), request)
+            yield from _read(_BatchGroup(data=group.data, decompressed=group.decompressed, table=table), request)
         return
     batch = _columns(group, request, room)
     if batch.num_rows:
@@ -369,22 +369,22 @@ def _room(table: Table) -> int:
     return int(np.where(action == kernels.COUNT, count, np.minimum(count, most))[action != kernels.SKIP].sum())
 
 
-def _columns(group: _Group, request: _Request, room: int) -> pa.RecordBatch:
+def _columns(group: _BatchGroup, request: _DecodeOptions, room: int) -> pa.RecordBatch:
     want = request.selection.want
-    fixed = Fixed(
+    fixed = FixedColumns(
         offsets=np.empty(room, np.int64),
         timestamps=np.empty(room if want & kernels.WANT_TIMESTAMP else 0, np.int64),
         timestamp_types=np.empty(room if want & kernels.WANT_TIMESTAMP_TYPE else 0, np.int32),
     )
-    notes = Notes(
-        key=_note(room if want & kernels.WANT_KEY else 0),
-        value=_note(room if want & kernels.WANT_VALUE else 0),
-        headers=_note(room if want & kernels.WANT_HEADERS else 0),
+    variable = VariableColumns(
+        key=_empty_column(room if want & kernels.WANT_KEY else 0),
+        value=_empty_column(room if want & kernels.WANT_VALUE else 0),
+        headers=_empty_column(room if want & kernels.WANT_HEADERS else 0),
     )
     row_ends = np.empty(len(group.table), np.int64)
     totals = np.zeros(kernels.TOTALS, np.int64)
-    records, row = kernels.parse_records(
-        group.data, group.decompressed, group.table, request.selection, fixed, notes, row_ends, totals
+    records, row = kernels.parse_batches(
+        group.data, group.decompressed, group.table, request.selection, fixed, variable, row_ends, totals
     )
     if records < 0:
         raise CorruptRecord(
@@ -395,54 +395,65 @@ def _columns(group: _Group, request: _Request, room: int) -> pa.RecordBatch:
         "offset": lambda: _plain(fixed.offsets, records, pa.int64()),
         "timestamp": lambda: _plain(fixed.timestamps, records, request.schema.field("timestamp").type),
         "timestampType": lambda: _plain(fixed.timestamp_types, records, pa.int32()),
-        "key": lambda: _strings(group, row_ends, notes.key, records, int(totals[kernels.NULL_KEYS])),
-        "value": lambda: _strings(group, row_ends, notes.value, records, int(totals[kernels.NULL_VALUES])),
-        "headers": lambda: _headers(group, row_ends, notes.headers, records, totals, request.most_headers),
+        "key": lambda: _strings(group, row_ends, variable.key, records, int(totals[kernels.NULL_KEYS])),
+        "value": lambda: _strings(group, row_ends, variable.value, records, int(totals[kernels.NULL_VALUES])),
+        "headers": lambda: _headers(group, row_ends, variable.headers, records, totals, request.most_headers),
     }
     if not request.schema.names:
         return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), records, [None]))
     return pa.RecordBatch.from_arrays([makers[name]() for name in request.schema.names], schema=request.schema)
 
 
-def _note(room: int) -> Note:
+def _empty_column(room: int) -> VariableColumn:
     offsets = np.empty(room + 1, np.int32)
     offsets[0] = 0
-    return Note(starts=np.empty(room, np.int64), offsets=offsets, validity=np.zeros((room + 7) // 8, np.uint8))
+    return VariableColumn(
+        starts=np.empty(room, np.int64), offsets=offsets, validity=np.zeros((room + 7) // 8, np.uint8)
+    )
 
 
 def _plain(values: NDArray[Any], records: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, records, [None, pa.py_buffer(values)], 0)
 
 
-def _byte_strings(kind: pa.DataType, note: Note, data: Bytes, count: int, nulls: int) -> pa.Array:
-    validity = pa.py_buffer(note.validity) if nulls else None
-    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(note.offsets), pa.py_buffer(data)], nulls)
+def _byte_strings(kind: pa.DataType, column: VariableColumn, data: Bytes, count: int, nulls: int) -> pa.Array:
+    validity = pa.py_buffer(column.validity) if nulls else None
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(column.offsets), pa.py_buffer(data)], nulls)
 
 
-def _strings(group: _Group, row_ends: NDArray[np.int64], note: Note, records: int, nulls: int) -> pa.Array:
-    output = np.empty(int(note.offsets[records]), np.uint8)
-    if not kernels.copy_values(group.data, group.decompressed, group.table, row_ends, note, output):
+def _strings(
+    group: _BatchGroup, row_ends: NDArray[np.int64], column: VariableColumn, records: int, nulls: int
+) -> pa.Array:
+    output = np.empty(int(column.offsets[records]), np.uint8)
+    if not kernels.copy_column(group.data, group.decompressed, group.table, row_ends, column, output):
         raise CorruptRecord("the data changed while it was read")
-    return _byte_strings(pa.binary(), note, output, records, nulls)
+    return _byte_strings(pa.binary(), column, output, records, nulls)
 
 
 def _headers(
-    group: _Group, row_ends: NDArray[np.int64], note: Note, records: int, totals: NDArray[np.int64], most: int
+    group: _BatchGroup,
+    row_ends: NDArray[np.int64],
+    column: VariableColumn,
+    records: int,
+    totals: NDArray[np.int64],
+    most: int,
 ) -> pa.Array:
     count = int(totals[kernels.HEADERS])
     if count > most:
         raise ExceedsLimit(f"batches from offset {group.table[0, kernels.BASE_OFFSET]} on have {count} headers")
-    key, value = _note(count), _note(count)
+    key, value = _empty_column(count), _empty_column(count)
     keys = np.empty(int(totals[kernels.HEADER_KEY_BYTES]), np.uint8)
     values = np.empty(int(totals[kernels.HEADER_VALUE_BYTES]), np.uint8)
-    nulls = kernels.copy_headers(group.data, group.decompressed, group.table, row_ends, note, key, keys, value, values)
+    nulls = kernels.copy_header_columns(
+        group.data, group.decompressed, group.table, row_ends, column, key, keys, value, values
+    )
     if nulls < 0:
         raise CorruptRecord("the data changed while it was read")
     key_array = _text(_byte_strings(pa.binary(), key, keys, count, 0), keys)
     value_array = _byte_strings(pa.binary(), value, values, count, nulls)
     entries = pa.StructArray.from_arrays([key_array, value_array], names=["key", "value"])
     return pa.Array.from_buffers(
-        pa.list_(entries.type), records, [None, pa.py_buffer(note.offsets)], 0, children=[entries]
+        pa.list_(entries.type), records, [None, pa.py_buffer(column.offsets)], 0, children=[entries]
     )
 
 

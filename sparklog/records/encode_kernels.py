@@ -1,7 +1,7 @@
 """Encodes Arrow's buffers as record batches, in compiled loops; `decode_kernels` shows the bytes of a record.
 
-    measure_records  finds the records that fit in each batch, their sizes, and the batch's greatest timestamp
-    write_records    writes those records
+    measure_batches  finds the records that fit in each batch, their sizes, and the batch's greatest timestamp
+    write_batches    writes those records
 
 The rules of `kernels` apply. The sizes of the columns' values were checked against their data before (`encoding`), but
 a foreign array can change meanwhile, so every copy is checked again.
@@ -30,25 +30,17 @@ _ROOM_FOR_HEADER_NUMBERS = 10
 ROOM = _ROOM_FOR_NUMBERS + _ROOM_FOR_HEADER_NUMBERS  # bytes by which the output must exceed the records
 
 
-class Strings(NamedTuple):
-    """A column of byte strings."""
-
-    starts: Any  # int32, read-only: start of each in the data
-    sizes: Any  # int32: size in bytes, -1: null
-    data: Any  # uint8, read-only
-
-
-class Rows(NamedTuple):
+class RecordColumns(NamedTuple):
     """The columns of the records to write."""
 
     offsets: Any  # int64[rows]; empty: consecutive
     timestamps: Any  # int64[rows], ms
-    key: Any  # Strings
-    value: Any  # Strings
+    key: Any  # StringColumn
+    value: Any  # StringColumn
     header_starts: Any  # int32[rows], read-only: first of each record's headers in the two header columns
     header_counts: Any  # int32[rows]
-    header_key: Any  # Strings
-    header_value: Any  # Strings
+    header_key: Any  # StringColumn
+    header_value: Any  # StringColumn
 
 
 @helper
@@ -124,7 +116,7 @@ def _body_size(rows, first, row):
 
 
 @kernel
-def measure_records(rows, max_bytes, sizes, ends, totals, greatest):
+def measure_batches(rows, max_bytes, sizes, ends, totals, greatest):
     """Divide the rows into batches with at most `max_bytes` of records, or one larger record.
 
     Returns (batches, 0), or (-(fault), row). `sizes` gets the size of each record's body; for each batch, `ends` gets
@@ -188,8 +180,8 @@ def _write_record(rows, first, row, size, output, position):
 
 
 @kernel
-def write_records(rows, batches, sizes, ends, totals, output):
-    """Write the records of the batches that measure_records found, one after the other.
+def write_batches(rows, batches, sizes, ends, totals, output):
+    """Write the records of the batches that measure_batches found, one after the other.
 
     `output` must have ROOM bytes more than they take. Returns False if the records differ from the measured sizes.
     """

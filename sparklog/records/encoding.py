@@ -28,8 +28,8 @@ from sparklog.records.batch import (
     seal,
 )
 from sparklog.records.compression import compress
-from sparklog.records.encode_kernels import Rows, Strings
-from sparklog.records.kernels import MAX_INT
+from sparklog.records.encode_kernels import RecordColumns
+from sparklog.records.kernels import MAX_INT, StringColumn
 from sparklog.records.schema import HEADERS_TYPE, UNITS_PER_MS
 
 _MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, whatever its length; here it does
@@ -124,16 +124,16 @@ def encode_all(
     return batches
 
 
-def _contents(rows: Rows, max_bytes: int) -> Iterator[tuple[int, int, memoryview, int]]:
+def _contents(rows: RecordColumns, max_bytes: int) -> Iterator[tuple[int, int, memoryview, int]]:
     """Yield for each batch its first row, the row after its last, the bytes of its records, its greatest timestamp."""
     total = len(rows.timestamps)
     sizes = np.empty(total, np.int32)
     ends, totals, greatest = np.empty((3, total), np.int64)
-    batches, row = kernels.measure_records(rows, max_bytes, sizes, ends, totals, greatest)
+    batches, row = kernels.measure_batches(rows, max_bytes, sizes, ends, totals, greatest)
     if batches < 0:
         raise InvalidRecord(f"row {row}: {kernels.FAULTS[-batches]}")
     output = np.empty(int(totals[:batches].sum()) + kernels.ROOM, np.uint8)
-    if not kernels.write_records(rows, batches, sizes, ends, totals, output):
+    if not kernels.write_batches(rows, batches, sizes, ends, totals, output):
         raise InvalidRecord("the rows changed while they were read")
     first = position = 0
     measured = zip(ends[:batches].tolist(), totals[:batches].tolist(), greatest[:batches].tolist(), strict=True)
@@ -142,21 +142,21 @@ def _contents(rows: Rows, max_bytes: int) -> Iterator[tuple[int, int, memoryview
         first, position = end, position + size
 
 
-def _place(rows: Rows, first: int, end: int, base_offset: int) -> tuple[int, int]:
+def _place(rows: RecordColumns, first: int, end: int, base_offset: int) -> tuple[int, int]:
     """Return base offset and last offset delta of the batch of rows [first, end)."""
     if not len(rows.offsets):
         return base_offset + first, end - first - 1
     return int(rows.offsets[first]), int(rows.offsets[end - 1] - rows.offsets[first])
 
 
-def _rows(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_offsets: bool) -> Rows:
+def _rows(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_offsets: bool) -> RecordColumns:
     """Return the columns in the kernels' form. Raises InvalidRecord if they are not valid."""
     try:
         records.validate()
         if records.num_rows > records.nbytes + _MOST_EMPTY_ROWS:
             raise pa.ArrowInvalid(f"{records.num_rows} rows in {records.nbytes} bytes")
         header_starts, header_counts, header_key, header_value = _headers(records)
-        return Rows(
+        return RecordColumns(
             offsets=_offsets(records) if keep_offsets else np.empty(0, np.int64),
             timestamps=_timestamps(_column(records, "timestamp"), records.num_rows, default_timestamp_ms),
             key=_strings(_column(records, "key"), records.num_rows),
@@ -220,19 +220,21 @@ def _nulls(column: pa.Array) -> NDArray[np.bool_]:
     return ~bits[column.offset : column.offset + len(column)].astype(np.bool_)
 
 
-def _strings(column: pa.Array | None, rows: int) -> Strings:
+def _strings(column: pa.Array | None, rows: int) -> StringColumn:
     if column is None:
-        return Strings(
+        return StringColumn(
             starts=_array(bytes(4 * rows), np.int32), sizes=np.full(rows, -1, np.int32), data=_array(None, np.uint8)
         )
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         column = _cast(column, pa.binary())
     data = _array(column.buffers()[2], np.uint8)
     starts, sizes = _ranges(column, len(data))
-    return Strings(starts=starts, sizes=sizes, data=data)
+    return StringColumn(starts=starts, sizes=sizes, data=data)
 
 
-def _headers(records: pa.RecordBatch | pa.Table) -> tuple[NDArray[np.int32], NDArray[np.int32], Strings, Strings]:
+def _headers(
+    records: pa.RecordBatch | pa.Table,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], StringColumn, StringColumn]:
     """Return the starts and counts of each row's headers, and all headers' keys and values."""
     column = _column(records, "headers")
     if column is None:

@@ -18,7 +18,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 from llvmlite import ir
@@ -33,11 +33,18 @@ log = logging.getLogger(__name__)
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
-
 # Kernels allocate nothing. If numba still counts references to arrays, each array argument of a helper costs an
 # atomic operation or two, which halves the speed. A release of numba without this option is slower by that, and
 # nothing else changes.
 _OPTIONS: dict[str, Any] = {"nogil": True} | ({"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {})
+
+
+class StringColumn(NamedTuple):
+    """A column of byte strings."""
+
+    starts: Any  # int32, read-only: start of each in the data
+    sizes: Any  # int32: size in bytes, -1: null
+    data: Any  # uint8, read-only
 
 
 def helper(function: Callable[..., Any]) -> Any:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sparklog.base.errors import InvalidRecord
 from sparklog.records import key_map_kernels as kernels
-from sparklog.records.key_map_kernels import Keys
+from sparklog.records.key_map_kernels import KeyColumn
 
 SEED_BYTES = 16
 _WORD = 8
@@ -72,7 +72,7 @@ class KeyMap:
         column, longs, ages = self._columns(keys, offsets, versions)
         record = 0
         while True:
-            record, self._count, self._reach = kernels.put(
+            record, self._count, self._reach = kernels.put_keys(
                 self._table, self._width, _most(self._slots), self._count, self._reach, column, longs, ages, record,
                 self._seed, self._hashes,
             )  # fmt: skip
@@ -87,7 +87,7 @@ class KeyMap:
         """Return for each record whether it has a key and the map no newer record of it. Raises as `put` does."""
         column, longs, ages = self._columns(keys, offsets, versions)
         answer = np.empty(len(longs), np.bool_)
-        if not kernels.survives(self._table, self._width, column, longs, ages, self._seed, self._hashes, answer):
+        if not kernels.find_survivors(self._table, self._width, column, longs, ages, self._seed, self._hashes, answer):
             raise InvalidRecord("the keys are not where their column says")
         return answer
 
@@ -109,7 +109,7 @@ class KeyMap:
         self._reach = kernels.spread(self._table, self._width, before, aside)
         return True
 
-    def _columns(self, keys: pa.Array, offsets: Longs, versions: Longs | None) -> tuple[Keys, Longs, Longs]:
+    def _columns(self, keys: pa.Array, offsets: Longs, versions: Longs | None) -> tuple[KeyColumn, Longs, Longs]:
         if (versions is not None) != self._versioned:
             raise ValueError("records of a versioned map have versions, others have none")
         ages = _NO_VERSIONS if versions is None else _read_only(versions)
@@ -121,19 +121,19 @@ class KeyMap:
 def hashes_of(keys: pa.Array, seed: bytes) -> NDArray[np.uint64]:
     """Return the SipHash-2-4-128 of each key as two little-endian words, shape (keys, 2); a null hashes as no bytes."""
     hashes = np.empty(2 * len(keys), np.uint64)
-    if not kernels.hash_keys(keys_of(keys), np.frombuffer(seed, "<u8", SEED_BYTES // _WORD), hashes):
+    if not kernels.hash_column(keys_of(keys), np.frombuffer(seed, "<u8", SEED_BYTES // _WORD), hashes):
         raise InvalidRecord("the keys are not where their column says")
     return hashes.reshape(-1, 2)
 
 
-def keys_of(keys: pa.Array) -> Keys:
+def keys_of(keys: pa.Array) -> KeyColumn:
     """Return a column of binary or text in the kernels' form."""
     if keys.type not in (pa.binary(), pa.string()):
         keys = keys.cast(pa.binary())
     validity, starts, data = keys.buffers()
     first = keys.offset
     numbers = np.frombuffer(starts, np.int32)[first : first + len(keys) + 1] if len(keys) else np.zeros(1, np.int32)
-    return Keys(
+    return KeyColumn(
         starts=_read_only(numbers, np.int32),
         data=_read_only(np.frombuffer(data or b"", np.uint8), np.uint8),
         validity=_read_only(np.frombuffer(validity if keys.null_count else b"", np.uint8), np.uint8),

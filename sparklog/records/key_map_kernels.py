@@ -33,7 +33,7 @@ _ONE = np.uint64(1)
 _32 = np.uint64(32)
 
 
-class Keys(NamedTuple):
+class KeyColumn(NamedTuple):
     """A column of keys in Arrow's form."""
 
     starts: Any  # int32[records + 1], read-only: start of each in the data, and end of the last
@@ -164,7 +164,7 @@ def _is_older(table, place, versions, offsets, record):
 
 
 @kernel
-def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, hashes):
+def put_keys(table, width, most, count, reach, keys, offsets, versions, begin, seed, hashes):
     """Put each key's newest record, from record number `begin` on, until `most` keys are in the table.
 
     Returns (the next record or BAD_KEYS, keys in the table, greatest distance of a slot behind its key's home).
@@ -197,7 +197,7 @@ def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, 
 
 
 @kernel
-def survives(table, width, keys, offsets, versions, seed, hashes, answer):
+def find_survivors(table, width, keys, offsets, versions, seed, hashes, answer):
     """Set `answer` to whether each record has a key and no newer record in the table; return False if keys are bad."""
     slots = table.shape[0] // width
     records = offsets.shape[0]
@@ -262,7 +262,7 @@ def newest(table, width, offsets):
 
 
 @kernel
-def hash_keys(keys, seed, hashes):
+def hash_column(keys, seed, hashes):
     """Write the hash of each key, two words; return False if keys are bad."""
     for record in range(keys.starts.shape[0] - 1):
         position = np.int64(keys.starts[record])

@@ -20,14 +20,14 @@ _VALUE = struct.Struct(">hi")
 _VERSION = 0
 
 
-class Marker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """How a transaction ended."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
-def read_marker(record: Record) -> Marker | None:
+def read_marker(record: Record) -> EndTransactionMarker | None:
     """Return the marker in a control record; None if it is another kind of control record."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _KEY.size or len(value) < _VALUE.size:
@@ -35,10 +35,12 @@ def read_marker(record: Record) -> Marker | None:
     kind = _KEY.unpack_from(key)[1]
     if kind not in (ABORT, COMMIT):
         return None
-    return Marker(kind == COMMIT, _VALUE.unpack_from(value)[1])
+    return EndTransactionMarker(kind == COMMIT, _VALUE.unpack_from(value)[1])
 
 
-def write_marker(marker: Marker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytearray:
+def write_marker(
+    marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int
+) -> bytearray:
     """Return the control batch of a marker, at offset 0 and without a sequence number."""
     record = Record(
         offset=0,

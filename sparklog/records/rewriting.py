@@ -80,7 +80,7 @@ _BITS_OF_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 Longs = NDArray[np.int64]
 
 
-class Rewritten(Struct, frozen=True, kw_only=True):
+class RewriteSummary(Struct, frozen=True, kw_only=True):
     """Counts and checksum of the batches rewritten so far."""
 
     batches_read: int = 0
@@ -129,7 +129,7 @@ class Rewriter:
         self._transactions = transactions
         self._limit_bytes = limit_bytes
         self._group_bytes = group_bytes
-        self.result = Rewritten()
+        self.result = RewriteSummary()
 
     def rewrite(self, chunk: Buffer, kept_offsets: Longs) -> bytes:
         """Return the rewritten batches of a chunk of whole batches.

@@ -27,7 +27,7 @@ class SessionChanges(NamedTuple):
     forgotten: tuple[FetchPartition, ...]
 
 
-class FetchRequests:
+class FetchSessionHandler:
     """Builds the requests of one session after another."""
 
     def __init__(self) -> None:

@@ -47,12 +47,12 @@ from sparklog.log.epochs import NO_EPOCH, EpochEnd
 from sparklog.log.log import Log
 from sparklog.records.batch import check_batch
 from sparklog.replica.divergence import where_to_cut
-from sparklog.replica.fetch_requests import FetchRequests
+from sparklog.replica.fetch_requests import FetchSessionHandler
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
 from sparklog.replica.segment_sync import Ask, SegmentSync
-from sparklog.replica.state_changes import FetchState
-from sparklog.replica.throttle import Throttle, is_listed
+from sparklog.replica.state_changes import InitialFetchState
+from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 FIRST_PAUSE_MS = 50
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
@@ -60,12 +60,12 @@ FetchPartitions = dict[TopicPartition, FetchPartition]
 logger = logging.getLogger(__name__)
 
 
-class Followed:
+class PartitionFetchState:
     """One partition that this broker copies."""
 
     __slots__ = ("failures", "lag", "name", "retry_at", "segment_sync", "state", "work")
 
-    def __init__(self, name: TopicPartition, state: FetchState, segment_sync: SegmentSync) -> None:
+    def __init__(self, name: TopicPartition, state: InitialFetchState, segment_sync: SegmentSync) -> None:
         self.name = name
         self.state = state
         self.failures = 0
@@ -82,7 +82,7 @@ class Followed:
         return self.work is not None and not self.work.done()
 
 
-class Step(NamedTuple):
+class BlockingStep(NamedTuple):
     """Work that waits for a disk, and the rest of the leader's response to handle after it, if any."""
 
     work: Callable[[], None]
@@ -95,7 +95,7 @@ class FetcherContext(Struct, frozen=True, kw_only=True):
     replicas: ReplicaManager
     config: BrokerConfig
     ask: Ask
-    throttle: Throttle
+    throttle: ReplicationThrottle
     broker_epoch: Callable[[], int]
     """Returns this broker's own epoch."""
 
@@ -107,8 +107,8 @@ class LeaderFetcher:
         self.leader = leader
         self._context = context
         self._replicas = context.replicas
-        self._parts: dict[TopicPartition, Followed] = {}
-        self._requests = FetchRequests()
+        self._parts: dict[TopicPartition, PartitionFetchState] = {}
+        self._requests = FetchSessionHandler()
         self._failures = 0
         self._woken = asyncio.Event()
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
@@ -123,7 +123,7 @@ class LeaderFetcher:
         """Fetch until `stop`."""
         self._task = asyncio.create_task(self._run(), name=f"copying from broker {self.leader}")
 
-    def add(self, part: Followed) -> None:
+    def add(self, part: PartitionFetchState) -> None:
         """Copy a partition from now on; the waiting poll is given up for it, but never two polls in a row."""
         self._parts[part.name] = part
         self._woken.set()
@@ -171,7 +171,7 @@ class LeaderFetcher:
                 wanted[part.name] = self._want(part, replica.log)
         return wanted
 
-    def _want(self, part: Followed, log: Log) -> FetchPartition:
+    def _want(self, part: PartitionFetchState, log: Log) -> FetchPartition:
         return FetchPartition(
             name=part.name,
             topic_id=part.state.topic_id,
@@ -182,14 +182,14 @@ class LeaderFetcher:
             log_start_offset=log.log_start_offset,
         )
 
-    def _is_held_back(self, part: Followed, replica: Replica, now: float) -> bool:
+    def _is_held_back(self, part: PartitionFetchState, replica: Replica, now: float) -> bool:
         if not self._is_throttled(part, replica):
             return False
         if pause := self._context.throttle.pause(now):
             part.retry_at = now + pause
         return pause > 0
 
-    def _is_throttled(self, part: Followed, replica: Replica) -> bool:
+    def _is_throttled(self, part: PartitionFetchState, replica: Replica) -> bool:
         listed = replica.config.follower_replication_throttled_replicas
         return part.lag != 0 and is_listed(listed, part.name.partition, self._context.config.broker_id)
 
@@ -267,7 +267,7 @@ class LeaderFetcher:
             if not (got.error or got.diverging):
                 part.segment_sync.tell(replica, got.generation, got.segment_base_offset)
 
-    def _is_as_asked(self, part: Followed, replica: Replica, asked: FetchPartition) -> bool:
+    def _is_as_asked(self, part: PartitionFetchState, replica: Replica, asked: FetchPartition) -> bool:
         """Return whether the response fits the log's state: leader, topic or log end may have changed meanwhile."""
         return (part.state.topic_id, part.state.leader_epoch, replica.log.log_end_offset) == (
             asked.topic_id,
@@ -275,7 +275,9 @@ class LeaderFetcher:
             asked.fetch_offset,
         )
 
-    def _handle(self, part: Followed, replica: Replica, got: FetchedPartition) -> Coroutine[None, None, None] | None:
+    def _handle(
+        self, part: PartitionFetchState, replica: Replica, got: FetchedPartition
+    ) -> Coroutine[None, None, None] | None:
         """Handle the response as far as possible at once; return the rest, which must wait for a disk."""
         if isinstance(got.error, OffsetOutOfRange):
             return self._begin_anew(replica, got)
@@ -288,32 +290,36 @@ class LeaderFetcher:
         self._caught_up(part, replica, got.high_watermark)
         return None
 
-    async def _carry_out(self, part: Followed, work: Coroutine[None, None, None]) -> None:
+    async def _carry_out(self, part: PartitionFetchState, work: Coroutine[None, None, None]) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - as in `_take`
             self._delay(part, error)
 
-    def _append(self, replica: Replica, got: FetchedPartition) -> Step | None:
+    def _append(self, replica: Replica, got: FetchedPartition) -> BlockingStep | None:
         """Append the records. Return the step that must come first, or the flush that they require, if any."""
         log, must_flush = replica.log, False
         if got.segment_base_offset >= 0 and not log.as_follower.is_at_segment(got.segment_base_offset):
-            return Step(partial(log.as_follower.follow_segment, got.segment_base_offset), got)
+            return BlockingStep(partial(log.as_follower.follow_segment, got.segment_base_offset), got)
         if got.records:
             if (begin := _begin_across(replica, got.records)) is not None:
                 logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
-                return Step(partial(log.truncate_to, begin), got)
+                return BlockingStep(partial(log.truncate_to, begin), got)
             try:
                 must_flush = log.as_follower.append(got.records, rolls=False, takes_gaps=False).must_flush
             except UnexpectedGap:
-                return Step(partial(log.as_follower.append_with_gaps, got.records), structs.replace(got, records=b""))
+                return BlockingStep(
+                    partial(log.as_follower.append_with_gaps, got.records), structs.replace(got, records=b"")
+                )
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)
-        return Step(log.flush) if must_flush else None
+        return BlockingStep(log.flush) if must_flush else None
 
-    async def _append_after(self, part: Followed, replica: Replica, first: Step, high_watermark: int) -> None:
-        step: Step | None = first
+    async def _append_after(
+        self, part: PartitionFetchState, replica: Replica, first: BlockingStep, high_watermark: int
+    ) -> None:
+        step: BlockingStep | None = first
         while step:
             await asyncio.to_thread(step.work)
             if step.then is None:
@@ -324,7 +330,7 @@ class LeaderFetcher:
             step = self._append(replica, step.then)
         self._caught_up(part, replica, high_watermark)
 
-    def _caught_up(self, part: Followed, replica: Replica, high_watermark: int) -> None:
+    def _caught_up(self, part: PartitionFetchState, replica: Replica, high_watermark: int) -> None:
         part.failures, part.lag = 0, max(0, high_watermark - replica.log.log_end_offset)
 
     async def _cut(self, replica: Replica, leader: EpochEnd) -> None:
@@ -346,7 +352,7 @@ class LeaderFetcher:
         await asyncio.to_thread(log.truncate_fully_and_start_at, got.segment_base_offset)
         self._replicas.truncated(replica)
 
-    def _delay(self, part: Followed, error: Exception) -> None:
+    def _delay(self, part: PartitionFetchState, error: Exception) -> None:
         """Pause the partition after an error."""
         part.failures += 1
         part.retry_at = asyncio.get_running_loop().time() + self._pause_ms(part.failures) / 1000

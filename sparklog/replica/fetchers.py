@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.fetcher import FetcherContext, Followed, LeaderFetcher
+from sparklog.replica.fetcher import FetcherContext, LeaderFetcher, PartitionFetchState
 from sparklog.replica.segment_sync import SegmentSync
-from sparklog.replica.state_changes import FetchState
+from sparklog.replica.state_changes import InitialFetchState
 
 Key = tuple[int, int]
 """A leader's broker id, and the number of one of its fetchers."""
@@ -21,7 +21,7 @@ class ReplicaFetchers:
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
         self._fetchers: dict[Key, LeaderFetcher] = {}
-        self._parts: dict[TopicPartition, Followed] = {}
+        self._parts: dict[TopicPartition, PartitionFetchState] = {}
         self._syncing: dict[Key, asyncio.Semaphore] = {}
         self._is_stopped = False
 
@@ -34,7 +34,7 @@ class ReplicaFetchers:
         """Largest lag of any partition behind its leader's high watermark, in offsets."""
         return max((part.lag or 0 for part in self._parts.values()), default=0)
 
-    def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
+    def follow(self, states: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Copy these partitions; earlier copying of them must have ended (`unfollow`).
 
         Does nothing after `stop`: a request of the controller may finish only then.
@@ -45,7 +45,7 @@ class ReplicaFetchers:
             if before := self._remove(name):
                 before.segment_sync.end()
             key = self._key(name, state)
-            part = self._parts[name] = Followed(name, state, self._segment_sync(name, state, key))
+            part = self._parts[name] = PartitionFetchState(name, state, self._segment_sync(name, state, key))
             fetcher = self._fetchers.get(key)
             if fetcher is None:
                 fetcher = self._fetchers[key] = LeaderFetcher(state.leader, self._context)
@@ -70,17 +70,17 @@ class ReplicaFetchers:
         await self.unfollow(tuple(self._parts))
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _key(self, name: TopicPartition, state: FetchState) -> Key:
+    def _key(self, name: TopicPartition, state: InitialFetchState) -> Key:
         number = (zlib.crc32(name.topic.encode()) + name.partition) % self._context.config.num_replica_fetchers
         return state.leader, number
 
-    def _remove(self, name: TopicPartition) -> Followed | None:
+    def _remove(self, name: TopicPartition) -> PartitionFetchState | None:
         part = self._parts.pop(name, None)
         if part and (fetcher := self._fetchers.get(self._key(name, part.state))):
             fetcher.remove(name)
         return part
 
-    def _segment_sync(self, name: TopicPartition, state: FetchState, key: Key) -> SegmentSync:
+    def _segment_sync(self, name: TopicPartition, state: InitialFetchState, key: Key) -> SegmentSync:
         context = self._context
         return SegmentSync(
             name,

@@ -18,19 +18,19 @@ from collections.abc import Awaitable, Callable
 from sparklog.base.clock import Clock
 from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion, NoNode, SessionExpired
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.replica.partition import Effects, Partition
 
 TRIES = 6
 FIRST_PAUSE_MS = 100
 LONGEST_PAUSE_MS = 2_000
-WriteIsr = Callable[[AlterIsr], Awaitable[IsrAltered]]
+WriteIsr = Callable[[AlterIsr], Awaitable[AlterIsrResult]]
 OnIsrChange = Callable[[Partition, tuple[int, ...]], None]
 """Arguments: the partition in its new state, and its previous ISR."""
 logger = logging.getLogger(__name__)
 
 
-def tell_nobody(partition: Partition, before: tuple[int, ...]) -> None:
+def ignore_isr_change(partition: Partition, before: tuple[int, ...]) -> None:
     """Do nothing: the default OnIsrChange."""
 
 

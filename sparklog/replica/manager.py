@@ -26,13 +26,13 @@ from sparklog.base.errors import ConnectionLoss, KafkaStorageError, NotLeaderOrF
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.epochs import EpochEnd
-from sparklog.log.log import Appended, Log, LogSlice
+from sparklog.log.log import Log, LogAppendInfo, LogSlice
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.records.recompression import Compression, compression_of
-from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, tell_nobody
-from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered
+from sparklog.replica.isr_changes import IsrChanges, OnIsrChange, WriteIsr, ignore_isr_change
+from sparklog.replica.messages import NO_LEADER, AlterIsr, AlterIsrResult
 from sparklog.replica.partition import ALL_IN_SYNC, NO_EPOCH, NOTHING, Partition
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class ReplicaManager:
         broker_epoch_of: Callable[[int], int | None] = lambda _: None,
         exists: Callable[[TopicPartition], bool] = lambda _: False,
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
-        on_isr_change: OnIsrChange = tell_nobody,
+        on_isr_change: OnIsrChange = ignore_isr_change,
         on_leadership: OnLeadership = lambda *_: None,
     ) -> None:
         """Create a manager without replicas.
@@ -241,7 +241,7 @@ class ReplicaManager:
         leader_epoch: int | None = None,
         verification: Verification | None = None,
         is_coordinators: bool = False,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append the batches of one produce request, and return where; their offsets are written into `data`.
 
         verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
@@ -261,13 +261,13 @@ class ReplicaManager:
     def append_marker(
         self,
         replica: Replica,
-        marker: Marker,
+        marker: EndTransactionMarker,
         *,
         producer_id: int,
         producer_epoch: int,
         is_strict: bool,
         leader_epoch: int | None = None,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append the marker that ends a producer's transaction in a partition, and return where it is.
 
         Otherwise as `append` with acks=all. Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and
@@ -284,7 +284,7 @@ class ReplicaManager:
             self._appended(partition, appended)
         return appended
 
-    def _appended(self, partition: Partition, appended: Appended) -> None:
+    def _appended(self, partition: Partition, appended: LogAppendInfo) -> None:
         if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
             self._on_high_watermark(partition.name)
         elif partition.followers:
@@ -388,5 +388,5 @@ class ReplicaManager:
         replica.partition.truncated(replica.log.log_end_offset)
 
 
-async def _no_store(change: AlterIsr) -> IsrAltered:
+async def _no_store(change: AlterIsr) -> AlterIsrResult:
     raise ConnectionLoss(f"{change.name}: there is no store to write the ISR to")

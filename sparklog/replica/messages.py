@@ -119,7 +119,7 @@ class AlterIsr(Struct, frozen=True, kw_only=True):
     epoch, so that a restarted broker does not join."""
 
 
-class IsrAltered(Struct, frozen=True, kw_only=True):
+class AlterIsrResult(Struct, frozen=True, kw_only=True):
     """The node's content after an AlterIsr: the requested ISR, or what a controller wrote meanwhile, if it kept the
     leader and its epoch."""
 
@@ -198,7 +198,7 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     """Size of its record batches."""
 
 
-class FilesDescribed(Struct, frozen=True, kw_only=True):
+class DescribeFilesResponse(Struct, frozen=True, kw_only=True):
     generation: int
     segments: tuple[SegmentSum, ...]
     """Closed segments below the high watermark, oldest first; possibly not all of them."""
@@ -230,7 +230,7 @@ class ReadReplicaFile(Struct, frozen=True, kw_only=True):
     position: int
 
 
-class FileRead(Struct, frozen=True, kw_only=True):
+class ReadReplicaFileResponse(Struct, frozen=True, kw_only=True):
     data: bytes
     """Empty if nothing may be sent now (throttle)."""
 
@@ -257,7 +257,7 @@ class DescribedPosition(Struct, frozen=True, kw_only=True):
     """Timestamp of the batch with the first committed record from the position on; None: there is none."""
 
 
-class PositionsDescribed(Struct, frozen=True, kw_only=True):
+class DescribePositionsResponse(Struct, frozen=True, kw_only=True):
     """The answer to DescribePositions, in its order."""
 
     positions: tuple[DescribedPosition, ...]

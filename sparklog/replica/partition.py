@@ -47,7 +47,7 @@ from sparklog.base.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
+from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, AlterIsrResult, LeaderAndIsrPartitionState
 
 ALL_IN_SYNC = -1  # acks: answered when the whole in-sync set has the records
 NO_EPOCH = -1
@@ -393,7 +393,7 @@ class Partition:
         follower = self.followers[broker_id]
         return follower.log_end_offset != self.log_end_offset and follower.caught_up_ms < oldest_ms
 
-    def isr_altered(self, change: AlterIsr, altered: IsrAltered, now_ms: int) -> Effects:
+    def isr_altered(self, change: AlterIsr, altered: AlterIsrResult, now_ms: int) -> Effects:
         """Take over what the store holds after writing `change`, and return what follows.
 
         Nothing follows if `change` is no longer pending.

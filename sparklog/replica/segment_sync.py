@@ -45,13 +45,13 @@ from sparklog.replica.manager import Replica
 from sparklog.replica.messages import (
     NO_GENERATION,
     DescribeFiles,
-    FileRead,
-    FilesDescribed,
+    DescribeFilesResponse,
     ReadReplicaFile,
+    ReadReplicaFileResponse,
     SnapshotFile,
 )
-from sparklog.replica.state_changes import FetchState
-from sparklog.replica.throttle import Throttle, is_listed
+from sparklog.replica.state_changes import InitialFetchState
+from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 FIRST_PAUSE_MS = 100
 EMPTY_PAUSE_S = 0.1
@@ -63,7 +63,7 @@ Ask = Callable[[int, Any], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 
 
-class Compared(Struct):
+class LastComparison(Struct):
     """Result of the last comparison with the leader of this epoch."""
 
     generation: int = NO_GENERATION
@@ -83,11 +83,11 @@ class SegmentSync:
     def __init__(
         self,
         name: TopicPartition,
-        state: FetchState,
+        state: InitialFetchState,
         *,
         ask: Ask,
         config: BrokerConfig,
-        throttle: Throttle,
+        throttle: ReplicationThrottle,
         semaphore: asyncio.Semaphore,
     ) -> None:
         """semaphore: limits how many partitions are synced from this leader at a time."""
@@ -100,7 +100,7 @@ class SegmentSync:
         self._told = NO_GENERATION
         self._leader_closed_to = -1
         self._own_to = -1  # the log end offset at this leader's first response
-        self._compared = Compared()
+        self._compared = LastComparison()
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
@@ -155,7 +155,7 @@ class SegmentSync:
 
     async def _follow(self, replica: Replica) -> None:
         """Compare once and copy the differences. Raises KafkaError."""
-        here = Compared(closed_to=_closed_to(replica), committed_to=replica.partition.high_watermark)
+        here = LastComparison(closed_to=_closed_to(replica), committed_to=replica.partition.high_watermark)
         there, leaders = await self._describe(wants_sums=False)
         found = compare(await self._own(replica, is_summed=there.is_summed), leaders)
         if found.differences and not there.is_summed:
@@ -171,9 +171,9 @@ class SegmentSync:
         end_offset = there.snapshot.end_offset if there.snapshot else -1
         is_complete = there.closed_to <= here.closed_to and end_offset <= here.committed_to
         covers_own = self._own_to <= found.end
-        self._compared = Compared(there.generation, there.closed_to, end_offset, is_complete, covers_own)
+        self._compared = LastComparison(there.generation, there.closed_to, end_offset, is_complete, covers_own)
 
-    async def _describe(self, *, wants_sums: bool) -> tuple[FilesDescribed, list[SegmentSum]]:
+    async def _describe(self, *, wants_sums: bool) -> tuple[DescribeFilesResponse, list[SegmentSum]]:
         """Return the leader's first response, and the segments of all its responses."""
         first = there = await self._ask_for_files(0, wants_sums=wants_sums)
         segments = list(there.segments)
@@ -182,12 +182,12 @@ class SegmentSync:
             segments += there.segments
         return first, segments
 
-    async def _ask_for_files(self, since: int, *, wants_sums: bool) -> FilesDescribed:
+    async def _ask_for_files(self, since: int, *, wants_sums: bool) -> DescribeFilesResponse:
         request = DescribeFiles(
             name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
             leader_epoch=self._state.leader_epoch, since=since, wants_sums=wants_sums,
         )  # fmt: skip
-        answer: FilesDescribed = await self._ask(self._state.leader, request)
+        answer: DescribeFilesResponse = await self._ask(self._state.leader, request)
         return answer
 
     async def _own(self, replica: Replica, *, is_summed: bool) -> list[SegmentSum]:
@@ -244,7 +244,7 @@ class SegmentSync:
             if is_throttled and (pause := self._throttle.pause(loop.time())):
                 await asyncio.sleep(pause)
                 continue
-            read: FileRead = await self._ask(self._state.leader, replace(wanted, position=position))
+            read: ReadReplicaFileResponse = await self._ask(self._state.leader, replace(wanted, position=position))
             if read.data:
                 yield read.data
                 position += len(read.data)
@@ -295,7 +295,7 @@ def _closed_to(replica: Replica) -> int:
     return min(replica.log.segments[-1].base_offset, replica.partition.high_watermark)
 
 
-def _reaches(replica: Replica, compared: Compared) -> bool:
+def _reaches(replica: Replica, compared: LastComparison) -> bool:
     return compared.closed_to <= _closed_to(replica) and compared.committed_to <= replica.partition.high_watermark
 
 

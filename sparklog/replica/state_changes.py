@@ -34,7 +34,7 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import KeptConfig, Overrides, config_of
+from sparklog.log.directory.topic_configs import Overrides, TopicCopy, config_of
 from sparklog.log.log import Log
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
 from sparklog.replica.manager import Replica, ReplicaManager
@@ -54,7 +54,7 @@ from sparklog.replica.partition import NO_EPOCH
 from sparklog.runtime.serial_executor import SerialExecutor
 
 
-class FetchState(Struct, frozen=True, kw_only=True):
+class InitialFetchState(Struct, frozen=True, kw_only=True):
     """The leader that a partition is copied from."""
 
     leader: int
@@ -65,7 +65,7 @@ class FetchState(Struct, frozen=True, kw_only=True):
 class Fetchers(Protocol):
     """Copies the logs of partitions that this broker follows. Used on the event loop."""
 
-    def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
+    def follow(self, states: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Copy these partitions from their log ends on; replaces their earlier states."""
         ...
 
@@ -77,7 +77,7 @@ class Fetchers(Protocol):
 logger = logging.getLogger(__name__)
 
 
-class _Opened(Struct):
+class _OpenedReplica(Struct):
     """A partition's opened log and the high watermark to start from."""
 
     log: Log
@@ -150,7 +150,7 @@ class StateChanges:
         overrides = {name.topic: request.overrides.get(name.topic, {}) for name in states}
         configs = {topic: config_of(topic, own, self._topic_defaults()) for topic, own in overrides.items()}
         opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
-        followed: dict[TopicPartition, FetchState] = {}
+        followed: dict[TopicPartition, InitialFetchState] = {}
         ends: list[LogEnd] = []
         for name, found in opened.items():
             if isinstance(found, KafkaStorageError):
@@ -159,7 +159,7 @@ class StateChanges:
                 continue
             if self._apply(states[name], request.controller_epoch, found, configs[name.topic]):
                 state = states[name]
-                followed[name] = FetchState(
+                followed[name] = InitialFetchState(
                     leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
                 )
             if states[name].is_restored:
@@ -236,7 +236,7 @@ class StateChanges:
         return (partition.leader, partition.leader_epoch) != (state.leader, state.leader_epoch)
 
     def _apply(
-        self, state: LeaderAndIsrPartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig
+        self, state: LeaderAndIsrPartitionState, controller_epoch: int, opened: _OpenedReplica, config: TopicConfig
     ) -> bool:
         """Apply the state to the replica; return whether copying from another broker must start."""
         replica = self._replicas.put(state.name, opened.log, config, high_watermark=opened.high_watermark)
@@ -272,8 +272,8 @@ class StateChanges:
         states: Mapping[TopicPartition, LeaderAndIsrPartitionState],
         configs: Mapping[str, TopicConfig],
         overrides: Mapping[str, Overrides],
-    ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
-        def open_one(state: LeaderAndIsrPartitionState) -> _Opened | KafkaStorageError:
+    ) -> dict[TopicPartition, _OpenedReplica | KafkaStorageError]:
+        def open_one(state: LeaderAndIsrPartitionState) -> _OpenedReplica | KafkaStorageError:
             try:
                 return self._open(state, configs[state.name.topic])
             except KafkaStorageError as error:
@@ -288,14 +288,14 @@ class StateChanges:
         self._keep_topics(_kept(states, overrides))  # before anybody leads: others are in sync only afterwards
         return dict(zip(states, opened, strict=True))
 
-    def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _Opened:
+    def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _OpenedReplica:
         log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
         if log.config != config:
             log.configure(config)
         if log.must_flush:  # the leader counts flushed records only
             log.flush()
         committed = self._files.find(posixpath.dirname(log.folder), state.name)
-        return _Opened(log, log.log_start_offset if committed is None else committed)
+        return _OpenedReplica(log, log.log_start_offset if committed is None else committed)
 
     def _delete_all(self, names: Collection[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
         self._files.forget(names)
@@ -317,7 +317,7 @@ class StateChanges:
         self._logs.update_configs(configs)
         self._replicas.update_configs(configs)
 
-    async def keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None) -> None:
+    async def keep_topics(self, topics: Mapping[str, TopicCopy], known: Mapping[str, UUID] | None) -> None:
         """Store copies of topics. known: the ids of all topics, if copies of others may be dropped."""
         await asyncio.to_thread(self._keep_topics, topics, known)
 
@@ -325,7 +325,7 @@ class StateChanges:
         """Store copies of the keys that were set for brokers at run time, by node."""
         await asyncio.to_thread(self._logs.keep_brokers, brokers)
 
-    def _keep_topics(self, topics: Mapping[str, KeptConfig], known: Mapping[str, UUID] | None = None) -> None:
+    def _keep_topics(self, topics: Mapping[str, TopicCopy], known: Mapping[str, UUID] | None = None) -> None:
         self._logs.keep_topics(topics, self._newest_change(), known)
 
     async def close(self) -> None:
@@ -361,10 +361,10 @@ class StateChanges:
 
 def _kept(
     states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]
-) -> dict[str, KeptConfig]:
+) -> dict[str, TopicCopy]:
     """Return copies of the partitions' topics, as far as the states tell them."""
     ids = {name.topic: state.topic_id for name, state in states.items()}
     partitions: dict[str, dict[int, LeaderAndIsrPartitionState]] = {topic: {} for topic in ids}
     for name, state in states.items():
         partitions[name.topic][name.partition] = state
-    return {topic: KeptConfig.of(topic_id, overrides[topic], partitions[topic]) for topic, topic_id in ids.items()}
+    return {topic: TopicCopy.of(topic_id, overrides[topic], partitions[topic]) for topic, topic_id in ids.items()}

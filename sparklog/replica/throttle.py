@@ -23,7 +23,7 @@ def is_listed(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool
     return bool(replicas) and (replicas == ALL_REPLICAS or f"{partition}:{broker_id}" in replicas)
 
 
-class Throttle:
+class ReplicationThrottle:
     """The throttle of one broker in one direction."""
 
     def __init__(self, rate: Callable[[], int]) -> None:

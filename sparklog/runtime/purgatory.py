@@ -28,7 +28,7 @@ Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 
-class _Waiting:
+class _DelayedOperation:
     """One operation: its attempt, the future that its owner awaits, and the number of its keys."""
 
     __slots__ = ("attempt", "ended", "size")
@@ -57,10 +57,10 @@ class Purgatory(Generic[Key]):
     """Waiting operations, by the keys that may end them."""
 
     def __init__(self) -> None:
-        self._watched: dict[Key, dict[_Waiting, None]] = {}
+        self._watched: dict[Key, dict[_DelayedOperation, None]] = {}
         self._checked: OrderedDict[Key, None] = OrderedDict()
         """Keys whose operations are to try again."""
-        self._trying: deque[tuple[_Waiting, Key]] = deque()
+        self._trying: deque[tuple[_DelayedOperation, Key]] = deque()
         """The operations of one such key that have not tried yet."""
         self._steps_left = 0
         self._turn: asyncio.Handle | None = None
@@ -85,7 +85,7 @@ class Purgatory(Generic[Key]):
             return None
         loop = asyncio.get_running_loop()
         watched = set(keys)
-        operation = _Waiting(attempt, loop.create_future(), len(watched))
+        operation = _DelayedOperation(attempt, loop.create_future(), len(watched))
         for key in watched:
             self._watched.setdefault(key, {})[operation] = None
         timer = loop.call_later(timeout_ms / 1000, _time_out, operation)
@@ -135,7 +135,7 @@ class Purgatory(Generic[Key]):
             for operation in watchers:
                 _time_out(operation)
 
-    def _forget(self, keys: Iterable[Key], operation: _Waiting) -> None:
+    def _forget(self, keys: Iterable[Key], operation: _DelayedOperation) -> None:
         for key in keys:
             watchers = self._watched[key]
             watchers.pop(operation, None)
@@ -143,6 +143,6 @@ class Purgatory(Generic[Key]):
                 del self._watched[key]
 
 
-def _time_out(operation: _Waiting) -> None:
+def _time_out(operation: _DelayedOperation) -> None:
     if not operation.ended.done():
         operation.ended.set_result(None)

@@ -82,7 +82,7 @@ class Decision(Struct, Generic[Record, Response], frozen=True, kw_only=True):
     """With `producer`: what the log wants to see before it begins a transaction (log/producers/verifications.py)."""
 
 
-class Draft(Generic[Record]):
+class DecisionBuilder(Generic[Record]):
     """Collects the records, replies, timers and effects of one Decision from the parts of a machine."""
 
     __slots__ = ("effects", "records", "replies", "then", "timers")
@@ -99,7 +99,7 @@ class Draft(Generic[Record]):
         self.records.extend(records)
 
     def once_written(self, event: Any) -> None:
-        """Have `Machine.written` called with `event` once the records are committed or have failed."""
+        """Have `StateMachine.written` called with `event` once the records are committed or have failed."""
         self.then = event
 
     def reply(self, ticket: Hashable, response: Any) -> None:
@@ -130,7 +130,7 @@ class Draft(Generic[Record]):
         )
 
 
-class Machine(Protocol[Record]):
+class StateMachine(Protocol[Record]):
     """Methods that a shell needs of a machine, beside those for requests."""
 
     def replay(self, record: Record) -> None:

@@ -25,7 +25,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from sparklog.base.errors import ConfigError, NetworkException, RegistryError
-from sparklog.base.fetching import Answer, ask, shown
+from sparklog.base.fetching import HttpResponse, ask, without_query
 from sparklog.base.pem import read_pem
 from sparklog.schemas.framing import SchemaId
 from sparklog.schemas.registry_options import RegistryOptions
@@ -141,7 +141,7 @@ class Registry:
 
     @property
     def _where(self) -> str:
-        return f"the schema registry at {shown(self._options.urls[0])}"
+        return f"the schema registry at {without_query(self._options.urls[0])}"
 
     def _schema(self, found: Any) -> SchemaText:
         """Return the schema of an answer, with the texts that it refers to."""
@@ -205,9 +205,9 @@ class Registry:
         except (ValueError, RecursionError):
             raise RegistryError(f"{self._where} answers with no JSON: is it a registry of schemas?") from None
 
-    def _answer(self, path: str, content: Mapping[str, Any] | None) -> Answer:
+    def _answer(self, path: str, content: Mapping[str, Any] | None) -> HttpResponse:
         """Return the first answer that is no sign of trouble, or the last one. Raises RegistryError without any."""
-        answer: Answer | None = None
+        answer: HttpResponse | None = None
         failure: NetworkException | None = None
         body = None if content is None else json.dumps(content).encode()
         headers = self._headers if content is None else {**self._headers, "Content-Type": CONTENT}
@@ -266,7 +266,7 @@ def _tls_context(options: RegistryOptions) -> ssl.SSLContext | None:
     return context
 
 
-def _error_message(answer: Answer) -> str:
+def _error_message(answer: HttpResponse) -> str:
     """Return what the registry says, in at most 200 characters."""
     try:
         text = json.loads(answer.content).get("message", "")

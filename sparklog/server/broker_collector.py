@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from sparklog.base.ids import encode_id
-from sparklog.base.metric_families import Families
+from sparklog.base.metric_families import MetricFamilies
 from sparklog.base.metric_table import BROKER_SECTIONS, KAFKA_ONLY
 from sparklog.broker.metrics import LATENCY_BUCKETS_S
 from sparklog.broker.node import Broker
@@ -44,7 +44,7 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the broker. Blocks until the event loop has given what it alone may read."""
         sections = (*BROKER_SECTIONS, KAFKA_ONLY) if self._has_kafka_names else BROKER_SECTIONS
-        families = Families(sections, with_kafka_names=self._has_kafka_names)
+        families = MetricFamilies(sections, with_kafka_names=self._has_kafka_names)
         self._add_requests(families)
         self._add_connections(families)
         self._add_topics(families)
@@ -59,7 +59,7 @@ class BrokerCollector(Collector):
             self._add_cluster_topics(families)
         yield from families
 
-    def _add_requests(self, families: Families) -> None:
+    def _add_requests(self, families: MetricFamilies) -> None:
         metrics = self._broker.metrics
         for api, figures in metrics.requests.items():
             families.add("sparklog_requests_total", figures.count, api)
@@ -73,14 +73,14 @@ class BrokerCollector(Collector):
         families.add("sparklog_throttle_seconds_total", quotas.waited_s)
         families.add("sparklog_waiting_requests", self._broker.waiting_requests)
 
-    def _add_connections(self, families: Families) -> None:
+    def _add_connections(self, families: MetricFamilies) -> None:
         for listener, figures in tuple(self._broker.metrics.listeners.items()):
             families.add("sparklog_connections", figures.open, listener)
             families.add("sparklog_connections_accepted_total", figures.accepted, listener)
             families.add("sparklog_connections_refused_total", figures.refused, listener)
             families.add("sparklog_connections_expired_total", figures.expired, listener)
 
-    def _add_topics(self, families: Families) -> None:
+    def _add_topics(self, families: MetricFamilies) -> None:
         for topic, figures in tuple(self._broker.metrics.topics.items()):
             families.add("sparklog_bytes_in_total", figures.bytes_in, topic)
             families.add("sparklog_records_in_total", figures.records_in, topic)
@@ -89,7 +89,7 @@ class BrokerCollector(Collector):
             families.add("sparklog_replaced_bytes_before_total", figures.replaced_bytes_before, topic)
             families.add("sparklog_replaced_bytes_after_total", figures.replaced_bytes_after, topic)
 
-    def _add_partitions(self, families: Families) -> None:
+    def _add_partitions(self, families: MetricFamilies) -> None:
         for replica in self._broker.replicas():
             partition, log = replica.partition, replica.log
             labels = (partition.name.topic, str(partition.name.partition))
@@ -101,7 +101,7 @@ class BrokerCollector(Collector):
                 families.add("kafka_topic_partition_current_offset", partition.high_watermark, *labels)
                 families.add("kafka_topic_partition_oldest_offset", log.log_start_offset, *labels)
 
-    def _add_groups(self, families: Families) -> None:
+    def _add_groups(self, families: MetricFamilies) -> None:
         found = self._ask(self._broker.group_figures, "the lag of consumer groups")
         if found is None:
             return
@@ -115,7 +115,7 @@ class BrokerCollector(Collector):
             if seconds is not None:
                 families.add("sparklog_consumergroup_lag_seconds", seconds, *labels)
 
-    def _add_client_metrics(self, families: Families) -> None:
+    def _add_client_metrics(self, families: MetricFamilies) -> None:
         for pushed in self._broker.pushed_metrics():
             client = pushed.client
             labels = client.client_id, encode_id(pushed.instance_id), client.software_name, client.software_version
@@ -123,13 +123,13 @@ class BrokerCollector(Collector):
                 name = "sparklog_client_metric_total" if point.is_total else "sparklog_client_metric"
                 families.add(name, point.value, *labels, point.name, point.attributes)
 
-    def _add_figures(self, families: Families) -> None:
+    def _add_figures(self, families: MetricFamilies) -> None:
         for name, value in self._broker.figures().items():
             families.add(f"sparklog_{name}", value)
         for name, value in self._broker.cluster_figures().items():
             families.add(f"sparklog_cluster_{name}", value)
 
-    def _add_jobs(self, families: Families) -> None:
+    def _add_jobs(self, families: MetricFamilies) -> None:
         for labels, figures in tuple(self._broker.metrics.jobs.items()):
             for status, runs in tuple(figures.runs.items()):
                 families.add("sparklog_noted_job_runs_total", runs, *labels, str(status))
@@ -138,7 +138,7 @@ class BrokerCollector(Collector):
                 families.add("sparklog_noted_job_last_run_status", last.status, *labels)
                 families.add("sparklog_noted_job_last_run_findings", last.findings, *labels)
 
-    def _add_process(self, families: Families) -> None:
+    def _add_process(self, families: MetricFamilies) -> None:
         if loop := self._broker.loop:
             found = self._broker.loop_delay
             families.add("sparklog_event_loop_delay_seconds", found.take(loop.time()))
@@ -149,7 +149,7 @@ class BrokerCollector(Collector):
                 if sample.name in families:
                     families.add(sample.name, sample.value)
 
-    def _add_quantiles(self, families: Families) -> None:
+    def _add_quantiles(self, families: MetricFamilies) -> None:
         for api, stages in tuple(self._broker.metrics.stages.items()):
             buckets, _ = stages.histograms()["TotalTime"]
             families.add("kafka_network_requestmetrics_requests_total", sum(buckets), api)
@@ -157,7 +157,7 @@ class BrokerCollector(Collector):
                 found_ms = 1000 * quantile(LATENCY_BUCKETS_S, buckets, float(text))
                 families.add("kafka_network_requestmetrics_totaltimems", found_ms, api, text)
 
-    def _add_cluster_topics(self, families: Families) -> None:
+    def _add_cluster_topics(self, families: MetricFamilies) -> None:
         topics = self._ask(self._broker.topics_if_controller, "the topics of the cluster") or ()
         if topics and (found := self._broker.cluster_figures()):
             families.add("kafka_brokers", found["brokers"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jwt
 
 from sparklog.base.errors import ConfigError, KafkaError, NetworkException
-from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, shown
+from sparklog.base.fetching import TIMEOUT_S, check_url, fetch, in_thread_for, path_of, without_query
 from sparklog.runtime.remote_waits import waiting_for_others
 
 KEY = "sasl.oauthbearer.jwks.endpoint.url"
@@ -82,7 +82,7 @@ class JsonWebKeys:
         try:
             self._keys = parse_keys(fetch(self.url))
         except (NetworkException, ConfigError) as error:
-            raise ConfigError(f"{KEY} = {shown(self.url)}: {error}") from None
+            raise ConfigError(f"{KEY} = {without_query(self.url)}: {error}") from None
 
     def start(self) -> None:
         """Fetch the keys, now and from time to time."""
@@ -132,7 +132,7 @@ class JsonWebKeys:
         except (KafkaError, ConfigError) as error:
             why = error
         kept = f"the {len(self._keys)} keys fetched before stay" if self._keys else "no token is accepted until then"
-        logger.warning("%s = %s: %s; %s", KEY, shown(self.url), why, kept)
+        logger.warning("%s = %s: %s; %s", KEY, without_query(self.url), why, kept)
 
     async def _repeat(self) -> None:
         while True:

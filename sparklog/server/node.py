@@ -21,7 +21,7 @@ from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import Fs
-from sparklog.base.health import Health, turns
+from sparklog.base.health import Health, is_loop_running
 from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
 from sparklog.server.grpc.peers import GrpcPeers
@@ -144,7 +144,7 @@ class BrokerNode:
             figures.BrokerCollector(self.broker),
             listener,
             self.health,
-            partial(turns, asyncio.get_running_loop()),
+            partial(is_loop_running, asyncio.get_running_loop()),
         )
         server.start()
         self._metrics = server

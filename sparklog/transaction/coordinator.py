@@ -21,7 +21,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import CoordinatorLoadInProgress, InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.coordinator.partition_log import PartitionLog
-from sparklog.coordinator.partitions import CoordinatorPartitions, Serving, TopicsView
+from sparklog.coordinator.partitions import CoordinatorPartitions, ShardCallbacks, TopicLookup
 from sparklog.coordinator.runtime import CallLater, CoordinatorRuntime
 from sparklog.coordinator.transaction_messages import TransactionMarker
 from sparklog.log.log import Log
@@ -80,7 +80,7 @@ class TransactionCoordinator:
         *,
         config: BrokerConfig,
         clock: Clock,
-        topics: TopicsView,
+        topics: TopicLookup,
         replicas: ReplicaManager,
         waiting: Purgatory[TopicPartition],
         create_topic: Callable[[], Awaitable[None]],
@@ -105,7 +105,7 @@ class TransactionCoordinator:
         self._sending: set[asyncio.Task[None]] = set()
         self.partitions = CoordinatorPartitions(
             TRANSACTIONS_TOPIC,
-            Serving(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
+            ShardCallbacks(new_shard=self._new_shard, load=self._load, serve=self._serve, begin=self._begin),
             clock=clock,
             topics=topics,
             replicas=replicas,

@@ -32,7 +32,7 @@ from sparklog.transaction.states import (
     check_transition,
 )
 from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, TransactionValue
-from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer, SinkValue, bitmap_size
+from sparklog.transaction_topic.sinks import NO_RUN, SinkProducer, SinkProducerRole, SinkValue, bitmap_size
 
 MOST_FORMER_RUNS = 16
 
@@ -56,7 +56,9 @@ def producers_of(value: TransactionValue) -> Sequence[int]:
     """Return the producer ids that may write or end something now: of an id that is no sink, its only one."""
     if value.sink is None:
         return (value.producer_id,)
-    return [each.producer_id for each in value.sink.producers if each.role is not Role.SPARE] or (value.producer_id,)
+    return [each.producer_id for each in value.sink.producers if each.role is not SinkProducerRole.SPARE] or (
+        value.producer_id,
+    )
 
 
 def joined(
@@ -83,7 +85,7 @@ def joined(
         )
     sink = sink_of(value)
     is_open = state_of(value) is ONGOING
-    producers = tuple(each._replace(role=Role.JOINED) for each in sink.producers)
+    producers = tuple(each._replace(role=SinkProducerRole.JOINED) for each in sink.producers)
     if is_open or not producers:
         producers += tuple(SinkProducer(producer_id, 0) for producer_id in fresh_producer_ids)
     return _changed(
@@ -134,7 +136,7 @@ def committing(
             return _left(producer, taken)
         bits = sum(1 << places[name] for name in set(names))
         bitmap = bits.to_bytes(bitmap_size(len(partitions)), "little")
-        return SinkProducer(producer.producer_id, producer.producer_epoch + 1, Role.CHOSEN, bitmap)
+        return SinkProducer(producer.producer_id, producer.producer_epoch + 1, SinkProducerRole.CHOSEN, bitmap)
 
     sink = sink_of(value)
     named = min(
@@ -162,7 +164,7 @@ def _left(producer: SinkProducer, taken: Container[int] | None) -> SinkProducer:
     """Return a producer that is not chosen. One that no task has is spare again, and needs no markers."""
     if taken is None or producer.producer_id in taken:
         return producer._replace(producer_epoch=producer.producer_epoch + 1)
-    return producer._replace(role=Role.SPARE)
+    return producer._replace(role=SinkProducerRole.SPARE)
 
 
 def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
@@ -172,7 +174,7 @@ def ended(value: TransactionValue, now_ms: int) -> TransactionValue:
     if is_commit:
         sink = replace(sink, committed_batch_id=sink.batch_id, committed_run_id=sink.run_id)
     left = [each for each in sink.producers if not is_exhausted(each.producer_epoch)]
-    spare = () if sink.is_one_off else tuple(SinkProducer(each[0], each[1], Role.SPARE) for each in left)
+    spare = () if sink.is_one_off else tuple(SinkProducer(each[0], each[1], SinkProducerRole.SPARE) for each in left)
     target = COMPLETE_COMMIT if is_commit else COMPLETE_ABORT
     return _changed(value, target, now_ms, partitions=(), sink=replace(sink, producers=spare))
 
@@ -182,8 +184,8 @@ def markers_of_batch(value: TransactionValue) -> tuple[SinkMarkers, ...]:
     partitions = tuple(value.partitions or ())
     found: list[SinkMarkers] = []
     for producer in sink_of(value).producers:
-        if producer.role is not Role.SPARE:
-            is_commit = producer.role is Role.CHOSEN
+        if producer.role is not SinkProducerRole.SPARE:
+            is_commit = producer.role is SinkProducerRole.CHOSEN
             names = _marked(partitions, producer.partitions) if is_commit else partitions
             if names:
                 found.append(

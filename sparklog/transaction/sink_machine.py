@@ -53,7 +53,7 @@ from sparklog.base.errors import (
     TransactionalIdNotFound,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.runtime.state_machine import Decision, Draft
+from sparklog.runtime.state_machine import Decision, DecisionBuilder
 from sparklog.transaction.changes import state_of
 from sparklog.transaction.events import SendSinkMarkers, SinkChange, SinkTimer
 from sparklog.transaction.pending import PendingChanges
@@ -93,7 +93,7 @@ from sparklog.transaction.sink_rules import (
 )
 from sparklog.transaction.states import ONGOING, OPEN, PREPARED
 from sparklog.transaction_topic.records import NO_PRODUCER_ID, TransactionKey, TransactionRecord, TransactionValue
-from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer
+from sparklog.transaction_topic.sinks import NO_RUN, SinkProducer, SinkProducerRole
 
 RETRY_MS = 500
 MOST_SINKS = 10_000
@@ -105,7 +105,7 @@ MOST_EXPECTED_IN_ALL = 200_000
 MOST_EXPIRED = 1_000
 NEVER = -1
 
-Work = Draft[TransactionRecord]
+Work = DecisionBuilder[TransactionRecord]
 
 
 class SinkMachine:
@@ -151,7 +151,11 @@ class SinkMachine:
     def writers(self, sink_id: str) -> int:
         """Return the number of producers of the batch that is open or about to end, as far as tasks may have them."""
         value = self.find(sink_id)
-        present = [] if value is None else [each for each in sink_of(value).producers if each.role is not Role.SPARE]
+        present = (
+            []
+            if value is None
+            else [each for each in sink_of(value).producers if each.role is not SinkProducerRole.SPARE]
+        )
         return len(self._taken.get(sink_id, present))
 
     # Requests

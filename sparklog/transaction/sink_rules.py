@@ -17,7 +17,7 @@ from sparklog.transaction.sink_changes import sink_of
 from sparklog.transaction.sink_requests import AbortBatch, CommitBatch, JoinBatch, JoinBatchResponse, Winner
 from sparklog.transaction.states import ONGOING, PREPARE_COMMIT
 from sparklog.transaction_topic.records import NO_EPOCH, NO_PRODUCER_ID, TransactionValue
-from sparklog.transaction_topic.sinks import NO_RUN, Role, SinkProducer, bitmap_size
+from sparklog.transaction_topic.sinks import NO_RUN, SinkProducer, SinkProducerRole, bitmap_size
 
 MOST_PRODUCERS = 5_000
 """Task attempts of one batch; each record of it has all of them."""
@@ -49,7 +49,7 @@ def reserved_at_once(present: int) -> int:
 def check_size(value: TransactionValue) -> None:
     """Raise PolicyViolation if the batch has too many producers or partitions."""
     partitions = value.partitions or ()
-    producers = sum(each.role is not Role.SPARE for each in sink_of(value).producers)
+    producers = sum(each.role is not SinkProducerRole.SPARE for each in sink_of(value).producers)
     size = sum(len(topic) + 8 for topic in {topic for topic, _ in partitions}) + 4 * len(partitions)
     size += producers * (16 + bitmap_size(len(partitions)))
     if producers > MOST_PRODUCERS or producers * len(partitions) > MOST_MARKERS or size > MOST_BYTES:
@@ -115,7 +115,7 @@ def check_producer(value: TransactionValue, producer_id: int, epoch: int) -> Sin
     found = next((each for each in sink_of(value).producers if each.producer_id == producer_id), None)
     if found is None:
         raise InvalidProducerIdMapping(f"producer {producer_id} has not joined the batch")
-    if found.producer_epoch != epoch or found.role is Role.SPARE:
+    if found.producer_epoch != epoch or found.role is SinkProducerRole.SPARE:
         raise ProducerFenced(f"producer {producer_id} with epoch {epoch} is not part of the present batch")
     return found
 
@@ -126,7 +126,7 @@ def checked_winners(value: TransactionValue, winners: Sequence[Winner]) -> Mappi
     Raises ProducerFenced for a producer that is not part of the batch, InvalidRequest for one that is named twice, and
     InvalidTxnState for a partition that is not part of the batch.
     """
-    known = {each.producer_id: each for each in sink_of(value).producers if each.role is Role.JOINED}
+    known = {each.producer_id: each for each in sink_of(value).producers if each.role is SinkProducerRole.JOINED}
     partitions = set(value.partitions or ())
     chosen: dict[int, Sequence[TopicPartition]] = {}
     for winner in winners:

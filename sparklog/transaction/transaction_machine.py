@@ -37,7 +37,7 @@ from sparklog.base.errors import (
     ProducerFenced,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.runtime.state_machine import Decision, Draft
+from sparklog.runtime.state_machine import Decision, DecisionBuilder
 from sparklog.transaction.changes import completed, extended, fenced, is_exhausted, prepared, state_of
 from sparklog.transaction.end_txn import EndTxnOutcome, decide_end
 from sparklog.transaction.events import PreparedTimer, TransactionChange, markers_of
@@ -72,7 +72,7 @@ MOST_PARTITIONS_IN_ALL = 200_000
 MOST_EXPIRED = 1_000
 """Ids that one call deletes."""
 
-Work = Draft[TransactionRecord]
+Work = DecisionBuilder[TransactionRecord]
 
 
 class _Transaction:

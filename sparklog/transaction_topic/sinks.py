@@ -26,7 +26,7 @@ _NAMES = {
 }
 
 
-class Role(IntEnum):
+class SinkProducerRole(IntEnum):
     """What a producer id of a sink is in the present batch."""
 
     SPARE = 0
@@ -42,7 +42,7 @@ class SinkProducer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    role: Role = Role.JOINED
+    role: SinkProducerRole = SinkProducerRole.JOINED
     partitions: bytes = b""
     """The partitions that have records of a chosen one, as a bitmap; otherwise empty."""
 
@@ -78,7 +78,7 @@ def sink_fields(value: SinkValue | None) -> dict[str, Any] | None:
     if value is None:
         return None
     packed = [_PRODUCER.pack(each.producer_id, each.producer_epoch, each.role) for each in value.producers]
-    packed += [each.partitions for each in value.producers if each.role is Role.CHOSEN]
+    packed += [each.partitions for each in value.producers if each.role is SinkProducerRole.CHOSEN]
     return {
         **{name: getattr(value, ours) for ours, name in _NAMES.items()},
         "formerRunIds": list(value.former_run_ids),
@@ -100,10 +100,10 @@ def sink_value(fields: dict[str, Any] | None, partitions: int) -> SinkValue | No
     producers: list[SinkProducer] = []
     for producer_id, epoch, role in _PRODUCER.iter_unpack(data[:at]):
         bitmap = b""
-        if role == Role.CHOSEN:
+        if role == SinkProducerRole.CHOSEN:
             bitmap = data[at : at + size]
             at += size
-        producers.append(SinkProducer(producer_id, epoch, Role(role), bitmap))
+        producers.append(SinkProducer(producer_id, epoch, SinkProducerRole(role), bitmap))
     if len(producers) != fields["producerCount"] or at != len(data):
         raise ValueError(f"{len(data)} bytes of {fields['producerCount']} producers, where {at} are expected")
     return SinkValue(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.base.client_metrics import ClientInstance, Subscribed
+from sparklog.base.client_metrics import ClientInstance, InstanceSubscription
 from sparklog.base.errors import ThrottlingQuotaExceeded
 from sparklog.broker.client_telemetry import (
     MAX_INSTANCES,
@@ -96,7 +96,7 @@ def test_a_subscription_that_cannot_be_read_is_left_out(
 
 def test_the_id_of_a_subscription_is_as_kafka_s() -> None:
     """CRC32C of the metrics' list and the interval as text, and the hash of the client's id (ClientMetricsManager)."""
-    assert Subscribed(MINUTE_MS, ("*",)).subscription_id(UUID(int=0)) != 0
-    one = Subscribed(MINUTE_MS, ("*",)).subscription_id(UUID(int=5))
-    assert one == Subscribed(MINUTE_MS, ("*",)).subscription_id(UUID(int=0)) ^ 5
+    assert InstanceSubscription(MINUTE_MS, ("*",)).subscription_id(UUID(int=0)) != 0
+    one = InstanceSubscription(MINUTE_MS, ("*",)).subscription_id(UUID(int=5))
+    assert one == InstanceSubscription(MINUTE_MS, ("*",)).subscription_id(UUID(int=0)) ^ 5
     assert -(1 << 31) <= one < 1 << 31

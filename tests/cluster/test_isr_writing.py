@@ -18,7 +18,7 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import ISR_CHANGES, IsrWriter, Leadership, read_states, write_states
 from sparklog.cluster.store import Operation, ensure_path
 from sparklog.cluster.topics import TopicStore
-from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 
 NAMES = [TopicPartition("t", number) for number in range(50)]
 FIRST = Leadership(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
@@ -52,8 +52,8 @@ def joins(name: TopicPartition, *, version: int = 0, epoch: int = 6) -> AlterIsr
     )
 
 
-def write(store: MemoryStore, changes: Sequence[AlterIsr]) -> list[IsrAltered | BaseException]:
-    async def all_at_once() -> list[IsrAltered | BaseException]:
+def write(store: MemoryStore, changes: Sequence[AlterIsr]) -> list[AlterIsrResult | BaseException]:
+    async def all_at_once() -> list[AlterIsrResult | BaseException]:
         writer = IsrWriter(store)
         return await asyncio.gather(*map(writer.write, changes), return_exceptions=True)
 
@@ -61,7 +61,7 @@ def write(store: MemoryStore, changes: Sequence[AlterIsr]) -> list[IsrAltered | 
 
 
 def test_a_broker_joins_many_isrs_in_one_transaction_and_leaves_one_notice(store: CountingStore) -> None:
-    assert write(store, [joins(name) for name in NAMES]) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * len(NAMES)
+    assert write(store, [joins(name) for name in NAMES]) == [AlterIsrResult(isr=(1, 2), partition_epoch=1)] * len(NAMES)
     assert {state.isr for state in read_states(store, NAMES).values()} == {(1, 2)}
     assert store.transactions == 2  # the states, and the notice
     [notice] = store.children(ISR_CHANGES)
@@ -73,7 +73,7 @@ def test_one_that_cannot_be_written_holds_up_no_other(store: CountingStore) -> N
     moved, late, plain = NAMES[:3]
     write_states(store, {moved: structs.replace(FIRST, leader=2, leader_epoch=1, version=0)}, 0)
     found = write(store, [joins(moved), joins(late, epoch=4), joins(plain)])
-    assert [type(each) for each in found] == [BadVersion, InvalidUpdateVersion, IsrAltered]
+    assert [type(each) for each in found] == [BadVersion, InvalidUpdateVersion, AlterIsrResult]
     assert [state.isr for state in read_states(store, NAMES[:3]).values()] == [(1,), (1,), (1, 2)]
 
 
@@ -81,11 +81,11 @@ def test_after_a_lost_answer_nobody_knows_until_it_is_asked_again(store: Countin
     store.lose_next_answer()
     changes = [joins(name) for name in NAMES[:3]]
     assert [type(each) for each in write(store, changes)] == [ConnectionLoss] * 3
-    assert write(store, changes) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * 3
+    assert write(store, changes) == [AlterIsrResult(isr=(1, 2), partition_epoch=1)] * 3
 
 
 def test_a_change_that_comes_while_others_are_written_is_written_next(store: CountingStore) -> None:
-    async def one_after_the_other() -> list[IsrAltered]:
+    async def one_after_the_other() -> list[AlterIsrResult]:
         writer = IsrWriter(store)
         first = asyncio.create_task(writer.write(joins(NAMES[0])))
         await asyncio.sleep(0)
@@ -95,7 +95,7 @@ def test_a_change_that_comes_while_others_are_written_is_written_next(store: Cou
         given_up.cancel()
         return [await first, await second]
 
-    assert asyncio.run(one_after_the_other()) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * 2
+    assert asyncio.run(one_after_the_other()) == [AlterIsrResult(isr=(1, 2), partition_epoch=1)] * 2
 
 
 def test_nothing_is_written_once_the_store_has_lost_everything(store: CountingStore) -> None:

@@ -14,7 +14,7 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import Leadership, encode_state, read_states
 from sparklog.cluster.restored_topics import RestoreOutcome, restore_topic
 from sparklog.cluster.topics import TopicStore, state_path
-from sparklog.log.directory.topic_configs import KeptAssignment, KeptConfig
+from sparklog.log.directory.topic_configs import AssignmentCopy, TopicCopy
 
 ID = UUID(int=7)
 STORE = "lost"
@@ -29,7 +29,7 @@ class Restoring:
         self.topics = TopicStore(self.store, TopicConfig())
         self.topics.make_paths()
 
-    def restore(self, broker_id: int, copy: KeptConfig, *, epoch: int = 100, store_id: str = STORE) -> RestoreOutcome:
+    def restore(self, broker_id: int, copy: TopicCopy, *, epoch: int = 100, store_id: str = STORE) -> RestoreOutcome:
         epochs = dict.fromkeys(copy.partitions, epoch)
         return restore_topic(self.store, self.topics, "t", copy, store_id=store_id, broker_id=broker_id, epochs=epochs)
 
@@ -53,11 +53,11 @@ def restoring() -> Restoring:
 
 def copy_of(
     *assigned: tuple[int, ...], epoch: int = 5, configs: Mapping[str, str] | None = None, seen_change: int = 0
-) -> KeptConfig:
+) -> TopicCopy:
     partitions = {
-        number: KeptAssignment(replicas=each, leader_epoch=epoch) for number, each in enumerate(assigned) if each
+        number: AssignmentCopy(replicas=each, leader_epoch=epoch) for number, each in enumerate(assigned) if each
     }
-    return KeptConfig(ID, configs or {}, partitions=partitions, seen_change=seen_change)
+    return TopicCopy(ID, configs or {}, partitions=partitions, seen_change=seen_change)
 
 
 def test_the_first_copy_makes_the_topic_and_only_a_sole_replica_leads(restoring: Restoring) -> None:
@@ -83,8 +83,8 @@ def test_the_newest_assignment_stays(restoring: Restoring, epoch: int, expected:
 def test_of_equally_old_assignments_the_larger_one_stays(restoring: Restoring) -> None:
     """More replicas are compared then, and a move goes on."""
     restoring.restore(1, copy_of((1, 2)))
-    moving = KeptAssignment(replicas=(3, 2, 1), adding=(3,), removing=(1,), leader_epoch=5)
-    restoring.restore(2, KeptConfig(ID, {}, partitions={0: moving}))
+    moving = AssignmentCopy(replicas=(3, 2, 1), adding=(3,), removing=(1,), leader_epoch=5)
+    restoring.restore(2, TopicCopy(ID, {}, partitions={0: moving}))
     [found] = restoring.topics.load_assignment("t").partitions
     assert (found.replicas, found.adding, found.removing) == ((3, 2, 1), (3,), (1,))
 

@@ -26,7 +26,7 @@ from sparklog.cluster.partition_states import (
 )
 from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import TopicStore
-from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FIRST = Leadership(leader=1, leader_epoch=0, isr=(1, 2, 3), controller_epoch=1)
@@ -153,9 +153,9 @@ def test_one_that_others_have_changed_costs_the_rest_few_writes(changed: set[int
 
 def test_a_leader_changes_the_isr_and_leaves_a_notice(store: MemoryStore) -> None:
     write_states(store, {T0: FIRST}, 0)
-    assert alter_isr(store, change((1,))) == IsrAltered(isr=(1,), partition_epoch=1)
+    assert alter_isr(store, change((1,))) == AlterIsrResult(isr=(1,), partition_epoch=1)
     let_count(store, b2=7)
-    assert alter_isr(store, change((1, 2), version=1, b2=7)) == IsrAltered(isr=(1, 2), partition_epoch=2)
+    assert alter_isr(store, change((1, 2), version=1, b2=7)) == AlterIsrResult(isr=(1, 2), partition_epoch=2)
     assert len(store.children("/isr_change_notification")) == 2
 
 
@@ -203,7 +203,7 @@ def test_a_lost_answer_is_found_out_by_asking_again(store: MemoryStore) -> None:
     store.lose_next_answer()
     with pytest.raises(ConnectionLoss):
         alter_isr(store, change((1, 3)))
-    assert alter_isr(store, change((1, 3))) == IsrAltered(isr=(1, 3), partition_epoch=1)
+    assert alter_isr(store, change((1, 3))) == AlterIsrResult(isr=(1, 3), partition_epoch=1)
 
 
 def test_a_leader_that_is_none_any_more_changes_nothing(store: MemoryStore) -> None:

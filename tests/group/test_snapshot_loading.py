@@ -73,9 +73,11 @@ class History:
         described = kinds.ConsumerMemberValue(
             client_id=f"c{epoch}", client_host="/h", subscribed_topic_names=(TOPIC,), rebalance_timeout_ms=1_000
         )
-        target = kinds.TargetValue(topic_partitions=(kinds.TopicPartitions(topic_id=TOPIC_ID, partitions=(member,)),))
+        target = kinds.TargetAssignmentValue(
+            topic_partitions=(kinds.TopicPartitions(topic_id=TOPIC_ID, partitions=(member,)),)
+        )
         assigned = kinds.AssignedPartitions(topic_id=TOPIC_ID, partitions=(member,))
-        current = kinds.CurrentValue(
+        current = kinds.CurrentAssignmentValue(
             member_epoch=epoch, previous_member_epoch=epoch - 1, state=0, assigned_partitions=(assigned,),
             partitions_pending_revocation=(),
         )  # fmt: skip
@@ -85,9 +87,9 @@ class History:
                 *records,
                 CoordinatorRecord(kinds.ConsumerMemberKey(**who), described),
                 CoordinatorRecord(kinds.ConsumerGroupKey(group_id=group), kinds.ConsumerGroupValue(epoch=epoch)),
-                CoordinatorRecord(kinds.TargetKey(**who), target),
+                CoordinatorRecord(kinds.TargetAssignmentKey(**who), target),
                 CoordinatorRecord(kinds.TargetEpochKey(group_id=group), kinds.TargetEpochValue(assignment_epoch=epoch)),
-                CoordinatorRecord(kinds.CurrentKey(**who), current),
+                CoordinatorRecord(kinds.CurrentAssignmentKey(**who), current),
             ]
         )
 
@@ -125,7 +127,10 @@ def _classic_member(number: int) -> kinds.MemberMetadata:
 
 def _gone(group: str, member: str) -> list[CoordinatorRecord]:
     who = {"group_id": group, "member_id": member}
-    return [CoordinatorRecord(kind(**who)) for kind in (kinds.CurrentKey, kinds.TargetKey, kinds.ConsumerMemberKey)]
+    return [
+        CoordinatorRecord(kind(**who))
+        for kind in (kinds.CurrentAssignmentKey, kinds.TargetAssignmentKey, kinds.ConsumerMemberKey)
+    ]
 
 
 events = st.lists(

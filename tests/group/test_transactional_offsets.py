@@ -208,14 +208,14 @@ def with_classic_group(world: TransactionalWorld) -> None:
 
 def with_consumer_group(world: TransactionalWorld) -> None:
     described = kinds.ConsumerMemberValue(instance_id="i", client_id="c", client_host="/h", rebalance_timeout_ms=1)
-    current = kinds.CurrentValue(
+    current = kinds.CurrentAssignmentValue(
         member_epoch=4, previous_member_epoch=3, state=0, assigned_partitions=(), partitions_pending_revocation=()
     )
     who = {"group_id": "g", "member_id": "m"}
     for record in (
         CoordinatorRecord(kinds.ConsumerMemberKey(**who), described),
         CoordinatorRecord(kinds.ConsumerGroupKey(group_id="g"), kinds.ConsumerGroupValue(epoch=4)),
-        CoordinatorRecord(kinds.CurrentKey(**who), current),
+        CoordinatorRecord(kinds.CurrentAssignmentKey(**who), current),
     ):
         world.shard.replay(record)
 

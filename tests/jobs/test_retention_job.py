@@ -27,7 +27,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.epochs import EpochStart
-from sparklog.log.retention import GivenUp, removable
+from sparklog.log.retention import DeletableSegments, removable
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import COLUMNS, ArchiveTable
 from sparklog.spark.history.progress import Progress, TableRange
@@ -254,8 +254,8 @@ def test_what_is_archived_and_deleted_is_committed_and_closed_or_given_up(
 
 def test_the_plan_says_why() -> None:
     log = described(50, 40, 30, retention_ms=45)
-    assert plan_partition(log, {}, now_ms=1_000_000).given_up == GivenUp(0, 0, 1)
-    assert archive_to(log, GivenUp(0, 0, 0)) == 20
+    assert plan_partition(log, {}, now_ms=1_000_000).given_up == DeletableSegments(0, 0, 1)
+    assert archive_to(log, DeletableSegments(0, 0, 0)) == 20
 
 
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.compaction import Cause, CompactionPlan, NotDue, group_segments, plan_compaction
+from sparklog.log.compaction import CompactionCause, CompactionNotDue, CompactionPlan, group_segments, plan_compaction
 from sparklog.log.description import LogDescription, SegmentDescription
 
 NOW_MS = 1_000_000
@@ -42,9 +42,9 @@ def plan(described: LogDescription, **options: Any) -> CompactionPlan:
     return result
 
 
-def not_due(described: LogDescription, **options: Any) -> NotDue:
+def not_due(described: LogDescription, **options: Any) -> CompactionNotDue:
     result = plan_compaction(described, now_ms=NOW_MS, **options)
-    assert isinstance(result, NotDue), result
+    assert isinstance(result, CompactionNotDue), result
     return result
 
 
@@ -54,7 +54,7 @@ def bases(plan: CompactionPlan) -> list[list[int]]:
 
 def test_a_log_that_was_never_compacted_is_taken_up_to_the_active_segment() -> None:
     due = plan(log())
-    assert due.cause is Cause.DIRTY_RATIO
+    assert due.cause is CompactionCause.DIRTY_RATIO
     assert due.reason == "100.0% of 400 bytes have not been compacted, min.cleanable.dirty.ratio is 50%"
     assert (due.first_dirty_offset, due.end_offset, due.keys_from_offset) == (0, 40, 0)
     assert bases(due) == [[0, 10], [20, 30]]
@@ -63,7 +63,7 @@ def test_a_log_that_was_never_compacted_is_taken_up_to_the_active_segment() -> N
 
 def test_the_ratio_has_to_be_exceeded() -> None:
     waits = not_due(log(cleaned_offset=20))
-    assert waits.cause is Cause.CLEAN_ENOUGH
+    assert waits.cause is CompactionCause.CLEAN_ENOUGH
     assert waits.reason == "only 50.0% of 400 bytes have not been compacted, min.cleanable.dirty.ratio is 50%"
     due = plan(log(cleaned_offset=20, configs={"min_cleanable_dirty_ratio": 0.49}))
     assert (due.first_dirty_offset, due.keys_from_offset) == (20, 20)
@@ -73,17 +73,21 @@ def test_the_ratio_has_to_be_exceeded() -> None:
 @pytest.mark.parametrize(
     ("fields", "cause", "words"),
     [
-        ({"configs": {"cleanup_policy": ("delete",)}}, Cause.POLICY, "cleanup.policy is delete"),
-        ({"segments": SEGMENTS[-1:]}, Cause.NOTHING_CLOSED, "no closed segment"),
-        ({"segments": ()}, Cause.NOTHING_CLOSED, "no closed segment"),
-        ({"cleaned_offset": 40}, Cause.NOTHING_DIRTY, "compacted up to offset 40"),
-        ({"high_watermark": 9}, Cause.NOT_STABLE, "from offset 0 goes on to 10, and only what is below 9"),
-        ({"last_stable_offset": 9}, Cause.NOT_STABLE, "below 9"),
-        ({"cleaned_offset": 20, "high_watermark": 25}, Cause.NOT_STABLE, "from offset 20 goes on to 30"),
-        ({"configs": {"min_compaction_lag_ms": NOW_MS - 899}}, Cause.MIN_LAG, "from within min.compaction.lag.ms"),
+        ({"configs": {"cleanup_policy": ("delete",)}}, CompactionCause.POLICY, "cleanup.policy is delete"),
+        ({"segments": SEGMENTS[-1:]}, CompactionCause.NOTHING_CLOSED, "no closed segment"),
+        ({"segments": ()}, CompactionCause.NOTHING_CLOSED, "no closed segment"),
+        ({"cleaned_offset": 40}, CompactionCause.NOTHING_DIRTY, "compacted up to offset 40"),
+        ({"high_watermark": 9}, CompactionCause.NOT_STABLE, "from offset 0 goes on to 10, and only what is below 9"),
+        ({"last_stable_offset": 9}, CompactionCause.NOT_STABLE, "below 9"),
+        ({"cleaned_offset": 20, "high_watermark": 25}, CompactionCause.NOT_STABLE, "from offset 20 goes on to 30"),
+        (
+            {"configs": {"min_compaction_lag_ms": NOW_MS - 899}},
+            CompactionCause.MIN_LAG,
+            "from within min.compaction.lag.ms",
+        ),
     ],
 )
-def test_why_it_is_not_due(fields: dict[str, Any], cause: Cause, words: str) -> None:
+def test_why_it_is_not_due(fields: dict[str, Any], cause: CompactionCause, words: str) -> None:
     result = not_due(log(**fields))
     assert result.cause is cause
     assert words in result.reason
@@ -105,7 +109,7 @@ def test_what_lies_below_the_log_start_counts_as_clean_and_is_not_read() -> None
     trimmed = log(log_start_offset=15)
     assert bases(plan(trimmed)) == [[10, 20], [30]]
     assert plan(trimmed).first_dirty_offset == 15
-    assert not_due(log(log_start_offset=40)).cause is Cause.NOTHING_CLOSED
+    assert not_due(log(log_start_offset=40)).cause is CompactionCause.NOTHING_CLOSED
     assert plan(log(cleaned_offset=99)).first_dirty_offset == 0  # the log is shorter than it was
 
 
@@ -114,18 +118,18 @@ def test_a_record_is_compacted_after_the_maximum_lag_at_the_latest() -> None:
         return log(cleaned_offset=30, configs={"max_compaction_lag_ms": lag_ms}, **fields)
 
     due = plan(lagging(NOW_MS - 501))
-    assert due.cause is Cause.MAX_LAG
+    assert due.cause is CompactionCause.MAX_LAG
     assert due.reason == "max.compaction.lag.ms of 999,499 ran out 0 ms ago for a segment that has not been compacted"
     waits = not_due(lagging(NOW_MS - 500))
-    assert waits.cause is Cause.CLEAN_ENOUGH
+    assert waits.cause is CompactionCause.CLEAN_ENOUGH
     assert waits.figures.max_lag_due_ms == NOW_MS + 1
-    assert not_due(lagging(1, high_watermark=39)).cause is Cause.NOT_STABLE
+    assert not_due(lagging(1, high_watermark=39)).cause is CompactionCause.NOT_STABLE
 
 
 def test_tombstones_go_once_their_horizon_has_passed_even_if_nothing_else_is_due() -> None:
     clean = log(cleaned_offset=40)
     due = plan(clean, next_delete_horizon_ms=NOW_MS)
-    assert due.cause is Cause.DELETE_HORIZON
+    assert due.cause is CompactionCause.DELETE_HORIZON
     assert (due.first_dirty_offset, due.end_offset) == (40, 40)
     assert bases(due) == [[0, 10], [20, 30]]
     assert not_due(clean, next_delete_horizon_ms=NOW_MS + 1).figures.next_delete_horizon_ms == NOW_MS + 1
@@ -133,10 +137,10 @@ def test_tombstones_go_once_their_horizon_has_passed_even_if_nothing_else_is_due
 
 def test_force_takes_what_there_is_whatever_the_ratio_but_not_against_the_policy() -> None:
     due = plan(log(cleaned_offset=40), force=True)
-    assert due.cause is Cause.FORCED
+    assert due.cause is CompactionCause.FORCED
     assert due.reason.startswith("forced; 0.0% of 400 bytes")
-    assert not_due(log(configs={"cleanup_policy": ("delete",)}), force=True).cause is Cause.POLICY
-    assert not_due(log(segments=SEGMENTS[-1:]), force=True).cause is Cause.NOTHING_CLOSED
+    assert not_due(log(configs={"cleanup_policy": ("delete",)}), force=True).cause is CompactionCause.POLICY
+    assert not_due(log(segments=SEGMENTS[-1:]), force=True).cause is CompactionCause.NOTHING_CLOSED
 
 
 @pytest.mark.parametrize("strategy", ["timestamp", "header"])
@@ -146,7 +150,7 @@ def test_by_other_strategies_keys_are_read_from_the_log_start(strategy: str) -> 
 
 
 def test_compact_and_delete_is_compacted_too() -> None:
-    assert plan(log(configs={"cleanup_policy": ("compact", "delete")})).cause is Cause.DIRTY_RATIO
+    assert plan(log(configs={"cleanup_policy": ("compact", "delete")})).cause is CompactionCause.DIRTY_RATIO
 
 
 def test_groups_fit_in_a_segment_and_in_its_index() -> None:

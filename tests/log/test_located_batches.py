@@ -11,7 +11,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.log.files import LOG, OFFSET_INDEX, segment_name
 from sparklog.log.segment import segment as module
 from sparklog.log.segment.indexes import OffsetIndex
-from sparklog.log.segment.scan import Located, walk
+from sparklog.log.segment.scan import BatchRange, walk
 from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
@@ -53,7 +53,7 @@ def segments(draw: st.DrawFn) -> tuple[ReadSegment, int]:
     return ReadSegment.whole(fs, FOLDER, BASE, mark=""), offset
 
 
-def located(segment: ReadSegment, *arguments: int, min_one_batch: bool) -> Located | str | None:
+def located(segment: ReadSegment, *arguments: int, min_one_batch: bool) -> BatchRange | str | None:
     try:
         return segment.locate(*arguments, min_one_batch=min_one_batch)
     except CorruptRecord as error:
@@ -70,8 +70,8 @@ def test_one_piece_tells_what_a_walk_tells(
     found = located(segment, *asked, min_one_batch=min_one_batch)
     with patch.object(module, "SMALL_BYTES", -1):
         walked = located(segment, *asked, min_one_batch=min_one_batch)
-    assert found == (walked._replace(data=found.data) if isinstance(found, Located) else walked)
-    if isinstance(found, Located) and found.size:
+    assert found == (walked._replace(data=found.data) if isinstance(found, BatchRange) else walked)
+    if isinstance(found, BatchRange) and found.size:
         assert found.data in (b"", segment.file.read_at(found.position, found.size))
         places = list(walk(segment.file, found.position, found.position + found.size))
         assert places[0].last_offset >= asked[0]

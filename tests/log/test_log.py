@@ -21,7 +21,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.fs import LocalFs
 from sparklog.log.epochs import EpochEnd
-from sparklog.log.log import Appended, Log, TimestampOffset
+from sparklog.log.log import Log, LogAppendInfo, TimestampOffset
 from sparklog.log.segment.indexes import TimeEntry, TimeIndex
 from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
@@ -69,7 +69,7 @@ class TestAppend:
 
         appended = log.append(data, leader_epoch=7)
 
-        assert appended == Appended(3, 5, START_MS + 101, 4, -1, 7, len(data))
+        assert appended == LogAppendInfo(3, 5, START_MS + 101, 4, -1, 7, len(data))
         assert [(each.base_offset, each.leader_epoch) for _, each in iterate_headers(data)] == [(3, 7), (5, 7)]
         assert log.log_end_offset == 6
         assert offsets_in(read_all(log)) == [0, 1, 2, 3, 4, 5]

@@ -25,7 +25,7 @@ from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
 from sparklog.log.move import MAX_REST_BYTES
 from sparklog.log.producers.verifications import UNVERIFIED
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs, PowerCut
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, file_content, offsets_in, read_all, topic_config
@@ -33,7 +33,7 @@ from support.logs.managers import ORDERS, crash, fill, start
 from support.patience import PATIENCE_S
 
 NAME = ORDERS[0]
-ABORT = Marker(is_commit=False, coordinator_epoch=0)
+ABORT = EndTransactionMarker(is_commit=False, coordinator_epoch=0)
 
 
 @pytest.fixture

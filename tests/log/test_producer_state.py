@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparklog.base.errors import InvalidProducerEpoch, InvalidRecord, OutOfOrderSequenceNumber
 from sparklog.log.log import Log
 from sparklog.log.producers import producer_state
-from sparklog.log.producers.producer_state import BATCHES_KEPT, EndMarker, ProducerStates
+from sparklog.log.producers.producer_state import BATCHES_KEPT, MarkerBatch, ProducerStates
 from sparklog.records.batch import iterate_headers, seal
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
@@ -147,11 +147,11 @@ class TestForgetting:
             producer_id=1, producer_epoch=0, transactional=True,
         )  # fmt: skip
         header = next(iterate_headers(data))[1]
-        found = producer_state.read_numbered(header, b"")
+        found = producer_state.read_producer_batch(header, b"")
         assert found
         states.replay(found, START_MS)
         assert states.expire(START_MS + DAY_MS, 1) == 0
-        states.replay(EndMarker(1, 0, 1, True, 3, START_MS + 5), START_MS)
+        states.replay(MarkerBatch(1, 0, 1, True, 3, START_MS + 5), START_MS)
         assert states.get(1).coordinator_epoch == 3
         assert states.expire(START_MS + DAY_MS, 1) == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log.retention import GivenUp, SegmentFacts, give_up, removable
+from sparklog.log.retention import DeletableSegments, SegmentFacts, removable, select_deletable
 from support.logs.builders import topic_config
 
 NOW = 1_000_000
@@ -90,9 +90,9 @@ def test_with_an_archive_the_broker_removes_only_what_lies_below_the_log_start(s
 def test_what_is_given_up_says_why_and_asks_for_no_archive() -> None:
     config = topic_config(retention_bytes=300, retention_ms=250, retention_archive="/archive")
     asked = {"log_start_offset": 10, "high_watermark": 10_000, "config": config, "now_ms": NOW}
-    given_up = give_up(OLD, **asked)
-    assert given_up == GivenUp(by_log_start=1, by_size=1, by_time=1)
+    given_up = select_deletable(OLD, **asked)
+    assert given_up == DeletableSegments(by_log_start=1, by_size=1, by_time=1)
     assert given_up.why(config, 10) == (
         "1 below the log start offset 10, 1 beyond retention.bytes=300, 1 older than retention.ms=250"
     )
-    assert give_up([], **asked).total == 0
+    assert select_deletable([], **asked).total == 0

@@ -15,7 +15,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
 from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.directory.manager import LogManager
-from sparklog.log.directory.topic_configs import KeptConfig
+from sparklog.log.directory.topic_configs import TopicCopy
 from sparklog.log.files import segment_name
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs
@@ -214,7 +214,7 @@ class TestADiskThatOthersFill:
     def test_topics_configurations_are_written_when_there_is_room(self, fs: MemoryFs, logs: LogManager) -> None:
         logs.create(T0, topic_config())
         fs.fail_under("/a", errno.ENOSPC)
-        logs.keep_topics({"t": KeptConfig(None, {"retention.ms": "7"})}, 3)
+        logs.keep_topics({"t": TopicCopy(None, {"retention.ms": "7"})}, 3)
         fs.repair("/a")
         logs.tasks.checkpoint_log_starts()
         again = LogManager(fs.kill(), ("/a",), BrokerConfig(log_dirs=("/a",)), SimClock())

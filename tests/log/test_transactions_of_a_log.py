@@ -17,7 +17,7 @@ from sparklog.log.log import Log
 from sparklog.log.producers import producer_state
 from sparklog.log.producers.verifications import UNVERIFIED
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import SimClock
 from support.logs.builders import START_MS, batch, file_content, open_log, read_all, rewrite, topic_config
@@ -113,7 +113,7 @@ class TestVerification:
 
 class TestMarkers:
     def test_clients_cannot_write_them(self, log: Log) -> None:
-        data = write_marker(Marker(True, 0), producer_id=7, producer_epoch=0, timestamp_ms=START_MS)
+        data = write_marker(EndTransactionMarker(True, 0), producer_id=7, producer_epoch=0, timestamp_ms=START_MS)
         with pytest.raises(InvalidRecord):
             log.append(data, leader_epoch=0, verification=UNVERIFIED)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sparklog.records import arrow
 from sparklog.records.aborted import AbortedRanges
 from sparklog.records.batch import Codec, assign
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 
 NOBODY = -1
@@ -53,7 +53,9 @@ def log_of(history: list[Step], codec: Codec = Codec.NONE) -> tuple[bytes, list[
                 begun.setdefault(producer_id, []).extend(offsets)
         else:
             offsets = [offset]
-            batch = write_marker(Marker(ends, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0)
+            batch = write_marker(
+                EndTransactionMarker(ends, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0
+            )
             if mine := begun.pop(producer_id, []):
                 if ends:
                     kept += mine

@@ -10,7 +10,7 @@ from sparklog.records.aborted import AbortedRanges
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import Codec
 from sparklog.records.counting import count_records
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 from support.runs.seeds import examples
 
@@ -22,7 +22,9 @@ def logs(draw) -> bytes:
     for _ in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from(["records", "transaction", "marker", "messages"]))
         if kind == "marker":
-            marker = write_marker(Marker(draw(st.booleans()), 0), producer_id=1, producer_epoch=0, timestamp_ms=0)
+            marker = write_marker(
+                EndTransactionMarker(draw(st.booleans()), 0), producer_id=1, producer_epoch=0, timestamp_ms=0
+            )
             marker[:8] = offset.to_bytes(8, "big")
             data += marker
             offset += 1

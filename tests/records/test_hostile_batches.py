@@ -405,7 +405,7 @@ def test_data_that_changes_while_it_is_read_is_not_written_out_of_bounds(
 ) -> None:
     batch = bytes(write_records(GOOD))
     rng = random.Random(5)
-    original = decoding.kernels.parse_records
+    original = decoding.kernels.parse_batches
     for _ in range(100):
         data = bytearray(batch)
 
@@ -416,7 +416,7 @@ def test_data_that_changes_while_it_is_read_is_not_written_out_of_bounds(
                     data[position] = rng.choice([0, 2, 0x7E, 0x7F, 0x80, 0xFF])
             return answer
 
-        monkeypatch.setattr(decoding.kernels, "parse_records", parse_then_change)
+        monkeypatch.setattr(decoding.kernels, "parse_batches", parse_then_change)
         with suppress(CorruptRecord):
             arrow.decode(data).validate()
         guarded.check()
@@ -427,7 +427,7 @@ def test_rows_that_change_while_they_are_written_are_refused_or_stay_in_bounds(
 ) -> None:
     monkeypatch.setattr(encoding, "np", guarded)
     rng = random.Random(6)
-    original = encoding.kernels.measure_records
+    original = encoding.kernels.measure_batches
     for name in ("key", "value", "headers"):
         for _ in range(100):
             starts = np.arange(0, 40, 4, dtype=np.int32)
@@ -444,7 +444,7 @@ def test_rows_that_change_while_they_are_written_are_refused_or_stay_in_bounds(
                 starts[rng.randrange(10)] = rng.choice([-1, -(2**31), 2**31 - 1, 0, 39, 41])
                 return answer
 
-            monkeypatch.setattr(encoding.kernels, "measure_records", measure_then_change)
+            monkeypatch.setattr(encoding.kernels, "measure_batches", measure_then_change)
             rows = pa.RecordBatch.from_arrays([column], names=[name])
             with suppress(InvalidRecord):
                 check_batch(arrow.encode(rows, default_timestamp_ms=0))

@@ -26,8 +26,8 @@ from sparklog.records.records import Record, read_records, write_records
 records = [Record(offset=0, timestamp_ms=7, key=b"k", value=None, headers=(("h", b"v"),))]
 batch = arrow.encode(arrow.decode(write_records(records)), default_timestamp_ms=0)
 assert read_records(batch) == records
-compiled = [decode_kernels.scan_batches, decode_kernels.parse_records, decode_kernels.copy_values,
-            decode_kernels.copy_headers, encode_kernels.measure_records, encode_kernels.write_records]
+compiled = [decode_kernels.scan_batches, decode_kernels.parse_batches, decode_kernels.copy_column,
+            decode_kernels.copy_header_columns, encode_kernels.measure_batches, encode_kernels.write_batches]
 hits = sum(sum(kernel.stats.cache_hits.values()) for kernel in compiled)
 signatures = sum(len(kernel.signatures) for kernel in compiled)
 print(json.dumps({"package": sparklog.__file__, "hits": hits, "signatures": signatures}))

@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.fetch_requests import FetchRequests, SessionChanges
+from sparklog.replica.fetch_requests import FetchSessionHandler, SessionChanges
 from sparklog.replica.messages import FetchPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -20,15 +20,15 @@ def part(name: TopicPartition, offset: int = 0, topic: int = 1) -> FetchPartitio
     )  # fmt: skip
 
 
-def in_session(*wanted: FetchPartition) -> FetchRequests:
-    requests = FetchRequests()
+def in_session(*wanted: FetchPartition) -> FetchSessionHandler:
+    requests = FetchSessionHandler()
     requests.next({each.name: each for each in wanted})
     requests.answered(9)
     return requests
 
 
 def test_all_is_said_once_and_then_what_has_changed() -> None:
-    requests = FetchRequests()
+    requests = FetchSessionHandler()
     assert requests.next({A: part(A), B: part(B)}) == SessionChanges(0, 0, (part(A), part(B)), ())
     requests.answered(9)
     assert requests.next({A: part(A), B: part(B, 5)}) == SessionChanges(9, 1, (part(B, 5),), ())
@@ -50,7 +50,7 @@ def test_another_topic_of_the_same_name_is_another_partition() -> None:
 
 
 def test_without_a_session_all_is_said_each_time() -> None:
-    requests = FetchRequests()
+    requests = FetchSessionHandler()
     for _ in range(2):
         assert requests.next({A: part(A)}) == SessionChanges(0, 0, (part(A),), ())
         requests.answered(0)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.state_changes import FetchState
+from sparklog.replica.state_changes import InitialFetchState
 from sparklog.testing.memory_fs import MemoryFs
 from support.replicas.replicating_brokers import NAME, TOPIC_ID, World, run, three, until
 
@@ -112,7 +112,7 @@ def test_partitions_that_come_one_after_the_other_do_not_hold_up_those_that_are_
         await world.settle()
         end = world.brokers[1].append(3)
         for number in range(300):
-            other = FetchState(leader=1, leader_epoch=1, topic_id=TOPIC_ID)
+            other = InitialFetchState(leader=1, leader_epoch=1, topic_id=TOPIC_ID)
             follower.fetchers.follow({TopicPartition("other", number): other})
             await asyncio.sleep(0.0002)
         assert follower.log().log_end_offset == end

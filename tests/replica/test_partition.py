@@ -15,7 +15,7 @@ from sparklog.base.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
+from sparklog.replica.messages import NO_LEADER, AlterIsr, AlterIsrResult, LeaderAndIsrPartitionState
 from sparklog.replica.partition import ALL_IN_SYNC, COMMITTED, NOTHING, Effects, Partition, Role
 
 LAG_MS = 10_000
@@ -163,7 +163,7 @@ def test_who_lags_leaves_only_once_that_is_written() -> None:
     assert alteration(shrink).isr == (1, 2)
     assert (led.high_watermark, led.in_sync_replicas) == (90, (1, 2, 3))
     assert led.look_for_laggards(LAG_MS + 2, LAG_MS).alter is None, "one change at a time"
-    altered = IsrAltered(isr=(1, 2), partition_epoch=8)
+    altered = AlterIsrResult(isr=(1, 2), partition_epoch=8)
     assert led.isr_altered(alteration(shrink), altered, LAG_MS + 2) == COMMITTED
     assert (led.high_watermark, led.in_sync_replicas, led.partition_epoch) == (110, (1, 2), 8)
 
@@ -194,7 +194,7 @@ def test_who_reaches_the_high_watermark_joins_and_counts_from_then_on() -> None:
     assert fetch(led, 2, 101) == NOTHING, "what is pending counts"
     with pytest.raises(NotEnoughReplicas):
         led.check_in_sync(ALL_IN_SYNC, 3)
-    led.isr_altered(joining, IsrAltered(isr=(1, 2, 3), partition_epoch=8), 0)
+    led.isr_altered(joining, AlterIsrResult(isr=(1, 2, 3), partition_epoch=8), 0)
     led.check_in_sync(ALL_IN_SYNC, 3)
     assert fetch(led, 3, 101) == COMMITTED
 
@@ -229,7 +229,7 @@ def test_a_leader_alone_waits_for_a_follower_that_keeps_up_so_that_it_can_join()
     fetch(led, 2, 110)
     led.log_appended(120)
     assert led.high_watermark == 110
-    led.isr_altered(alteration(Effects(alter=led.pending)), IsrAltered(isr=(1,), partition_epoch=8), 0)
+    led.isr_altered(alteration(Effects(alter=led.pending)), AlterIsrResult(isr=(1,), partition_epoch=8), 0)
     assert led.high_watermark == 110, "whatever the store says: it can join with its next fetch"
     assert fetch(led, 2, 112).alter
 
@@ -247,7 +247,7 @@ def test_an_answer_to_a_change_that_something_newer_has_overtaken_is_ignored() -
     led.log_appended(110)
     shrink = alteration(led.look_for_laggards(LAG_MS + 1, LAG_MS))
     led.become_leader(state(partition_epoch=9, isr=(1, 2)), 1, log_end_offset=110, now_ms=LAG_MS + 1)
-    assert led.isr_altered(shrink, IsrAltered(isr=(1,), partition_epoch=8), LAG_MS + 1) == NOTHING
+    assert led.isr_altered(shrink, AlterIsrResult(isr=(1,), partition_epoch=8), LAG_MS + 1) == NOTHING
     assert (led.in_sync_replicas, led.partition_epoch) == ((1, 2), 9)
 
 
@@ -260,7 +260,7 @@ def test_a_broker_that_died_on_its_way_into_the_isr_counts_until_that_is_undone(
     assert 3 in led.maximal_isr
     led.log_appended(110)
     assert fetch(led, 2, 110) == NOTHING
-    assert led.isr_altered(undone, IsrAltered(isr=(1, 2), partition_epoch=8), 0) == COMMITTED
+    assert led.isr_altered(undone, AlterIsrResult(isr=(1, 2), partition_epoch=8), 0) == COMMITTED
     assert (led.high_watermark, 3 in led.maximal_isr) == (110, False)
 
 

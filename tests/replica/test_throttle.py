@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.base.errors import InvalidConfig
 from sparklog.base.topic_config import TopicConfig
-from sparklog.replica.throttle import Throttle, is_listed
+from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 KEY = "leader.replication.throttled.replicas"
 
@@ -30,7 +30,7 @@ def test_a_list_of_another_form_is_refused(listed: str) -> None:
 
 def test_what_was_sent_is_waited_for_at_the_rate() -> None:
     rate = 100
-    throttle = Throttle(lambda: rate)
+    throttle = ReplicationThrottle(lambda: rate)
     assert throttle.pause(10.0) == 0
     throttle.sent(500, 10.0)
     assert throttle.pause(10.0) == 5.0

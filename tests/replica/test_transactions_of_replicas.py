@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from sparklog.base.errors import FencedLeaderEpoch, NotEnoughReplicas, OffsetOutOfRange
-from sparklog.log.log import Appended, LogSlice
+from sparklog.log.log import LogAppendInfo, LogSlice
 from sparklog.log.producers.verifications import UNVERIFIED
 from sparklog.log.read import SegmentsReader
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from support.logs.builders import batch
 from support.logs.transactions import ABORT, COMMIT
 from support.replicas.replica_host import Host, run
 
 
-def write(host: Host, sequence: int, *, producer_id: int = 7) -> Appended:
+def write(host: Host, sequence: int, *, producer_id: int = 7) -> LogAppendInfo:
     data = batch(2, producer_id=producer_id, sequence=sequence, transactional=True)
     return host.replicas.append(host.replica, data, acks=-1, verification=UNVERIFIED)
 
 
 def end(
     host: Host, is_commit: bool, *, producer_id: int = 7, epoch: int = 0, leader_epoch: int | None = None
-) -> Appended:
+) -> LogAppendInfo:
     return host.replicas.append_marker(
-        host.replica, Marker(is_commit, 0), producer_id=producer_id, producer_epoch=epoch, is_strict=False,
-        leader_epoch=leader_epoch,
+        host.replica, EndTransactionMarker(is_commit, 0), producer_id=producer_id, producer_epoch=epoch,
+        is_strict=False, leader_epoch=leader_epoch,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import PolicyViolation
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.log.directory.open_files import LEAST, OpenFiles
+from sparklog.log.directory.open_files import LEAST, OpenFileLimits
 from support.kafka.connection import Wire
 from support.processes.broker import BrokerProcess
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow
 API_VERSIONS = 18
 FILES, FEWER = 400, 200
 CONNECTIONS = 60
-ROOM = OpenFiles.of(FILES).logs
+ROOM = OpenFileLimits.of(FILES).logs
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 1 << 20])
 def test_most_files_are_for_logs_and_some_are_kept_back(limit: int) -> None:
-    files = OpenFiles.of(limit)
+    files = OpenFileLimits.of(limit)
     assert files.logs >= limit / 2
     assert limit - files.logs - files.closed_segments >= limit // 4
 
@@ -56,7 +56,7 @@ def test_a_broker_that_may_open_less_than_before_is_reached_and_says_what_is_off
         admin.create_topic("first", partitions=ROOM - 10)
 
     broker.open_files = FEWER
-    room = OpenFiles.of(FEWER).logs
+    room = OpenFileLimits.of(FEWER).logs
     with broker, Admin(bootstrap_servers=broker.grpc) as admin:
         [found] = admin.describe_topics(["first"])
         assert sum(part.leader >= 0 for part in found.partitions) == room

@@ -23,17 +23,17 @@ from sparklog.log.epochs import EpochEnd
 from sparklog.replica.messages import (
     DescribedPosition,
     DescribeFiles,
+    DescribeFilesResponse,
     DescribePositions,
+    DescribePositionsResponse,
     FetchedPartition,
     FetchPartition,
-    FileRead,
-    FilesDescribed,
     LeaderAndIsr,
     LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
     Position,
-    PositionsDescribed,
     ReadReplicaFile,
+    ReadReplicaFileResponse,
     ReplicaFetch,
     ReplicaFetchResponse,
     SnapshotFile,
@@ -161,7 +161,7 @@ sums = st.builds(
     identity=texts,
 )
 described = st.builds(
-    FilesDescribed,
+    DescribeFilesResponse,
     generation=int64,
     segments=some(sums),
     closed_to=int64,
@@ -178,13 +178,13 @@ responses = st.one_of(
     st.tuples(
         st.just(DescribePositions),
         st.builds(
-            PositionsDescribed,
+            DescribePositionsResponse,
             positions=some(
                 st.builds(DescribedPosition, high_watermark=st.none() | int64, timestamp_ms=st.none() | int64)
             ),
         ),
     ),
-    st.tuples(st.just(ReadReplicaFile), st.builds(FileRead, data=st.binary(max_size=300))),
+    st.tuples(st.just(ReadReplicaFile), st.builds(ReadReplicaFileResponse, data=st.binary(max_size=300))),
 )
 CALL_OF = {call.request: call for call in CALLS}
 

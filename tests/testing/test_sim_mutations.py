@@ -39,9 +39,9 @@ from sparklog.group.pending_offsets import PendingOffsets, TransactionalOffset
 from sparklog.group.requests import ConsumerGroupHeartbeat, OffsetCommit, TxnOffsetCommit
 from sparklog.group.topic_pattern import TopicMatches
 from sparklog.log import recovery
-from sparklog.log.directory.topic_configs import KeptConfig
+from sparklog.log.directory.topic_configs import TopicCopy
 from sparklog.log.log import TimestampOffset
-from sparklog.log.producers.producer_state import EndMarker, ProducerState
+from sparklog.log.producers.producer_state import MarkerBatch, ProducerState
 from sparklog.log.producers.transactions import OpenTransactions
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
 from sparklog.log.retention import SegmentFacts
@@ -53,7 +53,7 @@ from sparklog.log.segment.segments import Segments
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import Replica
-from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.messages import AlterIsr, AlterIsrResult
 from sparklog.replica.partition import Partition
 from sparklog.runtime.state_machine import Decision
 from sparklog.testing.sim.faults import Fault, FaultKind
@@ -264,7 +264,7 @@ def logs_that_differ_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_stale_leader_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was the leader changes the in-sync replicas in the store, whoever leads by now."""
 
-    def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
+    def alter_isr(store: Store, change: AlterIsr) -> AlterIsrResult:
         path = partition_states.state_path(*change.name)
         current = partition_states.decode_state(store.get(path).data, 0)
         state = partition_states.Leadership(
@@ -274,9 +274,9 @@ def a_stale_leader_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
             controller_epoch=change.controller_epoch,
         )
         version = store.set(path, partition_states.encode_state(state), ANY_VERSION)
-        return IsrAltered(isr=change.isr, partition_epoch=version)
+        return AlterIsrResult(isr=change.isr, partition_epoch=version)
 
-    def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered]:
+    def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[AlterIsrResult]:
         return [alter_isr(store, change) for change in changes]
 
     monkeypatch.setattr(partition_states, "alter_isrs", alter_isrs)
@@ -369,7 +369,7 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
 def a_gap_that_begins_below_the_recovery_point_is_compactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it ends above that point, where nothing was compacted."""
 
-    def is_hole(state: recovery.Loading, end: int, base_offset: int) -> bool:
+    def is_hole(state: recovery.LoadState, end: int, base_offset: int) -> bool:
         return state.compacted_to is not None and base_offset > end >= max(state.flushed_to, state.compacted_to)
 
     monkeypatch.setattr(recovery, "_is_hole", is_hole)
@@ -395,7 +395,7 @@ def adopted_folders_get_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose configuration the store has lost is configured as the broker is."""
     restore_topic = restoration.restore_topic
 
-    def restore(store: Store, topics: TopicStore, name: str, copy: KeptConfig, **keys: Any) -> RestoreOutcome:
+    def restore(store: Store, topics: TopicStore, name: str, copy: TopicCopy, **keys: Any) -> RestoreOutcome:
         return restore_topic(store, topics, name, structs.replace(copy, overrides={}), **keys)
 
     monkeypatch.setattr(restoration, "restore_topic", restore)
@@ -507,7 +507,7 @@ def whoever_restores_a_topic_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first broker that starts with an empty store takes itself for the one that is in sync."""
     first_states = restored_topics._first_states
 
-    def led(copy: KeptConfig, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
+    def led(copy: TopicCopy, epochs: Mapping[int, int], broker_id: int) -> list[PartitionInfo]:
         return [
             structs.replace(info, leader=broker_id, in_sync_replicas=(broker_id,))
             for info in first_states(copy, epochs, broker_id)
@@ -548,7 +548,7 @@ def markers_of_replaced_coordinators_count(monkeypatch: pytest.MonkeyPatch) -> N
     """A coordinator that does not know that it was replaced ends a transaction of its successor."""
     check = ProducerState.check_marker
 
-    def check_marker(self: ProducerState, marker: EndMarker, *, is_strict: bool) -> bool:
+    def check_marker(self: ProducerState, marker: MarkerBatch, *, is_strict: bool) -> bool:
         newest = max(marker.coordinator_epoch, self.coordinator_epoch)
         return check(self, marker._replace(coordinator_epoch=newest), is_strict=is_strict)
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim.checks.transactions import (
     BatchCommits,
@@ -35,7 +35,7 @@ def batch(offset: int, value: str, producer_id: int = 7) -> bytes:
 
 
 def marker(offset: int, *, is_commit: bool, producer_id: int = 7) -> bytes:
-    data = write_marker(Marker(is_commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0)
+    data = write_marker(EndTransactionMarker(is_commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0)
     data[:8] = offset.to_bytes(8, "big")
     return bytes(data)
 

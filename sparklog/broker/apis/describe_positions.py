@@ -19,7 +19,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.rights import on_cluster
 from sparklog.replica import positions
 from sparklog.replica.manager import Replica, ReplicaManager
-from sparklog.replica.messages import DescribedPosition, DescribePositions, Position, PositionsDescribed
+from sparklog.replica.messages import DescribedPosition, DescribePositions, DescribePositionsResponse, Position
 from sparklog.runtime.slices import Slices, of_many
 
 PART = 100
@@ -58,9 +58,9 @@ def _describe_one(position: Position, replica: Replica) -> DescribedPosition:
         return UNKNOWN
 
 
-async def handle(request: DescribePositions, *, replicas: ReplicaManager, slices: Slices) -> PositionsDescribed:
+async def handle(request: DescribePositions, *, replicas: ReplicaManager, slices: Slices) -> DescribePositionsResponse:
     """Return a description of each position, in their order; without an answer if this broker does not lead."""
-    return PositionsDescribed(positions=tuple(await describe(request.positions, replicas, slices, leads=True)))
+    return DescribePositionsResponse(positions=tuple(await describe(request.positions, replicas, slices, leads=True)))
 
 
 API = Api(name="DescribePositions", handle=handle, rights=(on_cluster(AclOperation.CLUSTER_ACTION),))

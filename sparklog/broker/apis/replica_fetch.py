@@ -50,7 +50,7 @@ from sparklog.log.epochs import EpochEnd
 from sparklog.replica.divergence import find_divergence
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
-from sparklog.replica.throttle import Throttle, is_listed
+from sparklog.replica.throttle import ReplicationThrottle, is_listed
 
 READ_AT_ONCE = 1 << 20
 Pair = tuple[PartitionFetch, CachedPartition | None]
@@ -116,7 +116,12 @@ class _FollowerFetch:
     """One request while it is handled."""
 
     def __init__(
-        self, request: ReplicaFetch, context: FetchContext, replicas: ReplicaManager, throttle: Throttle, limit: int
+        self,
+        request: ReplicaFetch,
+        context: FetchContext,
+        replicas: ReplicaManager,
+        throttle: ReplicationThrottle,
+        limit: int,
     ) -> None:
         self._replicas = replicas
         self._throttle = throttle

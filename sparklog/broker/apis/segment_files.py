@@ -37,7 +37,13 @@ from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshots.snapshot import SnapshotId
 from sparklog.replica.manager import Replica, ReplicaManager
-from sparklog.replica.messages import DescribeFiles, FileRead, FilesDescribed, ReadReplicaFile, SnapshotFile
+from sparklog.replica.messages import (
+    DescribeFiles,
+    DescribeFilesResponse,
+    ReadReplicaFile,
+    ReadReplicaFileResponse,
+    SnapshotFile,
+)
 from sparklog.replica.throttle import is_listed
 
 READ_BYTES = 1 << 28
@@ -45,7 +51,7 @@ PIECE_BYTES = 1 << 20
 LONGEST_WAIT_S = 1.0
 
 
-async def describe(request: DescribeFiles, *, replicas: ReplicaManager) -> FilesDescribed:
+async def describe(request: DescribeFiles, *, replicas: ReplicaManager) -> DescribeFilesResponse:
     """Return the closed segments from `since` on, and the newest snapshot. Raises as `find_led` does."""
     replica = _find_led(replicas, request)
     is_summed = (
@@ -59,10 +65,10 @@ async def describe(request: DescribeFiles, *, replicas: ReplicaManager) -> Files
     )
 
 
-def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> FilesDescribed:
+def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> DescribeFilesResponse:
     """Describe the log. Blocks. Read the log's values before its segments: if they are older, the follower retries."""
     generation, cleaned_offset, closed_to = log.generation, log.compacted_to, log.segments[-1].base_offset
-    return FilesDescribed(
+    return DescribeFilesResponse(
         generation=generation,
         segments=log.replacer.sums(since, high_watermark, read_bytes=READ_BYTES if is_summed else 0),
         closed_to=closed_to,
@@ -83,7 +89,7 @@ def _newest_snapshot(log: Log) -> SnapshotFile | None:
 
 async def read(
     request: ReadReplicaFile, *, config: BrokerConfig, follower_fetches: FollowerFetches, replicas: ReplicaManager
-) -> FileRead:
+) -> ReadReplicaFileResponse:
     """Return one piece; empty if the throttle lets none pass yet. Raises as `find_led` does, and the errors above."""
     replica = _find_led(replicas, request)
     listed = replica.config.leader_replication_throttled_replicas
@@ -92,11 +98,11 @@ async def read(
     if is_throttled and (pause := throttle.pause(loop.time())):
         await asyncio.sleep(min(pause, LONGEST_WAIT_S))
         if throttle.pause(loop.time()):
-            return FileRead(data=b"")
+            return ReadReplicaFileResponse(data=b"")
     data = await asyncio.to_thread(_read, replica.log, request)
     if is_throttled:
         throttle.sent(len(data), loop.time())
-    return FileRead(data=data)
+    return ReadReplicaFileResponse(data=data)
 
 
 def _read(log: Log, request: ReadReplicaFile) -> bytes:

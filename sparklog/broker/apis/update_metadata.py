@@ -26,7 +26,7 @@ from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.topics import broker_nodes
 from sparklog.group.coordinator import GroupCoordinator
-from sparklog.log.directory.topic_configs import KeptConfig
+from sparklog.log.directory.topic_configs import TopicCopy
 from sparklog.replica.state_changes import StateChanges
 from sparklog.security.authorizer import Authorizer
 from sparklog.security.quotas import ClientQuotas
@@ -73,7 +73,7 @@ async def handle(
             await forget()
     if change.rearranged:
         kept = {
-            topic.name: KeptConfig.of(topic.topic_id, topic.overrides, dict(enumerate(topic.partitions)))
+            topic.name: TopicCopy.of(topic.topic_id, topic.overrides, dict(enumerate(topic.partitions)))
             for topic in change.rearranged
         }
         await state_changes.keep_topics(kept, None)

@@ -21,13 +21,13 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.rights import OneOf, on_cluster
 from sparklog.coordinator.transaction_messages import (
-    MarkerWritten,
+    MarkerResult,
     TransactionMarker,
     WriteTxnMarkers,
     WriteTxnMarkersResponse,
 )
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
@@ -47,7 +47,7 @@ class MarkerWriter(Struct, frozen=True, kw_only=True, eq=False):
     async def __call__(self, request: WriteTxnMarkers) -> WriteTxnMarkersResponse:
         return WriteTxnMarkersResponse(markers=await self.slices.each(request.markers, self._write))
 
-    async def _write(self, marker: TransactionMarker) -> MarkerWritten:
+    async def _write(self, marker: TransactionMarker) -> MarkerResult:
         errors: dict[TopicPartition, KafkaError | None] = {}
         pending: dict[TopicPartition, asyncio.Future[None]] = {}
 
@@ -69,12 +69,12 @@ class MarkerWriter(Struct, frozen=True, kw_only=True, eq=False):
 
         await self.slices.each(dict.fromkeys(marker.partitions), append)
         await self.slices.each(pending, collect)
-        return MarkerWritten(producer_id=marker.producer_id, errors=errors)
+        return MarkerResult(producer_id=marker.producer_id, errors=errors)
 
     def _append(self, name: TopicPartition, marker: TransactionMarker) -> Awaitable[None] | None:
         """Append a marker. Return what waits until it is committed, or None if it is. Raises KafkaError."""
         replica = self.replicas.get_leader(name)
-        ends = Marker(marker.is_commit, marker.coordinator_epoch)
+        ends = EndTransactionMarker(marker.is_commit, marker.coordinator_epoch)
         if name.topic == OFFSETS_TOPIC:
             return self.groups.end_transaction(name.partition, marker)
         appended = self.replicas.append_marker(

@@ -31,7 +31,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from sparklog.base.consumer_protocol import NO_GENERATION, Reader, write_partitions
+from sparklog.base.consumer_protocol import NO_GENERATION, ProtocolReader, write_partitions
 from sparklog.base.ids import TopicPartition
 from sparklog.client.assignors.assignor import (
     Assignments,
@@ -153,7 +153,7 @@ def reported_assignment(member: Member) -> PriorAssignment:
     data = member.subscription.user_data
     if not data:
         return (), NO_GENERATION
-    reader = Reader(data)
+    reader = ProtocolReader(data)
     try:
         partitions = reader.partitions()
         return partitions, reader.int32() if reader.left else NO_GENERATION
@@ -189,7 +189,7 @@ def owned_assignment(member: Member) -> PriorAssignment:
     subscription = member.subscription
     generation = subscription.generation
     if generation == NO_GENERATION and subscription.user_data and len(subscription.user_data) >= 4:
-        generation = Reader(subscription.user_data).int32()
+        generation = ProtocolReader(subscription.user_data).int32()
     return subscription.owned, generation
 
 

@@ -39,7 +39,7 @@ from sparklog.log.directory.checkpoints import (
     OffsetCheckpoint,
 )
 from sparklog.log.directory.room import FreeSpace
-from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
+from sparklog.log.directory.topic_configs import Overrides, TopicConfigCheckpoint, TopicCopies, TopicCopy
 from sparklog.log.files import DELETE_FOLDER, FUTURE_FOLDER, marked_folder_name
 from sparklog.log.log import Log
 
@@ -68,7 +68,7 @@ class LogDirectory:
         self._known_cleaned: dict[TopicPartition, int] | None = None
         """None: the checkpoint is missing or unreadable, so any partition may have been compacted."""
         self._configs = TopicConfigCheckpoint(fs, path)
-        self.kept_configs = self._written_configs = KeptConfigs()
+        self.kept_configs = self._written_configs = TopicCopies()
         """Copies of the configurations of the topics with folders here."""
         self._damaged: set[TopicPartition] = set()
         self.futures: list[str] = []
@@ -119,7 +119,7 @@ class LogDirectory:
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
         self._known_cleaned = _read_or_do_without(self._cleaned.read, None) if self._cleaned.has_content() else None
-        self.kept_configs = self._written_configs = _read_or_do_without(self._configs.read, KeptConfigs())
+        self.kept_configs = self._written_configs = _read_or_do_without(self._configs.read, TopicCopies())
         found = []
         for name in self._fs.list(self.path):
             if name.endswith(DELETE_FOLDER):
@@ -202,7 +202,7 @@ class LogDirectory:
                 self._known_cleaned = cleaned
 
     def keep_topics(
-        self, topics: Mapping[str, KeptConfig], seen_change: int, ids: Collection[tuple[str, UUID | None]] | None = None
+        self, topics: Mapping[str, TopicCopy], seen_change: int, ids: Collection[tuple[str, UUID | None]] | None = None
     ) -> None:
         """Store copies of topics.
 
@@ -246,7 +246,7 @@ class LogDirectory:
             topics = before.topics
             if before.store_id not in ("", store_id):  # the changes of this store are numbered anew
                 topics = {name: structs.replace(copy, seen_change=0) for name, copy in topics.items()}
-            self.kept_configs = KeptConfigs(topics, seen_change, store_id, before.brokers)
+            self.kept_configs = TopicCopies(topics, seen_change, store_id, before.brokers)
         self.write_configs()
 
     def write_configs(self) -> None:

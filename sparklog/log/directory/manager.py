@@ -35,9 +35,9 @@ from sparklog.log.directory.background_tasks import BackgroundTasks
 from sparklog.log.directory.directories import LogDirectories
 from sparklog.log.directory.directory import LogDirectory
 from sparklog.log.directory.moves import ReplicaMoves
-from sparklog.log.directory.open_files import NO_LIMIT, OpenFiles
+from sparklog.log.directory.open_files import NO_LIMIT, OpenFileLimits
 from sparklog.log.directory.ownership import Ownership
-from sparklog.log.directory.topic_configs import UNLIMITED, KeptConfig, Overrides
+from sparklog.log.directory.topic_configs import UNLIMITED, Overrides, TopicCopy
 from sparklog.log.files import DELETE_FOLDER, STRAY_FOLDER
 from sparklog.log.log import Log
 from sparklog.log.segment.cache import SegmentCache
@@ -62,7 +62,7 @@ class LogManager:
         on_dir_failure: Callable[[str, OSError], None] | None = None,
         jitter: Callable[[int], int] = random.randrange,
         new_id: Callable[[], UUID] = uuid4,
-        open_files: OpenFiles = NO_LIMIT,
+        open_files: OpenFileLimits = NO_LIMIT,
     ) -> None:
         """on_dir_failure: called with a failed directory. jitter: returns a random number below its argument. new_id:
         makes the id of a directory without one. open_files: limits the number of open logs."""
@@ -378,7 +378,7 @@ class LogManager:
                 log.configure(config)
 
     def keep_topics(
-        self, topics: Mapping[str, KeptConfig], seen_change: int, known: Mapping[str, UUID] | None = None
+        self, topics: Mapping[str, TopicCopy], seen_change: int, known: Mapping[str, UUID] | None = None
     ) -> None:
         """Store copies of these topics in the log directories.
 
@@ -402,9 +402,9 @@ class LogManager:
         return next((found for each in self._directories.live() if (found := each.kept_configs.brokers)), {})
 
     @property
-    def kept_topics(self) -> Mapping[str, KeptConfig]:
+    def kept_topics(self) -> Mapping[str, TopicCopy]:
         """The copies of topics; of several directories' copies of one, that which knows more partitions."""
-        found: dict[str, KeptConfig] = {}
+        found: dict[str, TopicCopy] = {}
         for directory in self._directories.live():
             for name, kept in directory.kept_configs.topics.items():
                 if name not in found or len(kept.partitions) > len(found[name].partitions):
@@ -425,7 +425,7 @@ class LogManager:
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_leap(topic, leader_epoch)
 
-    def _kept(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, KeptConfig]]:
+    def _kept(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, TopicCopy]]:
         found = [(each, each.kept_configs.topics.get(topic)) for each in self._directories.live()]
         return [(each, kept) for each, kept in found if kept and kept.topic_id == topic_id]
 

@@ -18,7 +18,7 @@ LEAST = 64
 """With fewer open files a broker cannot serve anybody."""
 
 
-class OpenFiles(NamedTuple):
+class OpenFileLimits(NamedTuple):
     """The numbers of logs and of closed segments that may have open files, and of Kafka's connections."""
 
     logs: int
@@ -26,7 +26,7 @@ class OpenFiles(NamedTuple):
     connections: int = 1 << 31
 
     @classmethod
-    def of(cls, limit: int) -> OpenFiles:
+    def of(cls, limit: int) -> OpenFileLimits:
         """Return the parts of the limit of a process that may have `limit` files open."""
         closed_segments = min(MAX_SEGMENTS, int(limit * FOR_CLOSED_SEGMENTS))
         kept_back = int(limit * KEPT_BACK)
@@ -37,7 +37,7 @@ class OpenFiles(NamedTuple):
         )
 
     @classmethod
-    def of_process(cls) -> OpenFiles:
+    def of_process(cls) -> OpenFileLimits:
         """Return the parts of this process's limit (RLIMIT_NOFILE, `ulimit -n`); NO_LIMIT if it has none."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return NO_LIMIT if limit == resource.RLIM_INFINITY else cls.of(limit)
@@ -51,4 +51,4 @@ class OpenFiles(NamedTuple):
         )
 
 
-NO_LIMIT = OpenFiles(logs=1 << 31)
+NO_LIMIT = OpenFileLimits(logs=1 << 31)

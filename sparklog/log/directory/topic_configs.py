@@ -78,7 +78,7 @@ def config_of(topic: str, overrides: Overrides, defaults: TopicConfig) -> TopicC
     return TopicConfig.parse(instead, config)
 
 
-class KeptAssignment(Struct, frozen=True, kw_only=True):
+class AssignmentCopy(Struct, frozen=True, kw_only=True):
     """The copy of one partition's replicas, and of those that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
@@ -87,14 +87,14 @@ class KeptAssignment(Struct, frozen=True, kw_only=True):
     leader_epoch: int = -1
     """The leader epoch in which they were learned; -1: they are not sure, or there was no leader yet."""
 
-    def says_more_than(self, before: KeptAssignment | None) -> bool:
+    def says_more_than(self, before: AssignmentCopy | None) -> bool:
         """Return whether it takes the place of what was known before: only one that is sure does."""
         if before is None:
             return True
         is_sure = self.leader_epoch >= 0
         return is_sure and (before.leader_epoch < 0 or self.brokers != before.brokers)
 
-    def is_newer_than(self, other: KeptAssignment | None) -> bool:
+    def is_newer_than(self, other: AssignmentCopy | None) -> bool:
         """Return whether it was learned later than another broker's; if in doubt, the one with more replicas was."""
         return other is None or (self.brokers != other.brokers and self.age > other.age)
 
@@ -109,7 +109,7 @@ class KeptAssignment(Struct, frozen=True, kw_only=True):
         return self.leader_epoch, len(self.replicas)
 
 
-class LearnedPartition(Protocol):
+class PartitionAssignment(Protocol):
     """What a copy is made from: a partition in a request of the controller, or in the metadata cache."""
 
     @property
@@ -138,28 +138,28 @@ class LearnedPartition(Protocol):
         ...
 
 
-Kept = Mapping[int, KeptAssignment]
+AssignmentCopies = Mapping[int, AssignmentCopy]
 """Assignments by the numbers of a topic's partitions."""
 
 
-class KeptConfig(Struct, frozen=True):
+class TopicCopy(Struct, frozen=True):
     """The copy of one topic: its configuration and its assignment."""
 
     topic_id: UUID | None
     overrides: Overrides
     leader_epoch: int = -1
     """A leader epoch that its partitions have leapt to, less than LEAP below the highest; -1: they never have."""
-    partitions: Kept = field(default_factory=dict)
+    partitions: AssignmentCopies = field(default_factory=dict)
     """The partitions that are known; empty in a copy that an earlier version wrote."""
     seen_change: int = 0
     """The number of the store's newest change when the configuration was learned."""
 
     @classmethod
-    def of(cls, topic_id: UUID, overrides: Overrides, partitions: Mapping[int, LearnedPartition]) -> KeptConfig:
+    def of(cls, topic_id: UUID, overrides: Overrides, partitions: Mapping[int, PartitionAssignment]) -> TopicCopy:
         """Return the copy of a topic, as far as its partitions are known."""
         latest = max((each.leader_epoch for each in partitions.values()), default=-1)
         kept = {
-            number: KeptAssignment(
+            number: AssignmentCopy(
                 replicas=each.replicas,
                 adding=each.adding,
                 removing=each.removing,
@@ -169,7 +169,7 @@ class KeptConfig(Struct, frozen=True):
         }
         return cls(topic_id, overrides, latest // LEAP * LEAP if latest >= LEAP else -1, kept)
 
-    def learn(self, before: KeptConfig | None, seen_change: int) -> KeptConfig:
+    def learn(self, before: TopicCopy | None, seen_change: int) -> TopicCopy:
         """Return the copy that takes the place of `before`. Assignments that have not changed keep their age."""
         if before is None or before.topic_id != self.topic_id:
             return structs.replace(self, seen_change=seen_change)
@@ -178,7 +178,7 @@ class KeptConfig(Struct, frozen=True):
             number: new for number, new in self.partitions.items() if new.says_more_than(partitions.get(number))
         }
         is_configured = self.overrides == before.overrides
-        return KeptConfig(
+        return TopicCopy(
             self.topic_id,
             before.overrides if is_configured else self.overrides,
             max(before.leader_epoch, self.leader_epoch),
@@ -187,10 +187,10 @@ class KeptConfig(Struct, frozen=True):
         )
 
 
-class KeptConfigs(Struct, frozen=True):
+class TopicCopies(Struct, frozen=True):
     """The copies in one log directory."""
 
-    topics: Mapping[str, KeptConfig] = field(default_factory=dict)
+    topics: Mapping[str, TopicCopy] = field(default_factory=dict)
     seen_change: int = 0
     store_id: str = ""
     brokers: Mapping[str, Overrides] = field(default_factory=dict)
@@ -203,24 +203,24 @@ class TopicConfigCheckpoint:
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self._path = f"{folder}/{TOPIC_CONFIGS}"
-        self._written: dict[str, tuple[KeptConfig, str]] = {}
+        self._written: dict[str, tuple[TopicCopy, str]] = {}
         """The copies that were written last, and their JSON: most of them are written again."""
 
-    def read(self) -> KeptConfigs:
+    def read(self) -> TopicCopies:
         """Return the copies; empty if there is no file. Raises CorruptCheckpoint or OSError."""
         if not self._fs.exists(self._path):
-            return KeptConfigs()
+            return TopicCopies()
         try:
             content = json.loads(read_file(self._fs, self._path))
             if content["version"] != _VERSION:
                 raise CorruptCheckpoint(f"{self._path}: version {content['version']}, only {_VERSION} is known")
-            topics = {str(name): decode_kept(topic) for name, topic in content["topics"].items()}
+            topics = {str(name): decode_copy(topic) for name, topic in content["topics"].items()}
             brokers = {str(name): decode_overrides(keys) for name, keys in content.get("brokers", {}).items()}
-            return KeptConfigs(topics, int(content["seen_change"]), str(content.get("store_id", "")), brokers)
+            return TopicCopies(topics, int(content["seen_change"]), str(content.get("store_id", "")), brokers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"{self._path}: {error!r}") from None
 
-    def write(self, kept: KeptConfigs) -> None:
+    def write(self, kept: TopicCopies) -> None:
         """Replace the file. Raises OSError."""
         numbers = {"version": _VERSION, "seen_change": kept.seen_change, "store_id": kept.store_id}
         head = _to_json(numbers | {"brokers": {name: dict(keys) for name, keys in sorted(kept.brokers.items())}})
@@ -228,16 +228,16 @@ class TopicConfigCheckpoint:
         topics = ",".join(f"{_to_json(name)}:{encoded}" for name, (_, encoded) in self._written.items())
         replace_file(self._fs, self._path, f'{head[:-1]},"topics":{{{topics}}}}}'.encode())
 
-    def _encode(self, name: str, topic: KeptConfig) -> str:
+    def _encode(self, name: str, topic: TopicCopy) -> str:
         written, encoded = self._written.get(name, (None, ""))
-        return encoded if written is topic else _to_json(encode_kept(topic))
+        return encoded if written is topic else _to_json(encode_copy(topic))
 
 
 def _to_json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":"))
 
 
-def encode_kept(kept: KeptConfig) -> dict[str, Any]:
+def encode_copy(kept: TopicCopy) -> dict[str, Any]:
     """Return the copy for JSON."""
     content: dict[str, Any] = {
         "topic_id": encode_id(kept.topic_id) if kept.topic_id else None,
@@ -248,10 +248,10 @@ def encode_kept(kept: KeptConfig) -> dict[str, Any]:
     return content if kept.leader_epoch < 0 else content | {"leader_epoch": kept.leader_epoch}
 
 
-def decode_kept(content: Mapping[str, Any]) -> KeptConfig:
-    """Parse what `encode_kept` returned. Raises ValueError, KeyError, TypeError or AttributeError."""
+def decode_copy(content: Mapping[str, Any]) -> TopicCopy:
+    """Parse what `encode_copy` returned. Raises ValueError, KeyError, TypeError or AttributeError."""
     topic_id = content["topic_id"]
-    return KeptConfig(
+    return TopicCopy(
         None if topic_id is None else decode_id(topic_id),
         decode_overrides(content["configs"]),
         int(content.get("leader_epoch", -1)),
@@ -265,16 +265,16 @@ def decode_overrides(content: Mapping[str, Any]) -> Overrides:
     return {str(key): str(value) for key, value in content.items()}
 
 
-def _encode(kept: KeptAssignment) -> dict[str, Any]:
+def _encode(kept: AssignmentCopy) -> dict[str, Any]:
     content: dict[str, Any] = {"replicas": list(kept.replicas), "leader_epoch": kept.leader_epoch}
     moving = {"adding": list(kept.adding), "removing": list(kept.removing)}
     return content | {key: brokers for key, brokers in moving.items() if brokers}
 
 
-def _decode(content: Mapping[str, Any]) -> KeptAssignment:
+def _decode(content: Mapping[str, Any]) -> AssignmentCopy:
     replicas, adding, removing = (
         tuple(int(broker) for broker in content.get(key, ())) for key in ("replicas", "adding", "removing")
     )
-    return KeptAssignment(
+    return AssignmentCopy(
         replicas=replicas, adding=adding, removing=removing, leader_epoch=int(content["leader_epoch"])
     )

@@ -45,7 +45,7 @@ from sparklog.log.producers.snapshots import NONE, ProducerEntry
 from sparklog.log.producers.transactions import OpenTransactions
 from sparklog.log.producers.verifications import NO_SEQUENCE, UNVERIFIED, Verification, Verifications
 from sparklog.log.segment.transaction_index import AbortedTransaction
-from sparklog.log.slice import Appended
+from sparklog.log.slice import LogAppendInfo
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.records.markers import read_marker
 from sparklog.records.records import read_records
@@ -57,7 +57,7 @@ MAX_OPEN = MAX_PRODUCERS // 2
 _SEQUENCES = 1 << 31
 
 
-class Numbered(NamedTuple):
+class ProducerBatch(NamedTuple):
     """A batch with a producer id, and its offsets in the log."""
 
     producer_id: int
@@ -70,7 +70,7 @@ class Numbered(NamedTuple):
     is_transactional: bool
 
     @classmethod
-    def of(cls, header: BatchHeader, last_offset: int, timestamp_ms: int) -> Numbered:
+    def of(cls, header: BatchHeader, last_offset: int, timestamp_ms: int) -> ProducerBatch:
         """Return the batch with this header, which has a producer id. timestamp_ms: what a duplicate is answered with
 
         last_offset: absolute; the header's base offset need not be set yet. A batch without sequence numbers, as a
@@ -88,7 +88,7 @@ class Numbered(NamedTuple):
         """The offset of the first record."""
         return self.last_offset - self.offset_delta
 
-    def is_right_before(self, other: Numbered) -> bool:
+    def is_right_before(self, other: ProducerBatch) -> bool:
         """Return whether `other` is the next batch of the same producer."""
         return (
             (self.producer_id, self.producer_epoch) == (other.producer_id, other.producer_epoch)
@@ -96,7 +96,7 @@ class Numbered(NamedTuple):
         )  # fmt: skip
 
 
-class EndMarker(NamedTuple):
+class MarkerBatch(NamedTuple):
     """A control batch that ends a transaction, and its place in the log."""
 
     producer_id: int
@@ -115,7 +115,7 @@ class ProducerState(NamedTuple):
     timestamp_ms: int = NONE
     """The timestamp of the last batch or transaction marker."""
     transaction_first_offset: int = NONE
-    batches: tuple[Numbered, ...] = ()
+    batches: tuple[ProducerBatch, ...] = ()
     """The last batches of this epoch, oldest first; at most `BATCHES_KEPT`."""
     seen_ms: int = 0
     """The broker's time when the last batch or marker arrived or was read from the log."""
@@ -125,7 +125,7 @@ class ProducerState(NamedTuple):
         """The sequence number of the last record in this epoch; NONE if no batch is remembered."""
         return self.batches[-1].last_sequence if self.batches else NONE
 
-    def find_duplicate(self, batch: Numbered) -> Numbered | None:
+    def find_duplicate(self, batch: ProducerBatch) -> ProducerBatch | None:
         """Return the remembered batch with the same epoch and sequences, or None."""
         if batch.producer_epoch == self.epoch:
             for known in self.batches:
@@ -133,7 +133,7 @@ class ProducerState(NamedTuple):
                     return known
         return None
 
-    def check(self, batch: Numbered, *, is_coordinators: bool = False) -> None:
+    def check(self, batch: ProducerBatch, *, is_coordinators: bool = False) -> None:
         """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one.
 
         is_coordinators: a coordinator writes the batch for the producer, and does not number it.
@@ -160,7 +160,7 @@ class ProducerState(NamedTuple):
         """Return whether a transaction of this epoch is open."""
         return self.transaction_first_offset != NONE and self.epoch == producer_epoch
 
-    def check_marker(self, marker: EndMarker, *, is_strict: bool) -> bool:
+    def check_marker(self, marker: MarkerBatch, *, is_strict: bool) -> bool:
         """Check a marker from a coordinator; return whether it must be written: a marker that is repeated need not be.
 
         is_strict: a marker must have a newer epoch than the transaction (transaction version 2, KIP-1228). Raises
@@ -179,7 +179,7 @@ class ProducerState(NamedTuple):
         # A newer coordinator's marker is written in any case: it fences the older coordinators, on all replicas.
         return is_open or epoch > self.epoch or marker.coordinator_epoch > self.coordinator_epoch
 
-    def after(self, batch: Numbered, now_ms: int) -> ProducerState:
+    def after(self, batch: ProducerBatch, now_ms: int) -> ProducerState:
         """Return the state after `batch` is written."""
         batches = self.batches[1 - BATCHES_KEPT :] if batch.producer_epoch == self.epoch else ()
         begun = self.transaction_first_offset
@@ -189,7 +189,7 @@ class ProducerState(NamedTuple):
             batch.producer_epoch, self.coordinator_epoch, batch.timestamp_ms, begun, (*batches, batch), now_ms
         )
 
-    def after_marker(self, marker: EndMarker, now_ms: int) -> ProducerState:
+    def after_marker(self, marker: MarkerBatch, now_ms: int) -> ProducerState:
         """Return the state after `marker` is written, which ends the transaction."""
         batches = self.batches if marker.producer_epoch == self.epoch else ()
         return ProducerState(
@@ -197,13 +197,13 @@ class ProducerState(NamedTuple):
         )
 
 
-def read_numbered(header: BatchHeader, data: bytes) -> Numbered | EndMarker | None:
+def read_producer_batch(header: BatchHeader, data: bytes) -> ProducerBatch | MarkerBatch | None:
     """Return the producer data of a batch with a producer id in a log; None if it has none.
 
     data: the whole batch if it is a control batch.
     """
     if not header.is_control:
-        return Numbered.of(header, header.last_offset, header.max_timestamp)
+        return ProducerBatch.of(header, header.last_offset, header.max_timestamp)
     try:
         records = read_records(data)
     except (CorruptRecord, InvalidRecord):
@@ -213,7 +213,7 @@ def read_numbered(header: BatchHeader, data: bytes) -> Numbered | EndMarker | No
     marker = read_marker(records[0])
     if marker is None:
         return None
-    return EndMarker(
+    return MarkerBatch(
         header.producer_id, header.producer_epoch, header.last_offset, marker.is_commit, marker.coordinator_epoch,
         records[0].timestamp_ms,
     )  # fmt: skip
@@ -230,9 +230,11 @@ class Duplicate(NamedTuple):
     timestamp_ms: int
     """The timestamp of the last batch."""
 
-    def answer(self, append_time_ms: int, leader_epoch: int, *, log_start_offset: int, must_flush: bool) -> Appended:
+    def answer(
+        self, append_time_ms: int, leader_epoch: int, *, log_start_offset: int, must_flush: bool
+    ) -> LogAppendInfo:
         """Return the result of an append of these batches."""
-        return Appended(
+        return LogAppendInfo(
             self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
             size_bytes=0, log_start_offset=log_start_offset, must_flush=must_flush, is_duplicate=True,
         )  # fmt: skip
@@ -287,7 +289,7 @@ class ProducerStates:
 
     def check(
         self,
-        batches: Sequence[Numbered],
+        batches: Sequence[ProducerBatch],
         now_ms: int,
         verification: Verification | None = None,
         *,
@@ -310,7 +312,7 @@ class ProducerStates:
             changes[batch.producer_id] = state.after(batch, now_ms)
         return changes
 
-    def _check_begin(self, batch: Numbered, state: ProducerState, verification: Verification | None) -> None:
+    def _check_begin(self, batch: ProducerBatch, state: ProducerState, verification: Verification | None) -> None:
         if len(self.transactions) >= MAX_OPEN:
             raise InvalidTxnState(f"the partition has {MAX_OPEN} open transactions, and takes no more")
         if verification is UNVERIFIED:
@@ -324,7 +326,7 @@ class ProducerStates:
                 f"{verification.first_sequence}"
             )
 
-    def _duplicate(self, last: Numbered, batches: Sequence[Numbered]) -> Duplicate:
+    def _duplicate(self, last: ProducerBatch, batches: Sequence[ProducerBatch]) -> Duplicate:
         first = last
         for batch in reversed(batches[:-1]):
             known = self.get(batch.producer_id).find_duplicate(batch)
@@ -362,15 +364,15 @@ class ProducerStates:
                     break
         return before
 
-    def check_marker(self, marker: EndMarker, *, is_strict: bool) -> bool:
+    def check_marker(self, marker: MarkerBatch, *, is_strict: bool) -> bool:
         """Return what `ProducerState.check_marker` returns; the producer's verification is void from now on."""
         self._verifications.void(marker.producer_id)
         return self.get(marker.producer_id).check_marker(marker, is_strict=is_strict)
 
-    def replay(self, found: Numbered | EndMarker, now_ms: int) -> AbortedTransaction | None:
+    def replay(self, found: ProducerBatch | MarkerBatch, now_ms: int) -> AbortedTransaction | None:
         """Apply a batch or marker that was written; return the transaction that it aborts, if any."""
         state = self.get(found.producer_id)
-        if isinstance(found, Numbered):
+        if isinstance(found, ProducerBatch):
             self.apply({found.producer_id: state.after(found, now_ms)})
             return None
         self._verifications.void(found.producer_id)
@@ -395,7 +397,7 @@ class ProducerStates:
 
 
 def _from_entry(entry: ProducerEntry, now_ms: int) -> ProducerState:
-    last = Numbered(
+    last = ProducerBatch(
         entry.producer_id, entry.producer_epoch, NONE if entry.last_sequence < 0 else entry.first_sequence,
         entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms, False,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
-from sparklog.log.producers.producer_state import ProducerStates, read_numbered
+from sparklog.log.producers.producer_state import ProducerStates, read_producer_batch
 from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
 from sparklog.log.segment.scan import BatchPlace
 from sparklog.log.segment.segment import Segment
@@ -42,7 +42,7 @@ def rebuild(
     return states
 
 
-class AbortedSearch:
+class AbortedTransactionFinder:
     """A search for aborted transactions in batches that are looked at one after the other, as a cleaner leaves them."""
 
     def __init__(self, load: Callable[[], ProducerStates], now_ms: int) -> None:
@@ -74,7 +74,7 @@ def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: in
         return None
     header = read_header(file.read_at(place.position, HEADER_SIZE))
     data = file.read_at(place.position, min(place.size, MAX_MARKER_BYTES)) if header.is_control else b""
-    found = read_numbered(header, data)
+    found = read_producer_batch(header, data)
     return states.replay(found, now_ms) if found else None
 
 

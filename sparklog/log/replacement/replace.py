@@ -44,7 +44,7 @@ from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import NO_SUM, SegmentDescription, SegmentSum
 from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.flush import Flusher
-from sparklog.log.producers.recovery import AbortedSearch
+from sparklog.log.producers.recovery import AbortedTransactionFinder
 from sparklog.log.read import SegmentsReader
 from sparklog.log.replacement.swap import ExpectedSegment, StagedFile, Swap, Swaps, remove_staged, staged_path
 from sparklog.log.segment.cache import SegmentCache
@@ -198,7 +198,9 @@ class SegmentReplacer:
             ]
             swaps = Swaps(self._fs, self._state.folder, single)
             now_ms, base_offset = self._clock.time_ms(), sources[0].base_offset
-            search = AbortedSearch(lambda: self._reader.again(lambda: self._writer.producers_at(base_offset)), now_ms)
+            search = AbortedTransactionFinder(
+                lambda: self._reader.again(lambda: self._writer.producers_at(base_offset)), now_ms
+            )
             try:
                 last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):

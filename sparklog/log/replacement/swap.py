@@ -149,7 +149,7 @@ class Swap:
         is_wanted: Callable[[], bool],
         look_for_aborted: LookForAborted,
     ) -> None:
-        file = _Summed(self.segment.file)
+        file = _ChecksummedFile(self.segment.file)
         position, last_offset = 0, -1
         for place in check_batches(file, 0, expected.size_bytes, self.segment.base_offset):
             self._check(expected, place)
@@ -311,7 +311,7 @@ class StagedFile:
         self._file.close()
 
 
-class _Summed:
+class _ChecksummedFile:
     """A file that computes the CRC-32C of its content while it is read from start to end; rereads do not count."""
 
     def __init__(self, file: ReadFile) -> None:

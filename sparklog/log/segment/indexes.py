@@ -32,7 +32,7 @@ from sparklog.records.batch import NO_TIMESTAMP
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
-class Entries:
+class IndexEntries:
     """The entries of one index file, in memory. Reads may run concurrently with one writer."""
 
     LAYOUT: ClassVar[struct.Struct]
@@ -94,7 +94,7 @@ class Entries:
         return low
 
 
-class OffsetIndex(Entries):
+class OffsetIndex(IndexEntries):
     """The entries of one segment's offset index."""
 
     LAYOUT = struct.Struct(">ii")
@@ -133,7 +133,7 @@ class TimeEntry(NamedTuple):
     offset: int
 
 
-class TimeIndex(Entries):
+class TimeIndex(IndexEntries):
     """The entries of one segment's time index."""
 
     LAYOUT = struct.Struct(">qi")

@@ -24,7 +24,7 @@ class ReadRange(NamedTuple):
     size: int
 
 
-class Taken(NamedTuple):
+class RangePrefix(NamedTuple):
     """The beginning of some ranges of a log."""
 
     offset_to: int
@@ -67,7 +67,7 @@ def divide(segment: ReadSegment, whole: ReadRange, count: int) -> Iterator[ReadR
     yield rest
 
 
-def take(segment: ReadSegment, whole: ReadRange, left: int, taken: Taken) -> Taken:
+def take(segment: ReadSegment, whole: ReadRange, left: int, taken: RangePrefix) -> RangePrefix:
     """Return `taken` and the first batches of a range, up to `left` bytes of them; one more if there is none yet."""
     end = whole.position + whole.size
     with contextlib.suppress(CorruptRecord):
@@ -76,8 +76,8 @@ def take(segment: ReadSegment, whole: ReadRange, left: int, taken: Taken) -> Tak
             return taken
         if first is not None:
             stop, next_offset = segment.cut(first, first.position + max(first.size, left), end, whole.offset_to)
-            return Taken(min(next_offset, whole.offset_to), taken.size + stop - whole.position)
-    return Taken(whole.offset_to, taken.size + whole.size)
+            return RangePrefix(min(next_offset, whole.offset_to), taken.size + stop - whole.position)
+    return RangePrefix(whole.offset_to, taken.size + whole.size)
 
 
 def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> BatchPlace | None:

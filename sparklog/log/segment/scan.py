@@ -111,7 +111,7 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
         yield place
 
 
-class Located(NamedTuple):
+class BatchRange(NamedTuple):
     """Whole batches one after the other in a file."""
 
     position: int
@@ -125,7 +125,7 @@ class Located(NamedTuple):
 
 def locate(
     data: bytes, position: int, end: int, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool
-) -> Located | None:
+) -> BatchRange | None:
     """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
 
     data: the file's bytes from `position` on, where a batch begins
@@ -148,7 +148,7 @@ def locate(
             if not at and position and base_offset > offset:
                 return None  # the index does not match the file
             if last_offset >= max_offset or (after - at > max_bytes and not min_one_batch):
-                return Located(position + at, 0, offset)
+                return BatchRange(position + at, 0, offset)
             first, limit = at, at + max(after - at, max_bytes)
         elif first >= 0 and (after > limit or last_offset >= max_offset):
             return _located(data, position, first, at, next_offset)
@@ -158,8 +158,8 @@ def locate(
     return None
 
 
-def _located(data: bytes, position: int, first: int, at: int, next_offset: int) -> Located:
-    return Located(position + first, at - first, next_offset, data[first:at] if at <= len(data) else b"")
+def _located(data: bytes, position: int, first: int, at: int, next_offset: int) -> BatchRange:
+    return BatchRange(position + first, at - first, next_offset, data[first:at] if at <= len(data) else b"")
 
 
 def file_crc32c(file: ReadFile, size: int) -> int:

@@ -37,7 +37,7 @@ from sparklog.log.files import (
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
 from sparklog.log.segment.indexes import OffsetIndex, TimeEntry, TimeIndex
-from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, Located, file_crc32c, locate, walk
+from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, BatchRange, file_crc32c, locate, walk
 from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 SMALL_BYTES = 20 << 10
@@ -182,7 +182,7 @@ class ReadSegment:
         places = self.walk(self.offsets.last_position(position), position)
         return max((place.last_offset + 1 for place in places), default=self.base_offset)
 
-    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> Located | None:
+    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> BatchRange | None:
         """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
 
         min_one_batch: whether the first batch may be larger than `max_bytes`
@@ -202,9 +202,9 @@ class ReadSegment:
         if first is None:
             return None
         if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
-            return Located(first.position, 0, offset)
+            return BatchRange(first.position, 0, offset)
         stop, next_offset = self.cut(first, first.position + max(first.size, max_bytes), end, max_offset)
-        return Located(first.position, stop - first.position, next_offset)
+        return BatchRange(first.position, stop - first.position, next_offset)
 
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
@@ -394,7 +394,7 @@ class Segment(ReadSegment):
             self._used()
         return found
 
-    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> Located | None:
+    def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> BatchRange | None:
         found = super().locate(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
         if not self.is_pinned:
             self._used()

@@ -33,7 +33,7 @@ from sparklog.log.segment.transaction_index import AbortedTransaction, Transacti
 INDEX_WRITE_BYTES = 512
 
 
-class Placed(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch of an append, with its offsets assigned."""
 
     size: int
@@ -129,7 +129,7 @@ class SegmentWriter:
         """Return whether this segment's indexes can hold that offset."""
         return last_offset <= self._max_offset
 
-    def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
+    def append(self, data: Buffer, batches: Sequence[PreparedBatch]) -> None:
         """Write `data`, which consists of `batches`. Raises OSError, and leaves the segment unchanged then."""
         position = self._file.size
         try:

@@ -25,13 +25,13 @@ from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.coordinator.transaction_messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from sparklog.replica.messages import (
     DescribeFiles,
+    DescribeFilesResponse,
     DescribePositions,
-    FileRead,
-    FilesDescribed,
+    DescribePositionsResponse,
     LeaderAndIsr,
     LeaderAndIsrResponse,
-    PositionsDescribed,
     ReadReplicaFile,
+    ReadReplicaFileResponse,
     ReplicaFetch,
     StopReplica,
     StopReplicaResponse,
@@ -131,8 +131,8 @@ CALLS = (
         encode_response=fetch_messages.encode_fetch_response,
         decode_response=fetch_messages.decode_fetch_response,
     ),
-    _mapped_call("DescribeFiles", DescribeFiles, FilesDescribed),
-    _mapped_call("ReadFile", ReadReplicaFile, FileRead),
+    _mapped_call("DescribeFiles", DescribeFiles, DescribeFilesResponse),
+    _mapped_call("ReadFile", ReadReplicaFile, ReadReplicaFileResponse),
     _mapped_call(
         "AlterPartitionReassignments",
         AlterPartitionReassignmentsRequest,
@@ -152,5 +152,5 @@ CALLS = (
     _mapped_call("AppendHistory", AppendHistory, AppendHistoryResponse),
     _mapped_call("WriteTxnMarkers", WriteTxnMarkers, WriteTxnMarkersResponse),
     _mapped_call("AddPartitionsToTxn", AddPartitions, AddPartitionsResponse),
-    _mapped_call("DescribePositions", DescribePositions, PositionsDescribed),
+    _mapped_call("DescribePositions", DescribePositions, DescribePositionsResponse),
 )

@@ -20,7 +20,7 @@ from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ConfigError
 from sparklog.base.listeners import parse_listeners
 from sparklog.broker.node import Broker
-from sparklog.log.directory.open_files import OpenFiles
+from sparklog.log.directory.open_files import OpenFileLimits
 from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, TimeSlice, parse_overrides
@@ -117,7 +117,7 @@ class KafkaServer:
         Raises ConfigError if the name of a host cannot be resolved.
         """
         most, limit = config.max_connections, "max.connections"
-        if most == MAX_INT and (allowed := OpenFiles.of_process().connections) < most:
+        if most == MAX_INT and (allowed := OpenFileLimits.of_process().connections) < most:
             most = allowed
             limit = "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
         self.quotas.set_limits(most, config.max_connections_per_ip, await _overrides(config), limit=limit)

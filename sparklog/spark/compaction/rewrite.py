@@ -32,7 +32,7 @@ from sparklog.log.description import SegmentDescription
 from sparklog.records import header_kernels as headers
 from sparklog.records.arrow import AbortedRanges, decode_batches
 from sparklog.records.batch import MAGIC
-from sparklog.records.rewriting import NEVER, Rewriter, Rewritten
+from sparklog.records.rewriting import NEVER, Rewriter, RewriteSummary
 from sparklog.records.transaction_survey import NO_TRANSACTIONS
 from sparklog.spark.compaction.keys import CompactionStrategy
 from sparklog.spark.compaction.survey import SegmentSurvey, chunks_behind, header_tables
@@ -72,7 +72,7 @@ class PartitionRewriter:
         self._survey = SegmentSurvey(work.log.producer_ids)
         self._transactions = NO_TRANSACTIONS
         self._segments: list[SegmentDescription] = []
-        self._done: list[Rewritten] = []
+        self._done: list[RewriteSummary] = []
         self._read_bytes = self._written_bytes = 0
 
     def read(self, segment: SegmentDescription) -> Iterator[bytes]:
@@ -107,7 +107,7 @@ class PartitionRewriter:
         self._segments.append(segment)
         self._done.append(done)
 
-    def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, Rewritten]:
+    def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, RewriteSummary]:
         """Replace the group; return the segment then in its place, and the result for its batches."""
         if len(group) == 1 and (same := self._unchanged(group, kept, expired_ms)):
             return group[0], same
@@ -166,7 +166,7 @@ class PartitionRewriter:
                 self._segments[number], again = self._replace((self._segments[number],), all_offsets, expired_ms)
                 self._done[number] = replace(again, records_read=done.records_read)
 
-    def _unchanged(self, group: Segments, kept: Kept, expired_ms: int) -> Rewritten | None:
+    def _unchanged(self, group: Segments, kept: Kept, expired_ms: int) -> RewriteSummary | None:
         """Return the result for a group in which nothing changes; None at the first change."""
         rewriter = self._rewriter(group, expired_ms)
         for _ in self._batches(rewriter, group, kept):
@@ -174,7 +174,7 @@ class PartitionRewriter:
                 return None
         return rewriter.result
 
-    def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> Rewritten:
+    def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> RewriteSummary:
         """Write the new segment to the lease's path if that is visible, else upload it."""
         rewriter = self._rewriter(group, expired_ms)
         batches = self._batches(rewriter, group, kept)

@@ -13,7 +13,7 @@ from sparklog.arrow.filesystems import LogReaders
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import LogReader
-from sparklog.log.segment.ranges import Taken
+from sparklog.log.segment.ranges import RangePrefix
 from sparklog.spark.source.offsets import Lookup, PartitionRange
 
 
@@ -25,7 +25,7 @@ class Backlog(Protocol):
         """The bytes of all its batches, as they are in the log."""
         ...
 
-    def take(self, size_bytes: int) -> Taken:
+    def take(self, size_bytes: int) -> RangePrefix:
         """Return how far the first `size_bytes` bytes reach; at least one batch, or one offset, is taken.
 
         Raises OffsetOutOfRange or FileNotFoundError if the segments are not there any more.
@@ -41,7 +41,7 @@ class FolderBacklog:
         self._pieces = reader.ranges(whole.offset_from, whole.offset_to)
         self.size_bytes = sum(piece.size for piece in self._pieces)
 
-    def take(self, size_bytes: int) -> Taken:
+    def take(self, size_bytes: int) -> RangePrefix:
         return self._reader.take(self._pieces, size_bytes)
 
 
@@ -58,15 +58,15 @@ class BrokerBacklog:
                 self._pieces.append((low, high, size))
         self.size_bytes = sum(size for _, _, size in self._pieces)
 
-    def take(self, size_bytes: int) -> Taken:
+    def take(self, size_bytes: int) -> RangePrefix:
         taken = 0
         for low, high, size in self._pieces:
             left = size_bytes - taken
             if size > left:
                 count = max((high - low) * left // size, 0 if taken else 1)
-                return Taken(low + count, taken + size * count // (high - low))
+                return RangePrefix(low + count, taken + size * count // (high - low))
             taken += size
-        return Taken(self._whole.offset_to, taken)
+        return RangePrefix(self._whole.offset_to, taken)
 
 
 def measure(lookup: Lookup, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sparklog.base.ids import TopicPartition
-from sparklog.log.segment.ranges import Taken
+from sparklog.log.segment.ranges import RangePrefix
 from sparklog.spark.source.backlog import Backlog
 from sparklog.spark.source.offsets import Offsets, PartitionRange, limit_rows
 from sparklog.spark.source.options import TriggerLimits
@@ -70,13 +70,13 @@ class TriggerPace:
 
 def share_bytes(
     backlogs: Mapping[TopicPartition, Backlog], max_bytes: int, moved_last: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Taken]:
+) -> dict[TopicPartition, RangePrefix]:
     """Return how far to read in each partition; those that must wait are left out.
 
     moved_last: the greater, the later a partition had its turn
     """
     firsts = {partition: backlog.take(1) for partition, backlog in backlogs.items()}
-    moved: dict[TopicPartition, Taken] = {}
+    moved: dict[TopicPartition, RangePrefix] = {}
     left = max_bytes
     for partition in sorted(backlogs, key=lambda each: (moved_last.get(each, 0), each)):
         if firsts[partition].size <= left or not moved:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.records.markers import Marker
+from sparklog.records.markers import EndTransactionMarker
 from sparklog.spark.compaction import task
 from sparklog.spark.compaction.shuffle import rewrite_sorted, segment_rows
 from sparklog.spark.compaction.work import CompactionOutcome, PartitionWork
@@ -64,11 +64,11 @@ def newest_of(log: TransactionalLog) -> dict[bytes, tuple[int, bytes]]:
 
 
 def markers(log: TransactionalLog) -> list[int]:
-    return [each.offset for each in log.read() if isinstance(each.what, Marker)]
+    return [each.offset for each in log.read() if isinstance(each.what, EndTransactionMarker)]
 
 
 def rows(log: TransactionalLog) -> list[tuple[int, Row]]:
-    return [(each.offset, each.what) for each in log.read() if not isinstance(each.what, Marker)]
+    return [(each.offset, each.what) for each in log.read() if not isinstance(each.what, EndTransactionMarker)]
 
 
 @settings(max_examples=examples(25), deadline=None)

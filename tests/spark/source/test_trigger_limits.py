@@ -16,7 +16,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
 from sparklog.log.description import SegmentDescription
-from sparklog.log.segment.ranges import Taken
+from sparklog.log.segment.ranges import RangePrefix
 from sparklog.spark.columns import table_schema
 from sparklog.spark.source.backlog import BrokerBacklog
 from sparklog.spark.source.limits import TriggerPace, share_bytes
@@ -42,7 +42,7 @@ class Batches:
     def take(self, size_bytes):
         ends = list(itertools.accumulate(self.sizes))
         count = max(1, sum(end <= size_bytes for end in ends))
-        return Taken(self.offset + count, ends[count - 1])
+        return RangePrefix(self.offset + count, ends[count - 1])
 
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=8)
@@ -90,10 +90,10 @@ def test_bytes_at_a_broker_are_those_of_its_segments_spread_over_their_offsets()
     segments = described((0, 100, 1_000), (100, 110, 5_000), (110, 110, 0))
     backlog = BrokerBacklog(segments, PartitionRange(ORDERS, 50, 110))
     assert backlog.size_bytes == 5_500
-    assert backlog.take(100) == Taken(60, 100)
-    assert backlog.take(1_500) == Taken(102, 1_500)
-    assert backlog.take(1) == Taken(51, 10)
-    assert backlog.take(9_999) == Taken(110, 5_500)
+    assert backlog.take(100) == RangePrefix(60, 100)
+    assert backlog.take(1_500) == RangePrefix(102, 1_500)
+    assert backlog.take(1) == RangePrefix(51, 10)
+    assert backlog.take(9_999) == RangePrefix(110, 5_500)
 
 
 @example([(1, 0), (1, 2)], 0, 2, 1)

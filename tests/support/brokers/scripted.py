@@ -16,7 +16,7 @@ import grpc.aio
 
 from sparklog.base.errors import KafkaError, MessageTooLarge
 from sparklog.base.ids import TopicPartition
-from sparklog.log.producers.producer_state import Changes, Duplicate, Numbered, ProducerStates
+from sparklog.log.producers.producer_state import Changes, Duplicate, ProducerBatch, ProducerStates
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import read_records
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
@@ -130,7 +130,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         for header in headers:
             offset += header.record_count
             if header.producer_id >= 0:
-                numbered.append(Numbered.of(header, offset - 1, header.max_timestamp))
+                numbered.append(ProducerBatch.of(header, offset - 1, header.max_timestamp))
         return states.check(numbered, 0) if numbered else {}
 
 

@@ -16,7 +16,7 @@ from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.group.topic_pattern import TopicMatches
 from sparklog.offsets_topic.records import decode, encode
-from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
+from sparklog.runtime.state_machine import CancelTimer, DecisionBuilder, SetTimer
 
 GROUP = "readers"
 AT_ONCE = BrokerConfig(group_consumer_assignment_interval_ms=0)
@@ -79,7 +79,7 @@ class World:
 
     def ask(self, request):
         self.heartbeats.check(request)
-        draft = Draft()
+        draft = DecisionBuilder()
         edit = GroupEdit(self.group, draft)
         if request.member_epoch >= 0:
             response = self.heartbeats.heartbeat(edit, request, self.now_ms, self.matches(request))
@@ -103,7 +103,7 @@ class World:
         return TopicMatches(version=self.topics.version, topics=topics)
 
     def put_out(self, *member_ids):
-        draft = Draft()
+        draft = DecisionBuilder()
         self.heartbeats.remove(GroupEdit(self.group, draft), member_ids)
         self.apply(draft)
 
@@ -119,7 +119,7 @@ class World:
 
     def fire(self, timer):
         del self.timers[timer]
-        draft = Draft()
+        draft = DecisionBuilder()
         self.heartbeats.update_target(GroupEdit(self.group, draft), self.now_ms)
         self.apply(draft)
 

@@ -18,7 +18,7 @@ from sparklog.group.requests import (
 from sparklog.group.shard import GroupShard
 from sparklog.log.log import Log
 from sparklog.offsets_topic.records import CoordinatorRecord, encode
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 from sparklog.runtime.state_machine import Decision
 from sparklog.testing import SimClock
@@ -66,7 +66,7 @@ class TransactionalWorld:
         """End the producer's transaction in this partition."""
         first = self.log.log_end_offset
         batch = write_marker(
-            Marker(is_commit=is_commit, coordinator_epoch=0), producer_id=producer_id, producer_epoch=0,
+            EndTransactionMarker(is_commit=is_commit, coordinator_epoch=0), producer_id=producer_id, producer_epoch=0,
             timestamp_ms=self.now_ms,
         )  # fmt: skip
         batch[:8] = first.to_bytes(8, "big")

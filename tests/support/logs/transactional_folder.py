@@ -11,7 +11,7 @@ from sparklog.log.files import LOG, SNAPSHOT, TXN_INDEX, segment_name
 from sparklog.log.producers.snapshots import ProducerEntry, write_snapshot
 from sparklog.log.segment.transaction_index import AbortedTransaction, write_entries
 from sparklog.records.batch import assign
-from sparklog.records.markers import Marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, write_marker
 from sparklog.records.records import Record, write_records
 
 PLAIN = -1
@@ -69,7 +69,9 @@ class TransactionalFolder:
 
     def finish(self, producer_id: int, *, commit: bool) -> None:
         """Append a marker, for a transaction that may have no records here."""
-        marker = write_marker(Marker(commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=self.end)
+        marker = write_marker(
+            EndTransactionMarker(commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=self.end
+        )
         offset = self.end
         self._append(marker, 1)
         offsets = self.open.pop(producer_id, [])

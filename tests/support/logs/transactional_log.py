@@ -17,7 +17,7 @@ from sparklog.log.compaction import CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.directory.checkpoints import MetaProperties
 from sparklog.records.batch import BatchHeader, Codec, iterate_headers
-from sparklog.records.markers import Marker, read_marker, write_marker
+from sparklog.records.markers import EndTransactionMarker, read_marker, write_marker
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.spark.compaction.work import PartitionWork
 
@@ -31,7 +31,7 @@ class Read(NamedTuple):
 
     offset: int
     producer_id: int
-    what: Row | Marker
+    what: Row | EndTransactionMarker
 
 
 class TransactionalLog:
@@ -78,7 +78,7 @@ class TransactionalLog:
     def end(self, producer_id: int, epoch: int = 0, *, commit: bool) -> None:
         """Append a marker."""
         self.ends |= dict.fromkeys(self._open.pop(producer_id, ()), self.offset)
-        marker = Marker(commit, coordinator_epoch=0)
+        marker = EndTransactionMarker(commit, coordinator_epoch=0)
         self._append(write_marker(marker, producer_id=producer_id, producer_epoch=epoch, timestamp_ms=self._tick()))
 
     def _append(self, batch: bytearray) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sparklog.log.log import Appended, Log
+from sparklog.log.log import Log, LogAppendInfo
 from sparklog.log.producers.verifications import UNVERIFIED, Verification
 from sparklog.records.batch import iterate_headers
-from sparklog.records.markers import Marker, read_marker
+from sparklog.records.markers import EndTransactionMarker, read_marker
 from sparklog.records.records import read_records
 from support.logs.builders import batch
 
@@ -21,7 +21,7 @@ def write(
     count: int = 1,
     value: bytes = b"value",
     verification: Verification | None = UNVERIFIED,
-) -> Appended:
+) -> LogAppendInfo:
     """Append a transactional batch."""
     data = batch(count, producer_id=producer_id, epoch=epoch, sequence=sequence, value=value, transactional=True)
     return log.append(data, leader_epoch=0, verification=verification)
@@ -29,11 +29,11 @@ def write(
 
 def end(
     log: Log, producer_id: int, epoch: int, is_commit: bool, *, coordinator_epoch: int = 0, is_strict: bool = False
-) -> Appended:
+) -> LogAppendInfo:
     """Append a marker."""
     return log.append_marker(
-        Marker(is_commit, coordinator_epoch), producer_id=producer_id, producer_epoch=epoch, leader_epoch=0,
-        is_strict=is_strict,
+        EndTransactionMarker(is_commit, coordinator_epoch), producer_id=producer_id, producer_epoch=epoch,
+        leader_epoch=0, is_strict=is_strict,
     )  # fmt: skip
 
 

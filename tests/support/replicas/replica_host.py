@@ -25,7 +25,7 @@ from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
     AlterIsr,
-    IsrAltered,
+    AlterIsrResult,
     LeaderAndIsr,
     LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
@@ -33,7 +33,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
-from sparklog.replica.state_changes import FetchState, StateChanges
+from sparklog.replica.state_changes import InitialFetchState, StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 from sparklog.testing.memory_fs import MemoryFs
@@ -51,7 +51,7 @@ class RecordedFetchers:
     """Fetchers that copy nothing."""
 
     def __init__(self) -> None:
-        self.followed: dict[TopicPartition, FetchState] = {}
+        self.followed: dict[TopicPartition, InitialFetchState] = {}
 
     def follow(self, states: Any) -> None:
         self.followed.update(states)
@@ -107,7 +107,7 @@ class Host:
             recompressor=None,
         )
 
-    async def _alter_isr(self, change: AlterIsr) -> IsrAltered:
+    async def _alter_isr(self, change: AlterIsr) -> AlterIsrResult:
         return await asyncio.to_thread(alter_isr, self.store, change)
 
     def begin_life(self, broker_id: int) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
+from sparklog.replica.messages import NO_LEADER, AlterIsr, AlterIsrResult, LeaderAndIsrPartitionState
 from sparklog.replica.partition import Effects, Partition
 
 NAME = TopicPartition("t", 0)
@@ -216,7 +216,7 @@ class Cluster:
             change.leader_epoch,
         ):
             broker.writes.pop(0)
-            altered = IsrAltered(isr=self.isr, partition_epoch=self.version)
+            altered = AlterIsrResult(isr=self.isr, partition_epoch=self.version)
             broker.partition.isr_altered(change, altered, self.now_ms)
 
     def _altered(self, effects: Effects) -> AlterIsr:

@@ -27,8 +27,8 @@ from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
     AlterIsr,
+    AlterIsrResult,
     DescribeFiles,
-    IsrAltered,
     LeaderAndIsr,
     LeaderAndIsrPartitionState,
     ReadReplicaFile,
@@ -36,7 +36,7 @@ from sparklog.replica.messages import (
     ReplicaFetchResponse,
 )
 from sparklog.replica.state_changes import StateChanges
-from sparklog.replica.throttle import Throttle
+from sparklog.replica.throttle import ReplicationThrottle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim.clock import LoopClock
@@ -75,7 +75,7 @@ class Broker:
                 replicas=self.replicas,
                 config=self.config,
                 ask=lambda leader, request: world.ask(self, leader, request),
-                throttle=Throttle(lambda: self.follower_rate),
+                throttle=ReplicationThrottle(lambda: self.follower_rate),
                 broker_epoch=lambda: epoch,
             )
         )
@@ -148,10 +148,10 @@ class World:
         found = self.brokers.get(broker_id)
         return found.epoch if found else None
 
-    async def alter_isr(self, change: AlterIsr) -> IsrAltered:
+    async def alter_isr(self, change: AlterIsr) -> AlterIsrResult:
         if (change.leader_epoch, change.partition_epoch) == (self.leader_epoch, self.version):
             self.isr, self.version = change.isr, self.version + 1
-        return IsrAltered(isr=self.isr, partition_epoch=self.version)
+        return AlterIsrResult(isr=self.isr, partition_epoch=self.version)
 
     async def lead(
         self, leader: int, isr: Iterable[int] = (), *, told: Iterable[int] | None = None, name: TopicPartition = NAME

@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import write_txn_markers
-from sparklog.coordinator.transaction_messages import MarkerWritten, TransactionMarker, WriteTxnMarkers
+from sparklog.coordinator.transaction_messages import MarkerResult, TransactionMarker, WriteTxnMarkers
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.responses import by_topic
 from sparklog.server.kafka.translation import KafkaCall, Translation
@@ -25,7 +25,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     markers = map(_marker, request.markers)
     return call.answer(
         markers=[
-            _written(MarkerWritten(producer_id=each.producer_id, errors=dict.fromkeys(each.partitions, error)))
+            _written(MarkerResult(producer_id=each.producer_id, errors=dict.fromkeys(each.partitions, error)))
             for each in markers
         ]
     )
@@ -44,7 +44,7 @@ def _marker(marker: Message) -> TransactionMarker:
     )
 
 
-def _written(written: MarkerWritten) -> dict[str, Any]:
+def _written(written: MarkerResult) -> dict[str, Any]:
     errors = by_topic((name.topic, (name.partition, error)) for name, error in written.errors.items())
     return {
         "producer_id": written.producer_id,
