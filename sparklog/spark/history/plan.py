@@ -33,7 +33,9 @@ from sparklog.records.aborted import AbortedRanges
 from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, HistoryTask, LogTask, read_file
+from sparklog.spark.history.backlog import HistoryBacklog
 from sparklog.spark.history.progress import TableRange
+from sparklog.spark.source.backlog import Backlog, measure
 from sparklog.spark.source.filters import Interval, Predicate
 from sparklog.spark.source.offsets import ArchiveName, Lookup, Offsets, PartitionRange, batch_ranges, report_losses
 from sparklog.spark.source.options import ReadOptions, Selection
@@ -136,6 +138,18 @@ class HistoryLookup:
         return HistoryPlan(
             names=self._names, pasts=self._pasts, ranges=whole, older=older, newer=newer, lost=[*lost, *gaps]
         )
+
+    def measure(self, ranges: Iterable[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
+        """Return the backlog of each range, after a call of `bounds`; the ranges are of different partitions.
+
+        Raises OSError and the errors of the log's lookup.
+        """
+        history = self.divide(ranges)
+        backlogs = dict(measure(self._log, history.newer))
+        for older in history.older:
+            files = self._pasts[older.partition].table.files(*older)
+            backlogs[older.partition] = HistoryBacklog(older, files, backlogs.get(older.partition))
+        return backlogs
 
     def topics(self, selection: Selection) -> list[str]:
         return self._log.topics(selection)

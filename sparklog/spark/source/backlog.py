@@ -1,17 +1,16 @@
 """How many bytes wait to be read, and how far some of them reach.
 
-FolderBacklog   a range whose segment files this machine sees: exact, by the offset indexes and the headers of batches
-BrokerBacklog   a range that is fetched: estimated, as if the bytes of a segment were shared out evenly over its offsets
+FolderBacklog      segment files that this machine sees: exact, by the offset indexes and the headers of batches
+EstimatedBacklog   segments that are fetched, and files of an archive: the bytes of each, spread evenly over its offsets
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from sparklog.arrow.filesystems import LogReaders
 from sparklog.base.ids import TopicPartition
-from sparklog.log.description import SegmentDescription
 from sparklog.log.reader import LogReader
 from sparklog.log.segment.ranges import RangePrefix
 from sparklog.spark.source.offsets import Lookup, PartitionRange
@@ -45,17 +44,26 @@ class FolderBacklog:
         return self._reader.take(self._pieces, size_bytes)
 
 
-class BrokerBacklog:
-    """A range that only brokers have. Implements Backlog."""
+class FilePiece(NamedTuple):
+    """Offsets of a partition, and the bytes that a file has for them."""
 
-    def __init__(self, segments: Sequence[SegmentDescription], whole: PartitionRange) -> None:
+    offset_from: int
+    offset_to: int
+    size_bytes: int
+
+
+class EstimatedBacklog:
+    """A range whose files are known by their offsets and sizes alone. Implements Backlog."""
+
+    def __init__(self, pieces: Iterable[FilePiece], whole: PartitionRange) -> None:
+        """pieces: in the order of their offsets; none overlaps another."""
         self._whole = whole
         self._pieces = []
-        for segment in segments:
-            low, high = max(whole.offset_from, segment.base_offset), min(whole.offset_to, segment.next_offset)
+        for piece in pieces:
+            low, high = max(whole.offset_from, piece.offset_from), min(whole.offset_to, piece.offset_to)
             if low < high:
-                size = segment.size_bytes * (high - low) // (segment.next_offset - segment.base_offset)
-                self._pieces.append((low, high, size))
+                size = piece.size_bytes * (high - low) // (piece.offset_to - piece.offset_from)
+                self._pieces.append(FilePiece(low, high, size))
         self.size_bytes = sum(size for _, _, size in self._pieces)
 
     def take(self, size_bytes: int) -> RangePrefix:
@@ -84,4 +92,8 @@ def measure(lookup: Lookup, ranges: Iterable[PartitionRange]) -> Mapping[TopicPa
         else:
             found[whole.partition] = FolderBacklog(readers.open(folder), whole)
     described = lookup.segments([whole.partition for whole in fetched])
-    return found | {whole.partition: BrokerBacklog(described[whole.partition], whole) for whole in fetched}
+    for whole in fetched:
+        segments = described[whole.partition]
+        pieces = [FilePiece(each.base_offset, each.next_offset, each.size_bytes) for each in segments]
+        found[whole.partition] = EstimatedBacklog(pieces, whole)
+    return found

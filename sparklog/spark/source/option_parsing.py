@@ -234,8 +234,6 @@ def _check_history(given: Mapping[str, Any]) -> None:
         return
     if "path" in given and "archive" not in given:
         raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
-    if "maxbytespertrigger" in given:
-        raise ConfigError("maxBytesPerTrigger measures logs, not archives: use maxOffsetsPerTrigger with history")
 
 
 def _trigger_limits(given: Mapping[str, Any]) -> TriggerLimits:

@@ -30,9 +30,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,11 +44,12 @@ from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.folders import open_lookup
 from sparklog.spark.shipping import TaskObject
-from sparklog.spark.source.backlog import measure
+from sparklog.spark.source.backlog import Backlog, measure
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.limits import TriggerPace
 from sparklog.spark.source.offsets import (
     Lookup,
+    PartitionRange,
     from_json,
     report_losses,
     starting_offsets,
@@ -153,7 +153,10 @@ class TopicStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         limits = _trigger_limits(self._options.trigger_limits, limit)
         if self._target is not None:
             limits = replace(limits, min_offsets=0)
-        return self._pace.end(limits, start, end, partial(measure, self._lookup), self._monotonic())
+        return self._pace.end(limits, start, end, self._measure, self._monotonic())
+
+    def _measure(self, ranges: list[PartitionRange]) -> Mapping[TopicPartition, Backlog]:
+        return measure(self._lookup, ranges) if self._history is None else self._history.measure(ranges)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from deltalake.exceptions import TableNotFoundError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from sparklog.base.errors import ConfigError, DataLost
+from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
+from sparklog.spark.history.archive_files import FilePart
+from sparklog.spark.history.backlog import HistoryBacklog, disjoint_pieces
+from sparklog.spark.source.backlog import EstimatedBacklog, FilePiece
+from sparklog.spark.source.offsets import PartitionRange
 from sparklog.spark.source.option_parsing import parse_read_options
 from sparklog.spark.source.option_table import OptionUse
 from sparklog.spark.source.stream import TopicStreamReader
@@ -52,9 +58,9 @@ class Query:
         self.reader = TopicStreamReader(self._options, table_schema(include_headers=False))
 
     def plan(self, limit: int = 0) -> list[Any]:
-        """Begin the next batch; return its tasks."""
+        """Begin the next batch; return its tasks. limit: most rows; without it, the limits of the options apply."""
         start = self.batches[-1][1] if self.batches else self.reader.initialOffset()
-        end = self.reader.latestOffset(start, ReadMaxRows(limit) if limit else ReadAllAvailable())
+        end = self.reader.latestOffset(start, ReadMaxRows(limit) if limit else self.reader.getDefaultReadLimit())
         if end == start:
             return []
         self.batches.append((start, end))
@@ -99,6 +105,46 @@ def test_a_stream_reads_the_archive_and_then_the_log(topics: Topics, topic: str)
     assert [row["value"] for row in rows] == [b"v%d" % number for number in range(120)]
     fill_days(topics, topic, 10, first=120)
     assert offsets(query.read(query.plan())) == list(range(120, 130))
+
+
+def test_bytes_of_a_trigger_are_limited_in_the_archive_and_in_the_log(topics: Topics, tmp_path: Path) -> None:
+    name = topics.create(internal_segment_bytes=2500, retention_archive=str(tmp_path / "archive"))
+    fill_days(topics, name, 120)
+    boundary = move(topics, name, tmp_path)
+    fill_days(topics, name, 100, first=120)
+    size = sum(path.stat().st_size for path in Path(topics.folder(name)).glob("*.log") if int(path.stem) >= boundary)
+    query, found = Query(topics, name, maxBytesPerTrigger=size // 4), []
+    while tasks := query.plan():
+        found.append(offsets(query.read(tasks)))
+    assert [offset for batch in found for offset in batch] == list(range(220))
+    in_log = [batch for batch in found if batch[0] >= boundary]
+    assert 4 <= len(in_log) <= 7  # a quarter of the log at a time, in whole batches of records
+    assert len(found) - len(in_log) > 1  # the archive is not read at once either
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30), st.integers(0, 5_000)), max_size=6),
+    st.integers(0, 60), st.integers(1, 40), st.integers(1, 9_000),
+)  # fmt: skip
+@settings(max_examples=examples(200))
+def test_of_archive_and_log_something_is_always_taken_and_more_for_more_bytes(
+    files: list[tuple[int, int, int]], low: int, count: int, size: int
+) -> None:
+    parts = [
+        FilePart(path="", size_bytes=bytes_, offset_first=first, offset_last=first + more, alone=True)
+        for first, more, bytes_ in sorted(files)
+    ]
+    pieces = list(disjoint_pieces(parts))
+    assert all(before.offset_to <= after.offset_from for before, after in pairwise(pieces))
+    assert sum(piece.size_bytes for piece in pieces) == pytest.approx(sum(size for *_, size in files), abs=len(pieces))
+    partition = TopicPartition("orders", 0)
+    end = low + count + 10
+    log = EstimatedBacklog([FilePiece(low + count, end, 1_000)], PartitionRange(partition, low + count, end))
+    backlog = HistoryBacklog(PartitionRange(partition, low, low + count), parts, log)
+    less, more = backlog.take(size), backlog.take(size + 500)
+    assert low < less.offset_to <= more.offset_to <= end
+    assert less.size <= more.size <= backlog.size_bytes
+    assert backlog.take(backlog.size_bytes + 1).offset_to == end
 
 
 def test_a_batch_that_runs_again_reads_the_same_wherever_its_records_are(

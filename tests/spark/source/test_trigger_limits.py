@@ -15,10 +15,9 @@ from sparklog.arrow.filesystems import open_reader
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Producer
-from sparklog.log.description import SegmentDescription
 from sparklog.log.segment.ranges import RangePrefix
 from sparklog.spark.columns import table_schema
-from sparklog.spark.source.backlog import BrokerBacklog
+from sparklog.spark.source.backlog import EstimatedBacklog, FilePiece
 from sparklog.spark.source.limits import TriggerPace, share_bytes
 from sparklog.spark.source.offsets import PartitionRange
 from sparklog.spark.source.option_parsing import parse_read_options
@@ -77,18 +76,9 @@ def test_what_is_left_after_one_batch_of_each_is_shared_out_in_proportion():
     assert [taken.size for taken in moved.values()] == [460, 50]
 
 
-def described(*segments: tuple[int, int, int]) -> list[SegmentDescription]:
-    return [
-        SegmentDescription(
-            base_offset=low, next_offset=high, size_bytes=size, largest_timestamp_ms=-1, first_timestamp_ms=-1
-        )
-        for low, high, size in segments
-    ]
-
-
-def test_bytes_at_a_broker_are_those_of_its_segments_spread_over_their_offsets():
-    segments = described((0, 100, 1_000), (100, 110, 5_000), (110, 110, 0))
-    backlog = BrokerBacklog(segments, PartitionRange(ORDERS, 50, 110))
+def test_estimated_bytes_are_those_of_files_spread_over_their_offsets():
+    pieces = [FilePiece(0, 100, 1_000), FilePiece(100, 110, 5_000), FilePiece(110, 110, 0)]
+    backlog = EstimatedBacklog(pieces, PartitionRange(ORDERS, 50, 110))
     assert backlog.size_bytes == 5_500
     assert backlog.take(100) == RangePrefix(60, 100)
     assert backlog.take(1_500) == RangePrefix(102, 1_500)
@@ -101,15 +91,15 @@ def test_bytes_at_a_broker_are_those_of_its_segments_spread_over_their_offsets()
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1_000)), min_size=1, max_size=6),
     st.integers(0, 40), st.integers(1, 60), st.integers(1, 3_000),
 )  # fmt: skip
-def test_at_a_broker_something_is_always_taken_and_never_more_than_there_is(segments, low, size, max_bytes):
+def test_of_an_estimate_something_is_always_taken_and_never_more_than_there_is(segments, low, size, max_bytes):
     edges = list(itertools.accumulate((count for count, _ in segments), initial=0))
     whole = PartitionRange(ORDERS, low, low + size)
-    each = described(*zip(edges, edges[1:], (bytes_ for _, bytes_ in segments), strict=False))
-    backlog = BrokerBacklog(each, whole)
+    each = list(map(FilePiece, edges, edges[1:], (bytes_ for _, bytes_ in segments)))
+    backlog = EstimatedBacklog(each, whole)
     taken = backlog.take(max_bytes)
     assert low < taken.offset_to <= whole.offset_to
     assert taken.size <= backlog.size_bytes
-    before_last = BrokerBacklog(each, PartitionRange(ORDERS, low, taken.offset_to - 1))
+    before_last = EstimatedBacklog(each, PartitionRange(ORDERS, low, taken.offset_to - 1))
     assert taken.size <= max_bytes or before_last.size_bytes == 0
 
 
