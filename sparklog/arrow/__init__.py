@@ -20,6 +20,7 @@ from sparklog.base.lazy import lazy
 __all__ = [
     "avro_format",
     "json_format",
+    "protobuf_format",
     "read_table",
     "record_batches",
     "registry_format",
@@ -31,11 +32,13 @@ _MODULES = {
     "read_table": "sparklog.arrow.tables",
     "record_batches": "sparklog.arrow.tables",
     "scan_polars": "sparklog.arrow.lazy_frames",
-    **dict.fromkeys(("avro_format", "json_format", "registry_format", "string_format"), "sparklog.arrow.formats"),
+    **dict.fromkeys(
+        ("avro_format", "json_format", "protobuf_format", "registry_format", "string_format"), "sparklog.arrow.formats"
+    ),
 }
 
 if TYPE_CHECKING:
-    from sparklog.arrow.formats import avro_format, json_format, registry_format, string_format
+    from sparklog.arrow.formats import avro_format, json_format, protobuf_format, registry_format, string_format
     from sparklog.arrow.lazy_frames import scan_polars
     from sparklog.arrow.tables import read_table, record_batches
 else:

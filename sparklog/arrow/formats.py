@@ -3,6 +3,7 @@
 string_format()        UTF-8, as strings
 json_format(fields)    JSON objects, as structs of these fields
 avro_format(schema)    Avro bodies of one schema, without a frame
+protobuf_format(set)   Protobuf bodies of one message, without a frame
 registry_format(url)   Avro bodies with the ids of their schemas in a registry with Confluent's REST API
 """
 
@@ -15,6 +16,9 @@ import pyarrow as pa
 from sparklog.schemas.columns import nullable_within
 from sparklog.schemas.formats import AvroFormat, FramedAvroFormat, JsonFormat, StringFormat
 from sparklog.schemas.json_decoding import check_readable
+from sparklog.schemas.protobuf import ProtobufReadOptions
+from sparklog.schemas.protobuf_descriptors import from_text
+from sparklog.schemas.protobuf_formats import ProtobufFormat
 from sparklog.schemas.registry import MOST_VERSIONS, Registry, SchemaText
 from sparklog.schemas.registry_options import RegistryOptions
 
@@ -42,6 +46,32 @@ def avro_format(schema: str, *, reader_schema: str | None = None) -> AvroFormat:
     `schema` is the writers', as JSON. `reader_schema` is what is wanted; None: what was written.
     """
     return AvroFormat(writer=SchemaText(AVRO, schema), reader=SchemaText(AVRO, reader_schema or schema))
+
+
+def protobuf_format(
+    descriptor_set: str,
+    message_name: str | None = None,
+    *,
+    emit_default_values: bool = False,
+    enums_as_ints: bool = False,
+    upcast_unsigned_ints: bool = False,
+    unwrap_primitive_wrapper_types: bool = False,
+) -> ProtobufFormat:
+    """Return the format of Protobuf bodies without a frame.
+
+    `descriptor_set` is the path of a file that ``protoc --include_imports --descriptor_set_out`` wrote, or its base64.
+    `message_name` is the full name of a message; None: the only one. The other options are those of Spark's
+    `from_protobuf`, with underscores.
+
+    Raises SchemaError if there is no such message, or it has no type in Arrow, as one that contains itself.
+    """
+    options = ProtobufReadOptions(
+        emit_default_values=emit_default_values,
+        enums_as_ints=enums_as_ints,
+        upcast_unsigned_ints=upcast_unsigned_ints,
+        unwrap_primitive_wrapper_types=unwrap_primitive_wrapper_types,
+    )
+    return ProtobufFormat(message=from_text(descriptor_set).message(message_name), options=options)
 
 
 def registry_format(

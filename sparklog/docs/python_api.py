@@ -63,6 +63,7 @@ ARROW: tuple[Callable[..., Any], ...] = (
     arrow.string_format,
     arrow.json_format,
     arrow.avro_format,
+    arrow.protobuf_format,
     arrow.registry_format,
 )
 _INTRODUCTION = """\

@@ -9,6 +9,9 @@ A kernel is compiled at its first call (seconds), and the machine code is cached
 beside this file if that folder is writable, else in numba's cache folder of the user (NUMBA_CACHE_DIR chooses another),
 else in a private folder under the temporary directory, else nowhere. Files there appear by rename, so any number of
 processes may compile and load at once; at worst several do the same work. `arrow.warm_up()` compiles ahead of time.
+
+If a tuple that a kernel takes gets another name, the kernel needs another name too: numba looks for the tuples that an
+older version has named in the cache, before it compares the sources.
 """
 
 from __future__ import annotations

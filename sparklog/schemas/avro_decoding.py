@@ -61,7 +61,7 @@ class AvroDecoder:
 
         def walk(first: int, end: int, buffers: Buffers, target: Bytes, fill: int) -> int:
             rows = AvroRows(*(read_only(part[:end]) for part in (starts, ends, entries)))
-            return int(kernels.run(body, code, rows, first, faults, buffers, target, fill))
+            return int(kernels.decode_avro(body, code, rows, first, faults, buffers, target, fill))
 
         yield from self._passes.arrays(walk, len(starts), self._program.levels)
 

@@ -426,7 +426,7 @@ def _read_body(code, data, position, end, entry, buffers, target, fill):  # noqa
 
 
 @kernel
-def run(data, code, rows, first, faults, buffers, target, fill):
+def decode_avro(data, code, rows, first, faults, buffers, target, fill):
     """Walk the rows from `first` on; return the row after the last, or -1 if the second pass meets other bytes.
 
     faults: uint8 of each row; rows that have one before are null

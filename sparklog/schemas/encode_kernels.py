@@ -496,7 +496,7 @@ def _put_row(code, memory, state, target, position, fill):  # noqa: PLR0912 - th
 
 
 @kernel
-def run(code, memory, state, first, ends, target, fill):
+def encode_columns(code, memory, state, first, ends, target, fill):
     """Walk the rows from `first` on, of which each ends at `ends`; return the row after the last.
 
     ends: int64[rows], relative to the beginning of the first row; filled without `fill`

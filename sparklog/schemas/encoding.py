@@ -190,7 +190,7 @@ class Encoder:
             begins=np.zeros(encoding.depths, np.int64),
         )
         ends = np.zeros(len(column), np.int64)
-        stopped = kernels.run(self._code, memory, state, 0, ends, np.empty(0, np.uint8), 0)
+        stopped = kernels.encode_columns(self._code, memory, state, 0, ends, np.empty(0, np.uint8), 0)
         if stopped < len(column):
             fault, number = state.fault.tolist()
             raise BadRow(stopped, encoding.sources[number].path, kernels.FAULTS[fault])
@@ -207,7 +207,7 @@ class Encoder:
                 raise BadRow(first, "", f"it has more than {piece_bytes} bytes")
             target = np.empty(int(ends[last - 1]) - before, np.uint8)
             offsets = np.zeros(last - first, np.int64)
-            kernels.run(self._code, memory, state, first, offsets, target, 1)
+            kernels.encode_columns(self._code, memory, state, first, offsets, target, 1)
             yield _bodies(column.slice(first, last - first), offsets, target)
             first, before = last, int(ends[last - 1])
 

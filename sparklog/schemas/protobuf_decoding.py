@@ -49,7 +49,7 @@ class ProtobufDecoder:
 
         def walk(first: int, end: int, buffers: Buffers, target: Bytes, fill: int) -> int:
             rows = ProtobufRows(*(read_only(part[:end]) for part in (starts, ends, is_null)))
-            return int(kernels.run(body, self._code, frames, rows, first, faults, buffers, target, fill))
+            return int(kernels.decode_protobuf(body, self._code, frames, rows, first, faults, buffers, target, fill))
 
         yield from self._passes.arrays(walk, len(starts), 1)
 

@@ -617,7 +617,7 @@ def _read_body(code, frames, data, position, end, buffers, target, fill):  # noq
 
 
 @kernel
-def run(data, code, frames, rows, first, faults, buffers, target, fill):
+def decode_protobuf(data, code, frames, rows, first, faults, buffers, target, fill):
     """Walk the rows from `first` on; return the row after the last, or -1 if the second pass meets other bytes.
 
     faults: uint8 of each row; rows that have one before are null

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from sparklog.arrow import (
     avro_format,
     json_format,
+    protobuf_format,
     read_table,
     registry_format,
     scan_polars,
@@ -24,6 +26,7 @@ from sparklog.records.records import Record, write_records
 from sparklog.schemas.framing import frame_of
 from sparklog.schemas.registry import UnknownSchema
 from support.schemas.avro import written
+from support.schemas.protobuf import classes, compiled
 from support.schemas.registry import schema_registry
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
@@ -71,6 +74,19 @@ def test_avro_is_read_as_the_reader_wants_it(log: str) -> None:
     assert values(log, value=newer) == [{"id": 1, "note": None}, {"id": -2, "note": None}]
 
 
+def test_protobuf_is_read_as_its_message(log: str, tmp_path: Path) -> None:
+    text = 'syntax = "proto3"; package shop; enum Kind { A = 0; B = 7; } message Order { int32 id = 1; Kind kind = 2; }'
+    content = compiled(text, tmp_path / "proto")
+    order = classes(content)["shop.Order"]
+    write(log, [order(id=3, kind=7).SerializeToString(), b"", None])
+    path = str(tmp_path / "proto" / "orders.proto.desc")
+    assert values(log, value=protobuf_format(path)) == [{"id": 3, "kind": "B"}, {"id": None, "kind": None}, None]
+    numbers = protobuf_format(
+        base64.b64encode(content).decode(), "shop.Order", enums_as_ints=True, emit_default_values=True
+    )
+    assert values(log, value=numbers) == [{"id": 3, "kind": 7}, {"id": 0, "kind": 0}, None]
+
+
 def test_bodies_name_their_schemas_in_a_registry(log: str) -> None:
     with schema_registry() as registry:
         old, new = (registry.register("orders-value", each) for each in (ORDER, NEWER))
@@ -108,6 +124,7 @@ def test_polars_takes_fields_of_typed_values(log: str) -> None:
     ("wrong", "error", "text"),
     [
         (lambda: json_format([pa.field("at", pa.time32("s"))]), SchemaError, "time"),
+        (lambda: protobuf_format("orders.desc"), SchemaError, "orders.desc"),
         (lambda: read_table(".", "orders", columns=["_corrupt_record"]), ConfigError, "no column _corrupt_record"),
     ],
 )

@@ -299,4 +299,4 @@ def test_an_empty_message_has_no_column_and_its_field_is_skipped() -> None:
 def test_the_kernel_is_compiled_once_for_all_schemas() -> None:
     for kind in (Of.TYPE_STRING, Of.TYPE_ENUM, Of.TYPE_DOUBLE):
         decoded([b"", None], message_of(("f", kind, {})).message())
-    assert len(protobuf_kernels.run.signatures) == 1
+    assert len(protobuf_kernels.decode_protobuf.signatures) == 1
