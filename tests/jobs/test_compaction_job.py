@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sparklog.jobs.job import run_job
 from sparklog.jobs.options import parse_options
 from sparklog.records.batch import read_header
 from sparklog.testing import SimClock
+from support.docs.markdown import ROOT, blocks
 from support.jobs.compactions import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
 from support.patience import PATIENCE_S
 
@@ -33,6 +35,23 @@ def test_the_newest_value_of_each_key_stays_and_keeps_its_offset(topics, context
     records = consume(topics.bootstrap, topic).slice(0, 3)
     assert records["offset"].to_pylist() == [4, 5, 6]
     assert rows_of(records) == [(b"c", b"1"), (b"b", b"2"), (b"a", b"3")]
+
+
+def test_the_documented_queries_read_the_reports(topics, context, spark):
+    topic = topics.create(**COMPACTED)
+    send(topics, topic, [("a", "1"), ("a", "2")])
+    close_segments(topics, topic)
+    compact(context, topic)
+    for page in ("jobs.md", "compaction.md"):
+        for block in blocks(ROOT / "docs" / "operating" / page):
+            if block.language == "sql":
+                text = block.text.replace("/var/lib/sparklog/reports", context.reports)
+                found = [
+                    spark.sql(query).collect()
+                    for query in re.split(r";?\n\n|;\n$", text.strip() + "\n")
+                    if query.strip()
+                ]
+    assert {row.topic: row.mb for row in found[-1]}[topic] > 0
 
 
 def test_departures_of_each_plane_come_down_to_those_that_the_csv_gives(topics, context, departures):

@@ -154,7 +154,7 @@ def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
     replay(context, path=str(tmp_path / "log"))
     views, query = documented("The lag of a group, at any time")
     views = views.replace("127.0.0.1:9094", topics.bootstrap).replace('"orders"', f'"{topic}"')
-    for statement in views.replace("sparklog-reports", context.reports).strip().rstrip(";").split(";\n"):
+    for statement in views.replace("/var/lib/sparklog/reports", context.reports).strip().rstrip(";").split(";\n"):
         spark.sql(statement)
 
     rows = spark.sql(query).collect()
