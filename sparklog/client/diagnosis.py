@@ -1,8 +1,8 @@
-"""Why no broker answers at an address: what listens there, found out with plain sockets.
+"""Finds out with plain sockets why no gRPC listener answers at an address.
 
-gRPC's own messages do not tell a Kafka listener from one that wants TLS, or an unknown authority from a listener
-without TLS. A probe makes a few connections, one after the other: does anything listen, does it speak TLS, which
-protocol does it speak, and does each side accept the other's certificate? It is for messages to people: it takes up to
+gRPC's own messages do not distinguish a Kafka listener from one that needs TLS, or an unknown authority from a listener
+without TLS. A probe makes a few connections, one after another: does anything listen, does it speak TLS, which protocol
+does it speak, and does each side accept the other's certificate? Use it for messages to people only: it takes up to
 PROBE_S, and the broker's log may show its connections.
 """
 
@@ -26,7 +26,7 @@ SILENT = "nothing"
 
 
 class ProbedProtocol(NamedTuple):
-    """A question, and whether the first bytes of an answer show that it was understood."""
+    """The first bytes that a client of the protocol sends, and a test of the first bytes of the answer."""
 
     name: str
     question: bytes
@@ -44,7 +44,7 @@ _PROTOCOLS = (
 
 
 def diagnose(address: str, options: Mapping[str, Any]) -> str:
-    """Return why no gRPC listener answers at `address` and what to do about it; empty if that cannot be found out.
+    """Return why no gRPC listener answers at `address`, and what to do about it; empty if the probe cannot tell.
 
     `options` are those of any client.
     """
@@ -64,7 +64,7 @@ class _ListenerProbe:
         self._config = config
 
     def result(self) -> str:
-        return self._unreachable() or self._mistaken()
+        return self._unreachable() or self._mismatch()
 
     def _unreachable(self) -> str:
         """Return why no connection can be made; empty if one can."""
@@ -80,8 +80,8 @@ class _ListenerProbe:
             return error.strerror or str(error)
         return ""
 
-    def _mistaken(self) -> str:
-        """Return what listens there instead of what the client expects; empty if it is that."""
+    def _mismatch(self) -> str:
+        """Return how the listener differs from what the client expects; empty if it does not."""
         wants_tls = self._config.security_protocol.endswith("SSL")
         if not self._speaks_tls():
             protocol = self._protocol(self._connect)
@@ -115,7 +115,7 @@ class _ListenerProbe:
             raise
 
     def _speaks_tls(self) -> bool:
-        """Return whether a handshake begins, even if it ends with an alert as the client has no certificate."""
+        """Return whether a handshake begins, even if it ends with an alert because the client has no certificate."""
         try:
             self._connect_tls(verify=False).close()
         except ssl.SSLError as refused:
@@ -125,7 +125,7 @@ class _ListenerProbe:
         return True
 
     def _protocol(self, connect: Callable[[], socket.socket]) -> str:
-        """Return the name of the first protocol in which an answer comes, or SILENT; empty if connections end."""
+        """Return the first protocol that is answered: SILENT without an answer, empty if each connection ends."""
         answer = SILENT
         for protocol in _PROTOCOLS:
             try:

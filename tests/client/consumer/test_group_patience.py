@@ -38,7 +38,7 @@ class Silent:
             return groups_pb2.SyncGroupResponse()
         return await asyncio.Event().wait()
 
-    def found_wrong(self, error: KafkaError | None) -> None:
+    def forget_if_wrong(self, error: KafkaError | None) -> None:
         assert isinstance(error, RequestTimedOut)
 
 
@@ -92,7 +92,7 @@ class OnceHung(Silent):
         self.another_is_it.set()
         return groups_pb2.HeartbeatResponse()
 
-    def found_wrong(self, error: KafkaError | None) -> None:
+    def forget_if_wrong(self, error: KafkaError | None) -> None:
         self.is_forgotten = isinstance(error, RequestTimedOut)
 
 

@@ -225,11 +225,11 @@ def serve_metadata(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch)
 
     def replace(serve: Callable[..., object], read: Callable[..., object] | None = None) -> None:
         monkeypatch.setitem(dispatch._BY_KEY, METADATA, Translation(api=original.api, serve=serve, read=read))
-        dispatch._form.cache_clear()
+        dispatch._format_of.cache_clear()
 
     yield replace
     monkeypatch.undo()
-    dispatch._form.cache_clear()
+    dispatch._format_of.cache_clear()
 
 
 def test_a_failure_inside_ends_one_connection_and_is_logged(wire: Wire, kafka_address, serve_metadata, caplog) -> None:
