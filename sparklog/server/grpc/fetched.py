@@ -1,14 +1,14 @@
 """Messages for data fetched from a partition, in the format that the client requested.
 
-Stored batches become one message without being decoded. If the broker decodes the records, a message holds at most the
-requested bytes (or one record if that is larger), so a megabyte of well-compressed records cannot become a gigabyte of
-message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
-continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
-reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
-RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are decoded at once (`ConversionPool`).
+Stored batches become one message without decoding. If the broker decodes the records, a message has at most the
+requested bytes (or one larger record), so a megabyte of well-compressed records cannot become a gigabyte of message. A
+subscription then sends several messages. A fetch sends the first one, and continues at its `next_offset`. The limit of
+a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; beyond it, partitions are not
+decoded. A batch over the limit of decoded bytes gets RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are
+decoded at once (`ConversionPool`).
 
-The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
-them three more times, which is most of the cost of a fetch.
+For performance, the fetched bytes are inserted into the serialized FetchResponse without protobuf, which would copy
+them three more times: most of the cost of a fetch.
 
     FetchResponse      0x0a, length, partition; for each
     PartitionFetched   its other fields, then tag of `batches` or `arrow`, length, bytes
@@ -40,7 +40,7 @@ CONVERTED_AT_ONCE = 2
 
 
 class ConversionPool:
-    """Converts payloads in a pool of few threads, because a conversion needs many times the payload's memory.
+    """A pool of few threads for conversions of payloads, each of which needs many times the payload's memory.
 
     A cancelled call ends when its thread ends.
     """
@@ -49,12 +49,12 @@ class ConversionPool:
         self._threads = ThreadPoolExecutor(CONVERTED_AT_ONCE, "sparklog payloads")
 
     async def run(self, do: Callable[..., Outcome], *of: Any, **how: Any) -> Outcome:
-        """Return what `do` returns in a thread of the pool. Calls beyond the pool's size wait for a free thread."""
+        """Return the result of `do` in a thread of the pool. Calls beyond the pool's size wait for a free thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *of, **how))
 
 
 class FetchedMessage(NamedTuple):
-    """A PartitionFetched in two parts: its head, and the fetched bytes with their tag."""
+    """A PartitionFetched in two parts: its other fields, and the fetched bytes with their tag."""
 
     head: log_pb2.PartitionFetched
     tag: bytes = b""
@@ -62,7 +62,7 @@ class FetchedMessage(NamedTuple):
 
 
 def answer_bytes(response: FetchResponse, form: int, max_bytes: int) -> int:
-    """Return what the answer takes in memory at most: the bytes that are read, and those that are made of them."""
+    """Return the maximum memory of the answer: the bytes that are read, and their decoded form."""
     read = response.size_bytes
     return read + min(max_bytes, MAX_DECODED_ANSWER) if read and form != log_pb2.BATCHES else read
 
@@ -85,7 +85,7 @@ async def first_messages(
         else:
             async with aclosing(_decoded(part, part.slice, form, left, pool, together=1)) as messages:
                 message = await anext(messages)
-            if len(message.payload) > left < most:  # one record that is too large beside those before it
+            if len(message.payload) > left < most:  # one record, too large for this answer
                 message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
         left -= len(message.payload)
         return message
@@ -157,7 +157,7 @@ async def _decoded(
 
 
 async def _read(found: LogSlice) -> bytes:
-    """Return the slice's bytes. A thread reads large slices, so that a slow disk does not block other requests."""
+    """Return the slice's bytes; a thread reads a large slice."""
     try:
         return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
     except OSError as error:

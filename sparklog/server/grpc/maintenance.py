@@ -1,10 +1,9 @@
-"""The service `Maintenance`: describes, reads and replaces logs a segment at a time, for maintenance jobs.
+"""The service `Maintenance`: describes, reads and replaces logs, segment by segment, for maintenance jobs.
 
 When the broker stops, streams end with UNAVAILABLE: a segment read after the current piece, an upload at once.
 
-An InstallSnapshot call is a stream. The first message holds the parameters, and every message holds bytes.
-
-Each message is answered once its bytes have been written. The last answer confirms that the snapshot is in place.
+An InstallSnapshot call is a stream. The first message has the parameters, and every message has bytes. Each message is
+answered once its bytes have been written. The last answer confirms that the snapshot is installed.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class MaintenanceServicer:
 
     @contextmanager
     def _receiving(self) -> Iterator[None]:
-        """Let `stop` end the enclosed call, which receives from its client, with BrokerNotAvailable."""
+        """Mark the block as one that reads from its client: `stop` ends it with BrokerNotAvailable."""
         task = asyncio.current_task()
         assert task
         if self._is_stopped:
@@ -134,8 +133,8 @@ def _log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
 def _described(response: DescribeLogResponse) -> bytes:
     """Return the serialized DescribeLogResponse.
 
-    It may be large: the configuration of each partition alone takes a kilobyte. It is built partition by partition,
-    because message objects take many times the memory of their bytes; concatenated messages are merged by protobuf.
+    It may be large: the configuration of each partition takes a kilobyte. It is built partition by partition, because
+    message objects take many times the memory of their bytes; protobuf merges concatenated messages.
     """
     head = maintenance_pb2.DescribeLogResponse(broker_id=response.broker_id, cluster_id=response.cluster_id)
     parts = (
@@ -153,7 +152,7 @@ def _described(response: DescribeLogResponse) -> bytes:
 
 
 async def serve_snapshot(call: GrpcCall) -> None:
-    """Serve one call. Raises KafkaError if it is refused, possibly before its end."""
+    """Serve one InstallSnapshot call. Raises KafkaError if it is refused, possibly before its end."""
     context = call.context
     first = await _read(context)
     if first is None:
@@ -166,8 +165,8 @@ async def serve_snapshot(call: GrpcCall) -> None:
 async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
     """Yield the bytes of each message.
 
-    Raises InvalidRequest if the stream ends before the message with the total size: an aborted call looks like a
-    completed one otherwise. Raises BrokerNotAvailable if the broker stops.
+    Raises InvalidRequest if the stream ends before the message with the total size, because an aborted call also ends
+    the stream. Raises BrokerNotAvailable if the broker stops.
     """
     message, received_bytes, is_last = first, 0, False
     while message is not None:

@@ -2,16 +2,15 @@
 
     read a request → begin it (parse, translate) → continue (append, in the first step) → answer
 
-For a request with very many partitions, the append is part of the beginning. It yields to other requests meanwhile,
-and the next request of the stream must not overtake it.
+For a request with very many partitions, the append is part of the beginning: it yields to other requests, and the next
+request of the stream must not overtake it.
 
-An answer that is ready at once, with none queued before it, is written before the next request is read. With one
-replica this is true of every answer, and it needs no task. An answer that has to wait (for replicas or a disk) is
-queued, and reading continues until `max.outstanding.produces` answers are queued. The stream is not read while the
-client does not take its answers, or while the requests in progress fill queued.max.request.bytes.
+An answer that is ready at once, with an empty queue, is written before the next request is read. With one replica this
+is so for every answer, and no task is needed. An answer that waits for replicas or a disk is queued, and reading
+continues until `max.outstanding.produces` answers are queued. The stream is not read while the client does not read its
+answers, or while the requests in progress fill queued.max.request.bytes.
 
-When the broker stops, reading stops. The requests already read are answered, and the call ends with an error that says
-that the broker is stopping.
+When the broker stops, reading stops. The requests already read are answered, and the call ends with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
 
 
 class ProduceStream:
-    """State of one call. Create and run it in the call's own task."""
+    """One ProduceStream call. Create and run it in the call's own task."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ProduceStream:
         """Prepare the call.
 
         queue: the bytes of all requests in progress, including those of other calls
-        find_throttle: returns the quotas of the client as they are now
+        find_throttle: returns the client's current quotas
         """
         self.was_stopped = False
         self._context = context
@@ -63,7 +62,7 @@ class ProduceStream:
     async def run(self) -> None:
         """Serve the call to its end.
 
-        Raises KafkaError if a request as a whole is invalid, after the requests before it have been answered.
+        Raises KafkaError for an invalid request, after the answers to earlier requests.
         """
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
@@ -143,7 +142,7 @@ class ProduceStream:
                 self._room.release()  # wakes `_put_in_line` if it waits for room
                 raise
             await self._context.write(answer.SerializeToString())
-            self._line.popleft()  # only after the write: while an answer is queued, `run` does not write
+            self._line.popleft()  # after the write, because `run` writes while the queue is empty
             self._room.release()
 
     async def _finish_line(self) -> None:
@@ -151,7 +150,7 @@ class ProduceStream:
             await self._writing
 
     def _leave(self) -> None:
-        """Cancel the outstanding answers, because the client has gone."""
+        """Cancel the outstanding answers of a lost client."""
         if self._writing:
             self._writing.cancel()
         for answer in self._line:

@@ -1,11 +1,11 @@
 """The service `Replication`: requests of other brokers.
 
-If the caller gives up or its connection fails, questions (`QUESTIONS`) are cancelled, such as a fetch
-that waits for records. Every other request runs to its end, because a half-applied order of the controller would leave
-a state that was never requested.
+If the caller gives up or its connection fails, read-only requests (`QUESTIONS`) are cancelled, such as a fetch that
+waits for records. Every other request runs to its end, because a partly applied request of the controller would leave
+an unintended state.
 
-A request that is not small is decoded in a thread, and so is a large answer encoded: one that names thousands of
-partitions would keep the event loop from everybody else.
+A thread decodes requests that are not small, and encodes large answers: with thousands of partitions they would block
+the event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 
 
 class ReplicationServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(
         self, broker: Broker, apis: Mapping[type, Api[Any, Any]] = PEER_APIS, *, begin: Begin | None = None
@@ -46,7 +46,7 @@ class ReplicationServicer:
         self._apis = apis
         self._orders: set[asyncio.Task[Any]] = set()
         self._slices = Slices()
-        """Not the broker's own: its controller and its followers do not wait for the large requests of clients."""
+        """Not the broker's own: requests of brokers do not wait for large requests of clients."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler to register with the gRPC server."""
@@ -60,7 +60,7 @@ class ReplicationServicer:
         )
 
     async def settled(self) -> None:
-        """Wait until every request that runs to its end has ended."""
+        """Wait for the requests that run to their end."""
         while self._orders:
             await asyncio.wait(self._orders)
 
@@ -80,7 +80,7 @@ class ReplicationServicer:
         return serve
 
     async def _check(self, api: Api[Any, Any], call: GrpcCall) -> None:
-        """Raises ClusterAuthorizationFailed if the caller may not act as a broker."""
+        """Raise ClusterAuthorizationFailed if the caller may not act as a broker."""
         access = await call.access()
         if access and not access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
             self._broker.clients.count_refused(api, 0.0)
@@ -89,7 +89,7 @@ class ReplicationServicer:
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
         if len(data) <= SMALL_BYTES:
             return call.decode_request(data)
-        check_bytes(call.request_class, data)  # before it waits for others, which would keep its bytes
+        check_bytes(call.request_class, data)  # before the wait for other requests, which keeps the bytes in memory
         return await self._slices.in_thread(partial(call.decode_request, data))
 
     async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:

@@ -3,24 +3,23 @@
 A request is four bytes with its size, followed by that many bytes. Data is first read into a buffer that all
 connections share. A request that is complete in that buffer is served at once, from a copy. For any other request, a
 buffer of the request's size is allocated, and the rest is read into it. Large buffers are anonymous memory maps, which
-only use memory for what has arrived: a client that announces 100 MB and sends nothing costs nothing.
+use memory only for received bytes: a client that announces 100 MB and sends nothing costs nothing.
 
-While a request is in progress, or its response is not sent completely, arriving data is held, and reading pauses as
-soon as any has arrived. So a connection holds at most one request in progress, one response, and twice the shared
-buffer.
+While a request is in progress, or its response is not sent completely, arriving data is held, and reading pauses after
+the first read. So a connection has at most one request in progress, one response, and twice the shared buffer.
 
     idle        no part of a request has arrived; closed after connections.max.idle.ms
     arriving    a part has arrived; the rest must arrive within a minute (or connections.max.idle.ms if that is shorter)
                 and one more second for each MiB; closed if the requests that arrive take too much memory together
     in progress no limit except those of the API
-    muted       the client has used up a quota (`throttle`): nothing is read for as long as it must wait
-    sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
+    muted       the client has exceeded a quota (`throttle`): nothing is read during its throttle time
+    sending     closed if the peer reads nothing for connections.max.idle.ms: a consumer may stop reading while it
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
-A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. Small
-answers to requests that arrived together are sent together: a write costs as much as the rest of a small request. After
-`REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait
-for a slice of time (`quotas.TimeSlice`).
+A request that does not have to wait needs no task: its coroutine runs to its end at once. Small answers to requests
+that arrived together are sent together: a write costs as much as the rest of a small request. After
+`REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait for
+a slice of time (`quotas.TimeSlice`).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Protocol):
-    """State that the connections of one broker share."""
+    """The owner of a broker's connections, with their shared state."""
 
     broker: Broker
     queue: RequestQueue
@@ -66,7 +65,7 @@ class ConnectionOwner(Protocol):
     idle_s: float
     is_stopping: bool
     shared: memoryview
-    """Buffer of SHARED_BYTES for arriving data. It can be shared because all connections run on one event loop."""
+    """Buffer of SHARED_BYTES for arriving data, shared because all connections run on one event loop."""
 
     quotas: ConnectionQuotas
     connections: set[KafkaConnection]
@@ -94,7 +93,7 @@ class KafkaConnection:
         figures: ListenerMetrics,
         open_channel: Callable[[KafkaConnection], Channel],
     ) -> None:
-        """open_channel: returns the channel that transfers this connection's bytes, and does not read yet."""
+        """open_channel: returns the channel of this connection, which does not read yet."""
         self.session = session
         self.figures = figures
         self.deadline = monotonic() + host.idle_s
@@ -154,7 +153,7 @@ class KafkaConnection:
             self._take(self._shared[:size])
 
     def end_of_input(self) -> None:
-        """Close the connection, but first answer what has arrived: a client that closed its side may still read.
+        """Close the connection after the answers to all received requests: the client may still read.
 
         A request whose translation has `ends_with_connection` is not answered.
         """
@@ -169,7 +168,7 @@ class KafkaConnection:
             self.channel.close()
 
     def _take(self, data: memoryview) -> None:
-        """Serve the requests in `data`. The buffer is reused after this returns."""
+        """Serve the requests in `data`, whose buffer is reused afterwards."""
         self._serve_all(data)
         if self._is_corked:
             self._is_corked = False
@@ -243,7 +242,7 @@ class KafkaConnection:
         return False
 
     def _wait_for_slice(self) -> None:
-        """Have `_go_on` serve the held data once the queue has room, or after other connections."""
+        """Schedule `_go_on` for the held data: once the queue has room, or after other connections."""
         self._waits_for_slice = True
         if self._queue.is_full:
             self._queue.wait(self._go_on)
@@ -256,7 +255,7 @@ class KafkaConnection:
         self._pause()
 
     def _pause(self) -> None:
-        """Pause reading until the request that waits is served."""
+        """Pause reading until the waiting request is served."""
         self._held_since = self._held_since or monotonic()
         self.deadline = NEVER
         if not self._is_paused:
@@ -264,7 +263,7 @@ class KafkaConnection:
             self.channel.pause()
 
     def _go_on(self) -> None:
-        """Serve what is held, then continue reading."""
+        """Serve the held data, then continue reading."""
         self._waits_for_slice = False
         if self._is_lost:
             return
@@ -376,7 +375,7 @@ class KafkaConnection:
 
     def sent(self) -> None:
         if self._task is not None:
-            return  # these were answers before the one that is being made
+            return  # these were earlier answers; the present request has none yet
         request, self._request = self._request, None
         self._is_busy = False
         if request:
@@ -402,7 +401,7 @@ class KafkaConnection:
         return now - self._began - self._remote_s - waits_s
 
     def _be_muted(self, seconds: float) -> None:
-        """Read nothing for this time: what arrives is held, as while a request is in progress."""
+        """Hold arriving data for this time, as while a request is in progress."""
         self._quotas.count_wait(seconds)
         self._is_busy = True
         self.deadline = NEVER
@@ -431,7 +430,7 @@ class KafkaConnection:
             self.channel.close()
 
     def give_up(self) -> None:
-        """Close the connection because its request, which is still arriving, is the largest of too many bytes."""
+        """Close the connection: its arriving request is the largest of too many bytes."""
         self._refuse("queued.max.request.bytes are arriving, and its request is the largest")
 
     def cut_off(self) -> None:

@@ -1,8 +1,8 @@
 """Processing of a request frame into its response frame: header, translation, response.
 
 A malformed request (an incomplete header, an API or version that is not served, a body that does not match its version)
-ends its connection, as in Apache Kafka: after a malformed frame, nothing on the connection can be trusted. The only
-exception is ApiVersions in an unknown version, which is answered in version 0.
+ends its connection, as in Apache Kafka, because the next frame may be misread. The only exception is ApiVersions in an
+unknown version, which is answered in version 0.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class KafkaRequest(NamedTuple):
     call: KafkaCall
     message: Message
     """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
-    undecoded body as a memoryview if it is so large that a thread must decode it, or if the answer is known."""
+    undecoded body as a memoryview if a thread must decode it, or if the answer is cached."""
     asked: CacheLookup | None = None
-    """None: the answer is not kept."""
+    """None: the answer is not cached."""
 
 
 class _RequestFormat(NamedTuple):
@@ -68,7 +68,7 @@ class _RequestFormat(NamedTuple):
     has_tags: bool
     """Whether the request header has tagged fields."""
     is_cached: bool
-    """Whether answers are kept."""
+    """Whether answers are cached."""
     read: Callable[[memoryview], Message]
     response_tags: bytes
 
@@ -144,7 +144,7 @@ async def answer(request: KafkaRequest) -> Frame:
 
 
 def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:
-    """Return the frame of an answer that is kept."""
+    """Return the frame of a cached answer."""
     call.broker.metrics.requests[translation.api.name].observe(0.0)
     if translation.note_session:
         translation.note_session(call.session, answer.request)
@@ -152,7 +152,7 @@ def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswe
 
 
 async def _keep(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
-    """Keep an answer if it has no error. body: its bytes"""
+    """Cache an answer without errors. body: its bytes"""
     translation, call, message, _ = request
     if len(body) > MAX_ANSWER_BYTES or not translation.is_cached(message):
         return
@@ -180,7 +180,7 @@ async def _respond(translation: Translation, call: KafkaCall, message: Message) 
 def _throttled(
     translation: Translation, call: KafkaCall, throttle: ConnectionThrottle, found: Message | Pieces
 ) -> Message | Pieces:
-    """Return the answer with the time that the client must wait."""
+    """Return the answer with the throttle time of the client."""
     if call.key == FETCH:
         throttle.fetched(_size(found))
         if not throttle.may_wait:
@@ -201,14 +201,14 @@ def _size(found: Pieces) -> int:
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
-    """Return a request for a bare SASL token, which is handled like the token of a SaslAuthenticate request."""
+    """Return a request for a bare SASL token, served like the token of a SaslAuthenticate request."""
     call = KafkaCall(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
     return KafkaRequest(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
 @lru_cache(KNOWN_FORMATS)
 def _format_of(key: int, version: int) -> _RequestFormat:
-    """Return the form of an API and version. Raises UnsupportedVersion if it is not served."""
+    """Return the format of an API and version. Raises UnsupportedVersion if it is not served."""
     translation = _BY_KEY.get(key)
     if translation is None:
         raise UnsupportedVersion(f"API {key} is not served")
@@ -234,11 +234,11 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
 
 
 def _read_nothing(_: memoryview) -> None:
-    """Decode nothing: the body of an unknown version cannot be read."""
+    """Return None: the body of an unknown version cannot be decoded."""
 
 
 def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
-    """Answer with the versions of ApiVersions only, for the client to retry; as in Apache Kafka since 2.4 (KIP-511)."""
+    """Answer with the versions of ApiVersions, so that the client retries; as in Apache Kafka from 2.4 on (KIP-511)."""
     first, last = translation.api.versions
     return call.answer(
         error_code=UnsupportedVersion("ApiVersions in a version that is not known"),
@@ -265,7 +265,7 @@ def log_slow(log: SlowRequests, call: KafkaCall, queue: float, work: float, remo
 
 
 def trace(tracing: RequestTracing, call: KafkaCall, work: float, remote: float) -> None:
-    """Make the span of a request that was answered now. Times are as in `log_slow`."""
+    """Record the span of a request that was answered now. Times are as in `log_slow`."""
     tracing.answered(
         _BY_KEY[call.key].api.name,
         "",

@@ -1,13 +1,12 @@
 """SASL in Kafka's protocol: its mechanisms, and their use by a session.
 
-PLAIN (RFC 4616) checks the users of `plain.sasl.jaas.config`. SCRAM (RFC 5802, by the package `scramp`) checks the
-credentials in the cluster store, which are read for each exchange. So a changed password applies at once to new
-exchanges and does not affect existing connections. There is no channel binding, as in Apache Kafka. OAUTHBEARER is in
-server/kafka/oauthbearer.py.
+PLAIN (RFC 4616) uses the users of `plain.sasl.jaas.config`. SCRAM (RFC 5802, by the package `scramp`) uses the
+credentials in the cluster store, read for each exchange. So a changed password applies at once to new exchanges, but
+not to existing connections. There is no channel binding, as in Apache Kafka. OAUTHBEARER is in oauthbearer.py.
 
-An unknown user goes through the same steps as a known one, with a credential that matches no password, and gets the
-same error. Names of SCRAM users are normalized (SASLprep) before the look-up, as RFC 5802 requires. Apache Kafka does
-not do this, which makes a difference for some names beyond ASCII.
+An unknown user takes the same steps as a known one, with a credential that matches no password, and gets the same
+error. Names of SCRAM users are normalized (SASLprep) before the lookup, as RFC 5802 requires. Apache Kafka does not,
+which differs for some names beyond ASCII.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from sparklog.server.security import OAUTHBEARER, ListenerSecurity
 logger = logging.getLogger(__name__)
 Mechanisms = Mapping[str, Callable[[], Exchange]]
 _SECRET = secrets.token_bytes(32)
-"""Derives the credentials of unknown users; each name has the same one while this process runs."""
+"""Secret for the credentials of unknown users, the same for a name during this process."""
 
 
 class PlainExchange:
@@ -50,7 +49,7 @@ class PlainExchange:
     async def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             acting_as, user, password = token.decode().split("\0")
-        except ValueError:  # UnicodeDecodeError is one
+        except ValueError:  # includes UnicodeDecodeError
             raise SaslAuthenticationFailed("Invalid SASL/PLAIN response: it must be three texts") from None
         self.claimed = user
         if not self._users.is_right(user, password) or acting_as not in ("", user):
@@ -101,8 +100,8 @@ class ScramExchange:
 
 @cache
 def _scramp() -> Any:
-    """Return the package, imported when a client first needs it, as few do."""
-    import scramp  # here: it takes a thirtieth of a broker's start
+    """Return the package, imported for the first SCRAM client."""
+    import scramp  # here: a thirtieth of a broker's start
     from scramp.core import Salt
 
     Salt.MIN_LENGTH = 1  # clients choose the salts; neither Kafka nor RFC 5802 requires a minimum length
@@ -112,7 +111,7 @@ def _scramp() -> Any:
 def mechanisms(config: BrokerConfig, security: ListenerSecurity) -> Mechanisms:
     """Return the enabled mechanisms by name, each with a function that begins an exchange.
 
-    PLAIN is left out if it has no users, because clients would send passwords in vain.
+    PLAIN is omitted without users, so that clients do not send passwords for it.
     """
     known: dict[str, Callable[[], Exchange]] = {
         mechanism.sasl_name: partial(ScramExchange, mechanism) for mechanism in ScramMechanism
@@ -125,7 +124,7 @@ def mechanisms(config: BrokerConfig, security: ListenerSecurity) -> Mechanisms:
 
 
 def begin(broker: Broker, session: Session, security: ListenerSecurity) -> None:
-    """Require authentication with one of the enabled mechanisms on a new connection before any other request."""
+    """Require authentication with one of the enabled mechanisms on a new connection."""
     config = broker.config
     enabled = mechanisms(config, security)
     authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)

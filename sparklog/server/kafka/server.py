@@ -81,9 +81,9 @@ class KafkaServer:
         self.broker.dynamic.subscribe(self._config_changed)
 
     async def stop(self, grace_ms: int) -> None:
-        """Stop accepting connections, and end those that are open.
+        """Stop accepting connections, and end the open ones.
 
-        Requests in progress may finish within `grace_ms`; then they are cancelled, and have CUT_OFF_S to end.
+        Requests in progress may finish within `grace_ms`; then they are cancelled, and get CUT_OFF_S to end.
         """
         self.is_stopping = True
         if self._limiting:
@@ -112,7 +112,7 @@ class KafkaServer:
             logger.error("the limits of connections stay as they were: %s", error)
 
     async def _set_limits(self, config: BrokerConfig) -> None:
-        """Set the limits of connections. Without max.connections, connections leave the logs their share of files.
+        """Set the limits of connections. Without max.connections, file descriptors are reserved for the logs.
 
         Raises ConfigError if the name of a host cannot be resolved.
         """
@@ -128,7 +128,7 @@ class KafkaServer:
         connection.figures.disconnected()
 
     def ended(self, connection: KafkaConnection) -> None:
-        """Forget a connection that is closed and whose last request has ended."""
+        """Remove a closed connection whose last request has ended."""
         self.connections.discard(connection)
         if not self.connections:
             self._all_ended.set()

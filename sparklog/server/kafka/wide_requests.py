@@ -2,11 +2,10 @@
 
 In most APIs, the elements of a request (topics, partitions, groups or resources) are independent of each other. They
 are in one array of the request and of the response, or in nested arrays, such as topics and their partitions. Duplicate
-elements of a request that is split are answered once.
+elements of a split request are answered once.
 
-In APIs that only read (`WideArrays.once`), duplicates are answered once in every request. Otherwise, a request of a few
-bytes could name an element a hundred times that is expensive to describe. Apache Kafka answers most duplicates again;
-clients send none.
+In APIs that only read (`WideArrays.once`), duplicates are answered once in every request. Otherwise a request of a few
+bytes could ask a hundred times for an expensive element. Apache Kafka answers most duplicates again; clients send none.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 TOGETHER = 500
-"""Number of elements that are described in one go: a few milliseconds of work."""
+"""Number of elements that are described at once: a few milliseconds of work."""
 Item = TypeVar("Item")
 Element = TypeVar("Element")
 
 
 def without_duplicates(wide: WideArrays, request: Message) -> Message:
-    """Return the request with each element named once, if that is enough for this API.
+    """Return the request without duplicate elements, if `wide.once` is set.
 
-    Elements that only differ in nested elements are merged, except with one that has null, which means all.
+    Elements that differ only in nested elements are merged, except with null, which stands for all.
     """
     return _once(request, wide) if wide.once else request
 
@@ -58,9 +57,9 @@ async def answer_in_parts(
     tells: tuple[str, ...],
     weigh: Callable[[Element], int] = lambda _: 1,
 ) -> Message:
-    """Return the answer about these items, such as groups; one of them may have a great many elements, such as members.
+    """Return the answer about these items, such as groups; an item may have very many elements, such as members.
 
-    Others are served between the parts. `make` returns the answer for a part: items, each with some of its
+    Other requests are served between the parts. `make` returns the answer for a part: items, each with some of its
     elements. `tells` are the response's arrays of items and elements, by which the answers are joined.
     """
 
@@ -120,7 +119,7 @@ def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Messa
 
 
 def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
-    """Return one answer with the elements of the arrays `names` of all answers. All else is from the first answer."""
+    """Return the first answer, with the elements of the arrays `names` of all answers."""
     first = answers[0]
     name = _array(first.__class__, names)
     if name is None or getattr(first, name) is None:
@@ -154,7 +153,7 @@ def _once(value: Any, wide: WideArrays) -> Any:
 
 
 def _merge(elements: Sequence[Any], inner: str) -> Any:
-    """Return the first element with the nested elements of all. Null is nested in all of them or in none."""
+    """Return the first element with the nested elements of all. The nested arrays are all null, or none is."""
     first, *more = elements
     if not more or getattr(first, inner) is None:
         return first

@@ -14,7 +14,7 @@ from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 MAX_PARTS = 10
-"""Parts of an entity that are looked at. No entity has more than three, so what has more is invalid in any case."""
+"""Maximum parts of an entity that are read. A valid entity has at most three."""
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
@@ -56,7 +56,7 @@ def _filter(component: Message) -> QuotaFilter:
 
 
 def _entity(parts: Sequence[Message]) -> Entity:
-    """Return the entity, of an invalid one the first parts. A part that is there twice stays, for the check."""
+    """Return the entity, with at most MAX_PARTS parts. Duplicate parts stay, for the check."""
     named = (EntityPart(part.entity_type, part.entity_name) for part in parts[:MAX_PARTS])
     return tuple(sorted(named, key=lambda part: part.type))
 

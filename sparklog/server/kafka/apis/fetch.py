@@ -1,4 +1,4 @@
-"""Fetch in Kafka's protocol. The response is encoded by hand, so that records go from the file to the socket.
+"""Fetch in Kafka's protocol. The response is encoded without kio, so that records go from the file to the socket.
 
     FetchResponse   throttle time i32 │ v7: error i16, session id i32 │ array of topics │ flexible: tags
     topic           name, v13: id │ array of partitions │ tags
@@ -78,14 +78,14 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
 
 
 def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
-    """Put the throttle time where the response begins."""
+    """Set the throttle time at the start of the response."""
     first, *rest = pieces
     assert isinstance(first, bytes)
     return (_INT32.pack(wait_ms) + first[_INT32.size :], *rest)
 
 
 async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
-    """Return the items, made in slices of time, between which others are served."""
+    """Return the items, made in slices of time; other requests are served between the slices."""
     made: list[Item] = []
 
     async def make(some: list[Item]) -> None:
@@ -154,7 +154,7 @@ def _pack(
 
 
 async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_committed: bool) -> Pieces:
-    """Do what `_pack` does in slices of time, between which others are served."""
+    """Pack a response as `_pack` does, in slices of time; other requests are served between the slices."""
     packed = _ResponsePacker(call, response, is_read_committed=is_read_committed)
 
     async def add(parts: Sequence[PartitionFetched]) -> None:
@@ -168,7 +168,7 @@ async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_c
 
 
 class _ResponsePacker:
-    """A response that is being packed, into as few pieces as it has slices."""
+    """A response under construction: its bytes, and its log slices."""
 
     def __init__(
         self, call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
@@ -180,7 +180,7 @@ class _ResponsePacker:
         self._is_flexible = call.version >= FIRST_FLEXIBLE
         self._pieces: list[bytes | LogSlice] = []
         self._head = [_INT32.pack(0)]
-        """What precedes the next slice."""
+        """The bytes before the next slice."""
         if call.version >= FIRST_WITH_SESSIONS:
             self._head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
         self._head.append(packing.array(len(self.topics), flexible=self._is_flexible))

@@ -4,7 +4,7 @@ JoinGroup:
 
 - Version 0 has no rebalance timeout; the session timeout is used for both.
 - From version 4 on, a new member gets its id before it joins (KIP-394).
-- From version 9 on, a static leader that comes back may be told to skip the assignment (KIP-814).
+- From version 9 on, the response can make a returning static leader skip the assignment (KIP-814).
 
 SyncGroup: from version 5 on, the member must send its protocol (KIP-559).
 

@@ -1,7 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups in Kafka's protocol.
 
-- DescribeGroups: a missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043). Before, it only has the state
-  Dead.
+- DescribeGroups: a missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043); before, only the state Dead.
 - ListGroups: filters by state from version 4 on, by type from version 5 on.
 """
 
@@ -29,7 +28,7 @@ from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 MANY_GROUPS = 1_000
-"""Only a few lists of more groups are in memory at once."""
+"""The number of lists with more groups in memory is limited."""
 DESCRIBED = WideArrays(("groups",), ("groups", "members"), once=True)
 
 

@@ -36,13 +36,13 @@ WIDE = WideArrays(
     beside=("member_id", "member_epoch"),
 )
 _FetchedGroup = tuple[Message, OffsetFetchResponse]
-"""A requested group, and what the coordinator answered."""
+"""A requested group, and the coordinator's answer."""
 _PartitionRow = tuple[str | UUID, dict[str, Any] | None]
 """A topic's name or id, and the fields of one of its partitions."""
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the offsets of each group; if they are many, in parts that are joined."""
+    """Return the offsets of each group; many offsets are translated in parts."""
     ids = TopicIds(call.broker)
 
     async def fetch(asked: Message) -> _FetchedGroup:
@@ -98,7 +98,7 @@ def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows:
 
 
 def _rows(call: KafkaCall, ids: TopicIds, group: _FetchedGroup) -> Iterator[_PartitionRow]:
-    """Yield the partitions of a group, each with its topic's key; a topic without partitions has None."""
+    """Yield the partitions of a group, each with its topic's key, and None for a topic without partitions."""
     asked, response = group
     if response.error is None:
         yield from _found(call, ids, response.offsets)

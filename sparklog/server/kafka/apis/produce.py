@@ -1,4 +1,4 @@
-"""Produce in Kafka's protocol. Request and response are decoded and encoded by hand, because most requests are Produce.
+"""Produce in Kafka's protocol. For performance, request and response are decoded and encoded without kio.
 
     ProduceResponse   array of topics │ throttle time i32 │ flexible: tags
     topic             name, v13: id │ array of partitions │ tags
@@ -9,10 +9,10 @@ As in Apache Kafka, each partition must have exactly one batch, of format v2, an
 Otherwise the partition gets INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE. The record errors are always empty, because
 batches are not decoded, so the faulty record is unknown.
 
-With acks=0 there is no response. On an error the connection is closed, which is the only signal for the client.
+With acks=0 there is no response; an error closes the connection, as the only signal to the client.
 
-From version 12 on, the request enrols its partitions in the producer's transaction (KIP-890). A transactional id alone,
-without a transactional batch, is ignored, as in Kafka. Topics are not created here, but by Metadata requests.
+From version 12 on, the request adds its partitions to the producer's transaction (KIP-890). A transactional id without
+a transactional batch is ignored, as in Kafka. Metadata requests create topics, Produce does not.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _sort_out(
 
 
 def _check(version: int, records: memoryview | None) -> memoryview:
-    """Check that the request's version allows these records. Raises KafkaError if not. The append checks the rest."""
+    """Check that the request's version allows these records; the append checks the rest. Raises KafkaError."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
     length, magic = _LENGTH_AND_MAGIC.unpack_from(records, LENGTH_AT)

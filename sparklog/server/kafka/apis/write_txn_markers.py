@@ -14,7 +14,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the error of each partition, or none, by the marker's producer."""
+    """Return the error of each partition, or none, grouped by producer."""
     markers = [_marker(marker) for marker in request.markers]
     response = await call.serve(write_txn_markers.API, WriteTxnMarkers(markers=markers))
     return call.answer(markers=[_written(written) for written in response.markers])
