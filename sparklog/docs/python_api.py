@@ -1,4 +1,4 @@
-"""Reference of the Python client: public classes with their methods and options, and the errors that they raise."""
+"""Reference of the Python client: public classes with their methods and options, and their errors."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _client_errors() -> list[type[errors.SparklogError]]:
 
 
 def _below(cls: type[Any]) -> Iterator[type[Any]]:
-    importlib.import_module("sparklog.client.aio")  # for errors declared beside the code that raises them
+    importlib.import_module("sparklog.client.aio")  # for errors outside of base/errors.py
     for each in cls.__subclasses__():
         yield each
         yield from _below(each)
