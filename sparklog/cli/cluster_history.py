@@ -16,7 +16,7 @@ from sparklog.cluster.history import HISTORY, Kind
 
 POLL_MS = 500
 SILENT_POLLS = 20
-"""Number of consecutive polls without a record after which the command stops before the end."""
+"""Number of consecutive empty polls that end the command before the end of the history."""
 HEAD = ("version", "time_ms", "by", "kind", "topic", "partition")
 
 
@@ -54,7 +54,7 @@ def history(
 
 
 def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
-    """Yield records up to the current end of the history. Raises UnknownTopicOrPartition if none is kept."""
+    """Yield records up to the current end of the history. Raises UnknownTopicOrPartition without a history."""
     with client.Consumer(**client_options(bootstrap, auto_offset_reset="earliest")) as consumer:
         try:
             consumer.assign([HISTORY])

@@ -12,13 +12,11 @@ import click
 from sparklog.base.errors import BrokerNotAvailable, LogDirNotFound, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.cli.common import (
-    NOTHING,
     admin_client,
     bootstrap_option,
     json_option,
     parse_partitions,
-    print_json,
-    print_table,
+    print_rows,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def log_dirs(broker: int | None, bootstrap: str, as_json: bool) -> None:
             )
     if broker is not None and not rows:
         raise BrokerNotAvailable(f"broker {broker} is not up")
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
 
 
 @click.command("alter-log-dir")
@@ -100,7 +98,7 @@ def alter_log_dir(
         if wait:
             _wait(admin, broker, log_dir, [name for name in wanted if name not in refused])
         rows = list(_states(_dirs(admin, broker), log_dir, wanted, refused))
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json, titles={"copied": "COPIED %"})
     unfinished = [row for row in rows if row["state"] != "done"]
     if unfinished and not refused and not wait:
         click.echo(f"{len(unfinished)} replicas are moving: ask again, or --wait next time", err=True)
@@ -115,7 +113,7 @@ def _dirs(admin: Admin, broker: int) -> LogDirs:
 
 
 def _wait(admin: Admin, broker: int, log_dir: str, moving: list[TopicPartition]) -> None:
-    """Wait until none of these replicas moves to `log_dir`, and show the progress. An interrupt ends no move."""
+    """Wait until none of these replicas moves to `log_dir`, and show progress. Moves continue after an interrupt."""
     with click.progressbar(length=100, label="moving", file=sys.stderr) as bar:
         shown = 0
         while True:
@@ -161,15 +159,3 @@ def _parts(dirs: LogDirs, paths: Iterable[str]) -> Iterator[LogDirPartition]:
 
 def _name(part: LogDirPartition) -> TopicPartition:
     return TopicPartition(part.topic, part.partition)
-
-
-def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        titles = {"copied": "COPIED %"}
-        print_table(
-            [titles.get(key, key.upper().replace("_", " ")) for key in rows[0]],
-            [[NOTHING if cell is None else cell for cell in row.values()] for row in rows],
-        )

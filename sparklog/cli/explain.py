@@ -1,8 +1,8 @@
-"""`sparklog explain`: explain the decisions of maintenance jobs. It asks the brokers and reads reports, without Spark.
+"""`sparklog explain`: explain the decisions of maintenance jobs from brokers and reports, without Spark.
 
-`explain compaction TOPIC` says for each partition whether compaction is due, why, and what to do about it. The answer
-comes from the planner of the job itself (log/compaction.py), so the two differ only by the time that passes between
-them. If there are reports, the answer also says what the last run did, and takes the next delete horizon from them.
+`explain compaction TOPIC` prints for each partition whether compaction is due, the reason, and the next step. The
+planner is that of the job itself (log/compaction.py), so the answers differ only by the time between them. With
+reports, the answer also has the result of the last run, and the next delete horizon.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEYS = (
     "max.compaction.lag.ms", "delete.retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
 """Configuration keys that compaction depends on."""
-_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999; a later time counts as never
+_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999; later times mean never
 
 
 @click.group("explain")

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 SHOWN = 60
-"""Most characters of a wrong value that an error shows."""
+"""Maximum characters of a wrong value in an error."""
 KNOWN = {"topic", "partition", "offset", "timestamp", "key", "value", "headers", "key_base64", "value_base64"}
 
 
-# Made once: json.dumps makes an encoder for every call that has separators, and json.loads detects the encoding.
+# For performance: json.dumps makes an encoder for every call with separators, and json.loads detects the encoding.
 _read = json.JSONDecoder().decode
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _one_line = json.JSONEncoder(ensure_ascii=False).encode
@@ -37,7 +37,7 @@ class ParsedLine(NamedTuple):
 
 
 def parse_line(text: str | bytes) -> ParsedLine:
-    """Return the record that a line describes. Raises ValueError that says what is wrong with the line."""
+    """Return the record of a line. Raises ValueError with the reason for an invalid line."""
     try:
         fields = _read(text if isinstance(text, str) else text.decode())
     except json.JSONDecodeError as error:

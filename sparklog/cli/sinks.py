@@ -1,7 +1,7 @@
 """`sparklog sinks`: list and describe the sinks of Spark queries and jobs, and reset one.
 
-A sink remembers the last batch of its query that was committed, so that a batch that Spark writes again is there once.
-`reset` makes it forget that: it says which batches are concerned, and asks first.
+A sink records the last committed batch of its query, so that a batch that Spark repeats is written once. `reset`
+deletes this record: it lists the affected batches, and asks first.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def reset(sink_id: str, yes: bool, bootstrap: str) -> int:
 
 @contextmanager
 def _sinks_client(bootstrap: str) -> Iterator[SinkClient]:
-    """Yield a client of sinks that gives up after PATIENCE_MS. An unknown sink is told with the next step."""
-    from sparklog.client.sinks.sync import SinkClient  # loads gRPC, which help need not
+    """Yield a client of sinks that gives up after PATIENCE_MS. The error of an unknown sink has the next step."""
+    from sparklog.client.sinks.sync import SinkClient  # loads gRPC, which help does not need
 
     try:
         with SinkClient(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS)) as sinks:
@@ -202,7 +202,7 @@ def _reset_effect(found: SinkDescription) -> str:
 
 
 def _last_committed(found: SinkDescription) -> int:
-    """Return the last batch whose commit is decided; its markers may still be missing."""
+    """Return the last batch with a decided commit, whose markers may still be missing."""
     return found.batch_id if found.state == PREPARE_COMMIT else found.committed_batch_id
 
 

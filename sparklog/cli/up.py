@@ -1,8 +1,8 @@
 """`sparklog up`: run a broker (cli/up_one.py), or several (cli/up_several.py), until SIGTERM or SIGINT.
 
-One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
-stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
-configuration is wrong, 3 if the cluster store has lost everything while the broker ran: it can be started again.
+One line on standard output reports the ready broker; its log goes to standard error. Exit status: 0 after a clean stop,
+1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 for a wrong option or
+configuration, 3 if the cluster store has lost everything while the broker ran: it can be started again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def command(
     prefix = f"broker {number} " if siblings else ""
     log_to_stderr(log_level, config.logging_format, broker=None if brokers else number, prefix=prefix)
     try:
-        # Each is imported where it is needed: the parent of several brokers is no broker, and has none to import.
+        # Imported where it is needed: the parent of several brokers needs no broker.
         if brokers:
             several = _imported("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
@@ -144,9 +144,9 @@ def command(
 
 
 def _check_not_open(config: BrokerConfig) -> None:
-    """Raises ConfigError if strangers could do everything."""
+    """Raise ConfigError for listeners without authentication and authorization."""
     found: list[str] = []
-    with suppress(ConfigError):  # the start says what is wrong with a listener
+    with suppress(ConfigError):  # the start reports an invalid listener
         found = open_listeners(config)
     if found:
         raise ConfigError(
@@ -157,7 +157,7 @@ def _check_not_open(config: BrokerConfig) -> None:
 
 
 def _imported(name: str) -> Any:
-    """Import a module and return it. Garbage is not collected meanwhile: there is none, and looking takes a tenth."""
+    """Import a module and return it, without garbage collections, which would take a tenth of the time."""
     gc.disable()
     try:
         return importlib.import_module(name)

@@ -1,11 +1,11 @@
 """`sparklog users`: manage SCRAM users directly in the cluster store, an SQLite file on this machine or ZooKeeper.
 
-No broker need run, so the first user of a new cluster can be added before its first start. A running broker reads the
-credential at each login: a change holds at once, and open connections stay open. For a broker on another machine,
-Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
+The commands work without a broker, so the first user of a new cluster can be added before its first start. A running
+broker reads the credential at each login: a change applies at once, and open connections stay open. For a broker on
+another machine, Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
 
-The store is configured as for brokers: by their configuration file, the environment, or the two options that stand for
-log.dirs and zookeeper.connect.
+The store is configured as for brokers: by their configuration file, the environment, or the options for log.dirs and
+zookeeper.connect.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from sparklog.base.config_file import load_broker_config
 from sparklog.base.errors import ResourceNotFound
-from sparklog.cli.common import print_table
+from sparklog.cli.common import Command, print_table
 from sparklog.cluster.engines import open_store, store_file
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 SALT_BYTES = 16
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def store_options(function: Command) -> Command:
