@@ -258,6 +258,12 @@ class Cluster:
         await self._learn_brokers(self.config.default_api_timeout_ms)
         return {broker: self.connections.get(address) for broker, address in self._brokers.items()}
 
+    async def ask_brokers(self, ask: Callable[[int, Connection], Awaitable[Iterable[T]]]) -> list[T]:
+        """Ask all brokers at once, and return the elements of their answers together; one attempt."""
+        brokers = await self.brokers()
+        answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
+        return [found for answer in answers for found in answer]
+
     async def broker(self, broker_id: int) -> Connection:
         """Return the connection to a broker by its id; raises BrokerNotAvailable if the cluster has none."""
         if broker_id not in self._brokers or self._brokers_outdated:

@@ -36,16 +36,13 @@ class GroupAdmin:
     async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
         request = groups_pb2.ListGroupsRequest(states=list(states), types=list(types))
 
-        async def ask(broker: Connection) -> list[GroupListing]:
+        async def ask(_: int, broker: Connection) -> list[GroupListing]:
             answer = await broker.call(broker.groups.ListGroups, request, self._cluster.config.request_timeout_ms)
             raise_error_of(answer)
             return list(map(to_listing, answer.groups))
 
-        async def attempt() -> dict[str, GroupListing]:
-            answers = await asyncio.gather(*map(ask, (await self._cluster.brokers()).values()))
-            return {group.group_id: group for answer in answers for group in answer}
-
-        found = await self._until_answered(attempt)
+        listed = await self._until_answered(lambda: self._cluster.ask_brokers(ask))
+        found = {group.group_id: group for group in listed}
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:

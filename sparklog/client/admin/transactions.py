@@ -66,12 +66,8 @@ class TransactionAdmin:
                 raise InvalidRequest(f"transactions have no state {', '.join(answer.unknown_states)}")
             return [to_transaction_listing(found, broker_id) for found in answer.transactions]
 
-        async def attempt() -> list[TransactionListing]:
-            brokers = await self._cluster.brokers()
-            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
-            return [found for answer in answers for found in answer]
-
-        return sorted(await self._until_answered(attempt), key=lambda found: found.transactional_id)
+        listed = await self._until_answered(lambda: self._cluster.ask_brokers(ask))
+        return sorted(listed, key=lambda found: found.transactional_id)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
         found = await self._describe_ids(transactional_ids)

@@ -83,8 +83,13 @@ class ProducerBatch(ABC):
         """Return each record's timestamp."""
 
     @abstractmethod
+    def _part(self, start: int, stop: int) -> ProducerBatch:
+        """Return a batch with the records from `start` to before `stop`."""
+
     def halves(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Return the batch as two; it must have at least two records."""
+        middle = self.count // 2
+        return self._part(0, middle), self._part(middle, self.count)
 
     def encode(self, codec: Codec) -> bytes | bytearray:
         """Return the encoded batch; encodes once. Raises InvalidRecord if a record cannot be written at all."""
@@ -201,10 +206,6 @@ class RowBatch(ProducerBatch):
     def timestamps_ms(self) -> Sequence[int]:
         return self.timestamps
 
-    def halves(self) -> tuple[RowBatch, RowBatch]:
-        middle = self.count // 2
-        return self._part(0, middle), self._part(middle, self.count)
-
     def _part(self, start: int, stop: int) -> RowBatch:
         part = RowBatch(self.outcome.partition, self.created_ms)
         for i in range(start, stop):
@@ -231,10 +232,6 @@ class TableBatch(ProducerBatch):
     def timestamps_ms(self) -> Sequence[int]:
         found: list[int] = pc.cast(self.rows.column("timestamp"), TIMESTAMP).view(pa.int64()).to_pylist()
         return found
-
-    def halves(self) -> tuple[TableBatch, TableBatch]:
-        middle = self.count // 2
-        return self._part(0, middle), self._part(middle, self.count)
 
     def _part(self, start: int, stop: int) -> TableBatch:
         size = HEADER_SIZE + (self.size - HEADER_SIZE) * (stop - start) // self.count

@@ -8,7 +8,6 @@ repeated after a lost answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -167,13 +166,8 @@ class AsyncSinkClient(AsyncClient):
             raise_error_of(answer)
             return [to_value(found, SinkListing, coordinator=broker_id) for found in answer.sinks]
 
-        async def attempt() -> list[SinkListing]:
-            brokers = await self._cluster.brokers()
-            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
-            return [found for answer in answers for found in answer]
-
         listed = await retrying(
-            attempt,
+            lambda: self._cluster.ask_brokers(ask),
             timeout_ms=self.config.default_api_timeout_ms,
             backoff=self._cluster.backoff,
             clock=self._cluster.clock,
