@@ -150,7 +150,7 @@ class PartitionRead:
                 if (found.producer_id, found.last_offset) in unlisted:
                     raise CorruptRecord(
                         f"{self.partition}: the transaction that was aborted at offset {found.last_offset} is missing "
-                        f"in the transaction index in {self.folder}, so its records cannot be left out"
+                        f"in the transaction index in {self.folder}, so its records cannot be omitted"
                     )
 
 

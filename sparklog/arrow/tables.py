@@ -161,8 +161,8 @@ def _plan_partition(folder: PartitionFolder, readers: LogReaders, start: Positio
 
     def plan() -> _PartitionPlan:
         bounds = folder.bounds(reader)
-        low = _offset(start, "start", folder, reader, bounds)
-        high = _offset(end, "end", folder, reader, bounds)
+        low = _offset_of(start, "start", folder, reader, bounds)
+        high = _offset_of(end, "end", folder, reader, bounds)
         low, high = bounds.log_start if low is None else low, bounds.end if high is None else high
         if low >= high:
             return _PartitionPlan(folder, (), NONE_ABORTED)
@@ -171,7 +171,7 @@ def _plan_partition(folder: PartitionFolder, readers: LogReaders, start: Positio
     return settled(plan)
 
 
-def _offset(
+def _offset_of(
     positions: Positions, name: str, folder: PartitionFolder, reader: LogReader, bounds: ReadableOffsets
 ) -> int | None:
     """Return the offset of a position, or None. Raises ConfigError, and DataLost for an offset outside the log."""

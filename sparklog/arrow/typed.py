@@ -118,7 +118,7 @@ class RowDecoder:
                 continue
             rows = np.flatnonzero(malformed)
             if self._decoding.mode is ParseMode.FAILFAST:
-                self._fail(part, partition, pieces, int(rows[0]))
+                self._raise_malformed(part, partition, pieces, int(rows[0]))
             reasons = {row: _reason(pieces, row) for row in rows.tolist()}
             if self._dead_letters is not None:
                 self._dead_letters.write(part.filter(pa.array(malformed)), partition, list(reasons.values()))
@@ -126,7 +126,7 @@ class RowDecoder:
                 good = pa.array(~malformed)
                 yield part.filter(good), {name: array.filter(good) for name, array in arrays.items()}
             else:
-                yield part, {**arrays, self._decoding.corrupt_column: _corrupt(part, reasons, malformed)}
+                yield part, {**arrays, self._decoding.corrupt_column: _corrupt_column(part, reasons, malformed)}
 
     def _pieces(
         self, records: pa.RecordBatch, columns: Sequence[str]
@@ -144,7 +144,9 @@ class RowDecoder:
                 yield part, {name: piece.slice(done, part.num_rows), **others}
                 done += part.num_rows
 
-    def _fail(self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, Piece], row: int) -> None:
+    def _raise_malformed(
+        self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, Piece], row: int
+    ) -> None:
         offset = part.column("offset")[row].as_py()
         raise MalformedRecord(
             f"{partition} offset {offset}: {_reason(pieces, row)}. mode = PERMISSIVE or DROPMALFORMED reads on"
@@ -155,7 +157,7 @@ def _reason(pieces: Mapping[str, Piece], row: int) -> str:
     return "; ".join(f"the {name}: {piece.explain(row)}" for name, piece in pieces.items() if piece.faults[row])
 
 
-def _corrupt(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
+def _corrupt_column(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
     """Return the column with the bytes of malformed records, null for the others."""
     is_bad = pa.array(malformed)
     names = set(part.schema.names)

@@ -50,7 +50,7 @@ def history(
     wanted = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
     for each in _records(bootstrap, since):
         if all(each.get(name) == value for name, value in wanted.items()) and (not kinds or each["kind"] in kinds):
-            print_json(each) if as_json else click.echo(_line(each))
+            print_json(each) if as_json else click.echo(_text_line(each))
 
 
 def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
@@ -74,7 +74,7 @@ def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
             yield from (json.loads(record.value or b"{}") for record in records if record.offset < end)
 
 
-def _line(each: dict[str, Any]) -> str:
+def _text_line(each: dict[str, Any]) -> str:
     moment = datetime.fromtimestamp(each["time_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     about = each.get("topic", "")
     if "partition" in each:

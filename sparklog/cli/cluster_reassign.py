@@ -113,7 +113,7 @@ def verify(file: str, keep_throttle: bool, bootstrap: str, as_json: bool) -> int
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         moving = admin.list_partition_reassignments()
-        copied = _copied(admin, planned)
+        copied = _copied_bytes(admin, planned)
         there = dict(all_partitions(admin, {name.topic for name in planned}))
         rows = []
         for name, target in planned.items():
@@ -279,7 +279,7 @@ def _wait(admin: Admin, started: Plan) -> None:
     with click.progressbar(length=100, label="moving", file=sys.stderr) as bar:
         shown = 0
         while moving := admin.list_partition_reassignments(started):
-            copied = _copied(admin, started)
+            copied = _copied_bytes(admin, started)
             size = sum(total for _, total in copied.values())
             by_bytes = sum(done for done, _ in copied.values()) / size if size else 1.0
             share = min(by_bytes, 1 - len(moving) / (2 * len(started)))
@@ -306,7 +306,7 @@ def _replicas_after_move(admin: Admin, planned: Plan) -> dict[TopicPartition, tu
         time.sleep(POLL_S)
 
 
-def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:
+def _copied_bytes(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:
     """Return for each partition the present and the final bytes of its target replicas."""
     sizes: dict[TopicPartition, dict[int, int]] = {}
     for broker, dirs in admin.describe_log_dirs({name.topic for name in planned}).items():

@@ -155,13 +155,13 @@ def _renderer(template: str) -> Callable[[Any], str]:
             partition=record.partition,
             offset=record.offset,
             timestamp=record.timestamp_ms,
-            key=_shown(record.key),
-            value=_shown(record.value),
+            key=_printable(record.key),
+            value=_printable(record.value),
         )
 
     return render
 
 
-def _shown(value: bytes | None) -> str:
+def _printable(value: bytes | None) -> str:
     """Return text for the terminal: empty for null, escapes for bytes that are not UTF-8."""
     return "" if value is None else value.decode(errors="backslashreplace")

@@ -122,7 +122,7 @@ def reset(
         raise click.UsageError("name what to reset with --topic, or everything with --all-topics")
     with admin_client(bootstrap) as admin:
         committed = admin.list_group_offsets(name)
-        bounds = _bounds(admin, committed if all_topics else _selected(admin, topics))
+        bounds = _resumable_offsets(admin, committed if all_topics else _selected_partitions(admin, topics))
         wanted = _targets(admin, *chosen[0], committed, bounds)
         plan = {item: min(max(offset, bounds[item].first), bounds[item].end) for item, offset in wanted.items()}
         if execute:
@@ -212,7 +212,7 @@ def _print_members(group: GroupDescription) -> None:
     print_table(("CLIENT", "HOST", "MEMBER", "INSTANCE", "PARTITIONS"), rows)
 
 
-def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
+def _selected_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
     """Return the partitions of --topic. Raises UnknownTopicOrPartition or click.UsageError."""
     numbers: dict[str, set[int] | None] = {}
     for text in topics:
@@ -232,7 +232,7 @@ def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
     return found
 
 
-def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ResumableOffsets]:
+def _resumable_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ResumableOffsets]:
     earliest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(partitions, "earliest")
     latest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(earliest, "latest")
     ends = admin.list_offsets(latest)

@@ -79,9 +79,9 @@ def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> No
     folder = reports or (config.reports if config else REPORTS)
     past = last_runs(f"{whole_path(folder).rstrip('/')}/runs")
     schedules = config.schedules if config else ()
-    rows = [_listed(schedule.name, schedule.job.name, past.pop((schedule.job.name, schedule.name), None), schedule)
+    rows = [_list_row(schedule.name, schedule.job.name, past.pop((schedule.job.name, schedule.name), None), schedule)
             for schedule in schedules]  # fmt: skip
-    rows += [_listed(last.schedule, last.job, last, None) for _, last in sorted(past.items(), key=str)]
+    rows += [_list_row(last.schedule, last.job, last, None) for _, last in sorted(past.items(), key=str)]
     if as_json:
         for row in rows:
             print_json(
@@ -146,10 +146,10 @@ def _serve(config: ServerConfig) -> int:
     click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
     while not stop.wait(60):
         """Wait for a signal, which sets `stop`."""
-    return _end(server, metrics)
+    return _stop_server(server, metrics)
 
 
-def _end(server: JobServer, metrics: MetricsServer | None) -> int:
+def _stop_server(server: JobServer, metrics: MetricsServer | None) -> int:
     ended = server.stop()
     if metrics:
         metrics.stop()
@@ -180,7 +180,7 @@ def submit(*arguments: str) -> NoReturn:
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
 
 
-def _listed(name: str | None, job: str, last: PastRun | None, schedule: Schedule | None) -> dict[str, object]:
+def _list_row(name: str | None, job: str, last: PastRun | None, schedule: Schedule | None) -> dict[str, object]:
     return {
         "schedule": name,
         "job": job,

@@ -52,7 +52,7 @@ def parse_line(text: str | bytes) -> ParsedLine:
         raise ValueError(f"unknown field {min(unknown)!r}: known are {', '.join(sorted(KNOWN))}")
     timestamp = fields.get("timestamp")
     if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
-        raise ValueError(f"timestamp {_shown(timestamp)}: it must be milliseconds since 1970, a whole number")
+        raise ValueError(f"timestamp {_shortened(timestamp)}: it must be milliseconds since 1970, a whole number")
     return ParsedLine(
         _bytes_of(fields, "key"), _bytes_of(fields, "value"), _headers_of(fields.get("headers")), timestamp
     )
@@ -94,14 +94,16 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and name == "value":
         return _compact(value).encode()
-    raise ValueError(f"{name} must be a string{', an object' if name == 'value' else ''} or null, not {_shown(value)}")
+    raise ValueError(
+        f"{name} must be a string{', an object' if name == 'value' else ''} or null, not {_shortened(value)}"
+    )
 
 
 def _headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
     if not isinstance(headers, dict):
-        raise ValueError(f"headers must be an object, not {_shown(headers)}")
+        raise ValueError(f"headers must be an object, not {_shortened(headers)}")
     return [
         (name, _header_value(name, value))
         for name, values in headers.items()
@@ -116,17 +118,17 @@ def _header_value(name: str, value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"base64"}:
         return _from_base64(value["base64"], f"header {name!r}")
-    raise ValueError(f"header {name!r} must be a string, null, or a list of those, not {_shown(value)}")
+    raise ValueError(f"header {name!r} must be a string, null, or a list of those, not {_shortened(value)}")
 
 
 def _from_base64(text: Any, what: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise ValueError(f"{what} is not base64: {_shown(text)}") from None
+        raise ValueError(f"{what} is not base64: {_shortened(text)}") from None
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     """Return a wrong value as JSON for an error, shortened."""
     text = _one_line(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

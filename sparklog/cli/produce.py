@@ -129,13 +129,13 @@ def command(
     """
     if json_lines and (key_separator or plain_file):
         raise click.UsageError("--key-separator and --file are for plain lines, not for --json-lines")
-    parse = parse_line if json_lines else _plain(key_separator)
+    parse = parse_line if json_lines else _plain_parser(key_separator)
     started = time.monotonic()
     with admin_client(bootstrap) as admin:
         admin.describe_cluster()  # fails at once if no broker answers
     failures = DeliveryFailures()
     with (
-        _opened(json_lines or plain_file or "-") as (name, lines),
+        _open_lines(json_lines or plain_file or "-") as (name, lines),
         _without_log_of_failures(),
         WaitingReporter(failures) as waiting,
         client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
@@ -207,7 +207,7 @@ def _without_log_of_failures() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _plain(separator: str | None) -> Parse:
+def _plain_parser(separator: str | None) -> Parse:
     if separator is None:
         return lambda text: ParsedLine(None, text.rstrip(b"\r\n"), [], None)
     mark = separator.encode()
@@ -222,7 +222,7 @@ def _plain(separator: str | None) -> Parse:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _open_lines(path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the file's name for messages, and its lines; show a progress bar if standard error is a terminal."""
     if path == "-":
         yield "standard input", iter(sys.stdin.buffer)

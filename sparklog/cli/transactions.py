@@ -155,8 +155,8 @@ def describe_producers(topic: str, partition: int, bootstrap: str, as_json: bool
             titles,
             [
                 [
-                    each.producer_id, each.producer_epoch, *map(_known, (each.coordinator_epoch, each.last_sequence)),
-                    seconds(now_ms - each.last_timestamp_ms), _known(each.transaction_first_offset),
+                    each.producer_id, each.producer_epoch, *map(_number, (each.coordinator_epoch, each.last_sequence)),
+                    seconds(now_ms - each.last_timestamp_ms), _number(each.transaction_first_offset),
                 ]
                 for each in producers
             ],
@@ -282,7 +282,7 @@ def _print_hanging(found: Iterable[OpenTransaction]) -> None:
     rows = [
         [
             each.partition.topic, each.partition.partition, each.producer.producer_id, each.producer.producer_epoch,
-            _known(each.producer.coordinator_epoch), each.producer.transaction_first_offset,
+            _number(each.producer.coordinator_epoch), each.producer.transaction_first_offset,
             seconds(each.silent_ms(now_ms)),
         ]
         for each in found
@@ -335,5 +335,5 @@ def _progress(what: str) -> Iterator[Any]:
     click.echo("\r\033[K", nl=False, err=True)
 
 
-def _known(number: int) -> object:
+def _number(number: int) -> object:
     return NOTHING if number < 0 else number

@@ -129,7 +129,7 @@ def command(
     try:
         # Imported where it is needed: the parent of several brokers needs no broker.
         if brokers:
-            several = _imported("sparklog.cli.up_several")
+            several = _import_without_gc("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
             shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
@@ -137,7 +137,7 @@ def command(
                 brokers = several.brokers_for_cores(config)
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
-        sys.exit(_imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
+        sys.exit(_import_without_gc("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
     except (SparklogError, OSError) as error:
         report_failed_start(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)
@@ -156,7 +156,7 @@ def _check_not_open(config: BrokerConfig) -> None:
         )
 
 
-def _imported(name: str) -> Any:
+def _import_without_gc(name: str) -> Any:
     """Import a module and return it, without garbage collections, which would take a tenth of the time."""
     gc.disable()
     try:

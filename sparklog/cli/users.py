@@ -32,7 +32,7 @@ SALT_BYTES = 16
 
 
 def store_options(function: Command) -> Command:
-    """Return the command with the options that locate the cluster store: the keyword arguments of `_opened`."""
+    """Return the command with the options that locate the cluster store: the keyword arguments of `_open_users`."""
     for option in (
         click.option("--zookeeper", metavar="HOST:PORT,…", help="The cluster's ZooKeeper (zookeeper.connect)."),
         click.option(
@@ -85,8 +85,8 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -
     if not name:
         raise click.UsageError("a user has a name")
     password = _read_password()
-    with _opened(create=True, **where) as users:
-        for mechanism in _chosen(mechanisms):
+    with _open_users(create=True, **where) as users:
+        for mechanism in _mechanisms_of(mechanisms):
             salt = secrets.token_bytes(SALT_BYTES)
             users.put(name, mechanism, ScramCredential.of_password(mechanism, password, salt, iterations))
     click.echo(f"added user {name}")
@@ -96,7 +96,7 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -
 @store_options
 def list_users(**where: Any) -> None:
     """List users with their mechanisms and iteration counts."""
-    with _opened(**where) as users:
+    with _open_users(**where) as users:
         rows = [
             (name, mechanism.sasl_name, credential.iterations)
             for name in users.names()
@@ -114,8 +114,8 @@ def list_users(**where: Any) -> None:
 @store_options
 def delete(name: str, mechanisms: tuple[str, ...], **where: Any) -> None:
     """Delete the credentials of the user NAME."""
-    with _opened(**where) as users:
-        gone = [mechanism for mechanism in _chosen(mechanisms) if users.delete(name, mechanism)]
+    with _open_users(**where) as users:
+        gone = [mechanism for mechanism in _mechanisms_of(mechanisms) if users.delete(name, mechanism)]
     if not gone:
         raise ResourceNotFound(f"there is no user {name!r} with such a credential")
     click.echo(f"deleted {', '.join(mechanism.sasl_name for mechanism in gone)} of user {name}")
@@ -131,12 +131,12 @@ def _read_password() -> str:
     return str(password)
 
 
-def _chosen(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
+def _mechanisms_of(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
     return [MECHANISMS[name] for name in mechanisms] or list(ScramMechanism)
 
 
 @contextmanager
-def _opened(
+def _open_users(
     *, data_dir: str | None, config_file: str | None, zookeeper: str | None, create: bool = False
 ) -> Iterator[UserStore]:
     """Open the cluster store and yield its users."""

@@ -164,8 +164,8 @@ class Cluster:
         check_topic(name)
         task = self._learning.get(name)
         if task is None:
-            task = self._learning[name] = asyncio.create_task(self._learn(name, timeout_ms))
-            task.add_done_callback(lambda done: self._learnt(name, done))
+            task = self._learning[name] = asyncio.create_task(self._learn_topic(name, timeout_ms))
+            task.add_done_callback(lambda done: self._store_learned(name, done))
         return await asyncio.shield(task)
 
     def outdated(self, topic: str) -> None:
@@ -285,7 +285,7 @@ class Cluster:
         self._brokers = {broker.id: broker.grpc_address for broker in answer.brokers}
         self._brokers_outdated = False
 
-    async def _learn(self, name: str, timeout_ms: int) -> TopicLeaders:
+    async def _learn_topic(self, name: str, timeout_ms: int) -> TopicLeaders:
         grace_ms = min(UNKNOWN_TOPIC_GRACE_MS, timeout_ms)
 
         async def attempt() -> Any:
@@ -302,7 +302,7 @@ class Cluster:
             self._newest.pop(name, None)
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
         parts = sorted(found.partitions, key=lambda item: item.partition)
-        metadata = self._merged(
+        metadata = self._without_outdated_leaders(
             TopicLeaders(
                 name=name,
                 leaders=tuple(item.leader for item in parts),
@@ -316,7 +316,7 @@ class Cluster:
             await self._learn_brokers(timeout_ms)
         return metadata
 
-    def _merged(self, told: TopicLeaders) -> TopicLeaders:
+    def _without_outdated_leaders(self, told: TopicLeaders) -> TopicLeaders:
         """Return `told` without the leaders whose epoch is older than the newest known one."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
@@ -332,7 +332,7 @@ class Cluster:
         self._newest[told.name] = told
         return told
 
-    def _learnt(self, name: str, task: asyncio.Task[TopicLeaders]) -> None:
+    def _store_learned(self, name: str, task: asyncio.Task[TopicLeaders]) -> None:
         self._learning.pop(name, None)
         if not task.cancelled() and task.exception() is None:  # waiting callers get a failure from the task
             self._topics[name] = task.result()

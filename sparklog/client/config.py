@@ -65,7 +65,7 @@ def acknowledgements() -> Bound:
 
 def function() -> Bound:
     """Return the bound of a callable, or None; text is refused."""
-    return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
+    return Bound(_parser_of(lambda value: value is None or callable(value)), "a function, or None")
 
 
 def secret_function() -> Bound:
@@ -75,7 +75,7 @@ def secret_function() -> Bound:
 
 def optional_text() -> Bound:
     """Return the bound of text that is not empty, or None."""
-    return Bound(_checked(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
+    return Bound(_parser_of(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
 
 
 def assignors() -> Bound:
@@ -96,10 +96,10 @@ def assignors() -> Bound:
 
 def functions() -> Bound:
     """Return the bound of a list or tuple of objects."""
-    return Bound(_checked(lambda value: isinstance(value, list | tuple)), "a list")
+    return Bound(_parser_of(lambda value: isinstance(value, list | tuple)), "a list")
 
 
-def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+def _parser_of(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         if not allowed(value):
             raise ValueError

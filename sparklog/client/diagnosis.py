@@ -84,13 +84,13 @@ class _ListenerProbe:
         """Return how the listener differs from what the client expects; empty if it does not."""
         wants_tls = self._config.security_protocol.endswith("SSL")
         if not self._speaks_tls():
-            protocol = self._protocol(self._connect)
+            protocol = self._detect_protocol(self._connect)
             if protocol == GRPC:
                 return "it speaks gRPC without TLS: leave security.protocol=SSL out of --client-config" * wants_tls
-            return _other(protocol)
-        protocol = self._protocol(lambda: self._connect_tls(verify=False))
+            return _describe_answer(protocol)
+        protocol = self._detect_protocol(lambda: self._connect_tls(verify=False))
         if protocol not in (GRPC, SILENT, ""):
-            return _other(f"{protocol} with TLS")
+            return _describe_answer(f"{protocol} with TLS")
         return self._tls_refusal() if wants_tls else "it speaks TLS: give security.protocol=SSL with --client-config"
 
     def _connect(self) -> socket.socket:
@@ -124,13 +124,13 @@ class _ListenerProbe:
             return False
         return True
 
-    def _protocol(self, connect: Callable[[], socket.socket]) -> str:
+    def _detect_protocol(self, connect: Callable[[], socket.socket]) -> str:
         """Return the first protocol that is answered: SILENT without an answer, empty if each connection ends."""
         answer = SILENT
         for protocol in _PROTOCOLS:
             try:
                 with connect() as connection:
-                    if _answers(connection, protocol):
+                    if _answers_protocol(connection, protocol):
                         return protocol.name
                 answer = ""
             except TimeoutError:
@@ -144,7 +144,7 @@ class _ListenerProbe:
         try:
             with self._connect_tls(verify=True) as connection:
                 # With TLS 1.3 a refused client learns of it when it reads.
-                if _answers(connection, _PROTOCOLS[0]):
+                if _answers_protocol(connection, _PROTOCOLS[0]):
                     return ""
                 why = "it hangs up"
         except ssl.SSLCertVerificationError as unknown:
@@ -157,7 +157,7 @@ class _ListenerProbe:
         return f"it wants a certificate of the client ({why}): give ssl.keystore.location with --client-config"
 
 
-def _answers(connection: socket.socket, protocol: ProbedProtocol) -> bool:
+def _answers_protocol(connection: socket.socket, protocol: ProbedProtocol) -> bool:
     connection.sendall(protocol.question)
     start = b""
     while len(start) < _FIRST_BYTES and (more := connection.recv(_FIRST_BYTES - len(start))):
@@ -165,7 +165,7 @@ def _answers(connection: socket.socket, protocol: ProbedProtocol) -> bool:
     return protocol.is_answer(start)
 
 
-def _other(protocol: str) -> str:
+def _describe_answer(protocol: str) -> str:
     if protocol == SILENT:
         return "it takes connections and does not answer: the broker hangs, or what listens there is no broker"
     if protocol:

@@ -77,7 +77,7 @@ class TokenSource:
             failure = error if isinstance(error, KafkaError) else NetworkException("no token in time")
             if self._now() >= self._expires_s:
                 raise failure from None
-            logger.warning("%s; the token from before is used while it is valid", failure)
+            logger.warning("%s; the old token is used while it is valid", failure)
             self._due_s = self._now() + AGAIN_S
             return
         life_s = UNKNOWN_LIFE_S if token.life_s is None else token.life_s

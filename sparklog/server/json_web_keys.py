@@ -52,7 +52,7 @@ def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
     """
     try:
         found = json.loads(content)["keys"]
-        keys = [key for each in found[:MAX_KEYS] if isinstance(each, dict) and (key := _parse(each))]
+        keys = [key for each in found[:MAX_KEYS] if isinstance(each, dict) and (key := _parse_key(each))]
     except (ValueError, KeyError, TypeError, RecursionError):
         keys = []
     if not keys:
@@ -86,7 +86,7 @@ class JsonWebKeys:
 
     def start(self) -> None:
         """Fetch the keys now, and then at intervals."""
-        self._repeating = asyncio.create_task(self._repeat(), name="fetching the JSON Web Key Set")
+        self._repeating = asyncio.create_task(self._fetch_at_intervals(), name="fetching the JSON Web Key Set")
 
     async def stop(self) -> None:
         """Stop fetching, and ignore the result of a fetch under way. The keys stay."""
@@ -100,13 +100,13 @@ class JsonWebKeys:
 
         key_id: None for a token without one: then every key for the algorithm
         """
-        if not (found := self._known(key_id, algorithm)):
+        if not (found := self._candidates(key_id, algorithm)):
             with waiting_for_others():
                 await self._fetch_for_unknown()
-            found = self._known(key_id, algorithm)
+            found = self._candidates(key_id, algorithm)
         return found
 
-    def _known(self, key_id: str | None, algorithm: str) -> list[VerificationKey]:
+    def _candidates(self, key_id: str | None, algorithm: str) -> list[VerificationKey]:
         return [key for key in self._keys if key_id in (None, key.key_id) and algorithm in key.algorithms]
 
     async def _fetch_for_unknown(self) -> None:
@@ -119,10 +119,10 @@ class JsonWebKeys:
         """Fetch the set, once for all waiting callers."""
         if self._fetching is None or self._fetching.done():
             self._fetched_at = asyncio.get_running_loop().time()
-            self._fetching = asyncio.create_task(self._replace())
+            self._fetching = asyncio.create_task(self._fetch_and_replace())
         await asyncio.wait((self._fetching,))
 
-    async def _replace(self) -> None:
+    async def _fetch_and_replace(self) -> None:
         why: object
         try:
             self._keys = await in_thread_for(2 * TIMEOUT_S, lambda: parse_keys(fetch(self.url)))
@@ -134,13 +134,13 @@ class JsonWebKeys:
         kept = f"the {len(self._keys)} keys fetched before stay" if self._keys else "no token is accepted until then"
         logger.warning("%s = %s: %s; %s", KEY, shown(self.url), why, kept)
 
-    async def _repeat(self) -> None:
+    async def _fetch_at_intervals(self) -> None:
         while True:
             await self._fetch()
             await asyncio.sleep(self._refresh_s if self._keys else min(self._refresh_s, PAUSE_S))
 
 
-def _parse(found: dict[str, Any]) -> VerificationKey | None:
+def _parse_key(found: dict[str, Any]) -> VerificationKey | None:
     """Return a key of the set; None unless it is for signatures of an asymmetric algorithm."""
     kind, key_id, use = found.get("kty"), found.get("kid"), found.get("use", "sig")
     algorithms = _RSA if kind == "RSA" else _CURVES.get(str(found.get("crv"))) if kind in ("EC", "OKP") else None

@@ -111,7 +111,7 @@ def _read_truststore(config: BrokerConfig) -> bytes | None:
         return read_pem("ssl.truststore.location", config.ssl_truststore_location)
     if config.ssl_client_auth != "none":
         raise ConfigError(
-            f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: who may vouch for clients"
+            f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: the authorities for clients"
         )
     return None
 

@@ -67,7 +67,7 @@ class TokenVerifier:
         if (found := self._known.get(known)) and self._clock.time_ms() < found[1]:
             return found[0]
         try:
-            verified = await self._verify(token)
+            verified = await self._verify_uncached(token)
         except jwt.PyJWTError as error:
             self._known.pop(known, None)
             logger.warning("a token is refused: %s", error)
@@ -78,7 +78,7 @@ class TokenVerifier:
         self._known[known] = verified, until_ms
         return verified
 
-    async def _verify(self, token: str) -> VerifiedToken:
+    async def _verify_uncached(self, token: str) -> VerifiedToken:
         """Verify a token that is not cached. Raises PyJWTError."""
         if len(token) > MAX_BYTES or not token.isascii():
             raise jwt.DecodeError(f"it is no text of up to {MAX_BYTES} bytes in ASCII")
@@ -88,7 +88,9 @@ class TokenVerifier:
         if not keys:
             raise jwt.InvalidKeyError("the JSON Web Key Set has no key for it")
         async with self._few:
-            return self._check(await asyncio.to_thread(self._decode, token, [each.key for each in keys], algorithm))
+            return self._check_claims(
+                await asyncio.to_thread(self._decode, token, [each.key for each in keys], algorithm)
+            )
 
     def _decode(self, token: str, keys: list[Any], algorithm: str) -> dict[str, Any]:
         """Return the claims of a token that one of the keys has signed. Raises PyJWTError for another token."""
@@ -103,7 +105,7 @@ class TokenVerifier:
                     audience=self._audience,
                     options={
                         "require": ["exp", "iat", self._user_claim],
-                        "verify_exp": False, "verify_iat": False, "verify_nbf": False,  # `_check` has a clock
+                        "verify_exp": False, "verify_iat": False, "verify_nbf": False,  # `_check_claims` has a clock
                         "verify_sub": False, "verify_jti": False,
                     },
                 )  # fmt: skip
@@ -114,17 +116,17 @@ class TokenVerifier:
                 raise jwt.DecodeError("it cannot be decoded") from None
         raise failure
 
-    def _check(self, claims: dict[str, Any]) -> VerifiedToken:
+    def _check_claims(self, claims: dict[str, Any]) -> VerifiedToken:
         """Return user and expiry. Raises PyJWTError if the claims are not valid now."""
         now_s = self._clock.time_ms() / 1000
-        if _seconds(claims, "exp") <= now_s:
+        if _time_claim(claims, "exp") <= now_s:
             raise jwt.ExpiredSignatureError("it has expired")
-        if max(_seconds(claims, "iat"), _seconds(claims, "nbf", 0.0)) > now_s + self._skew_s:
+        if max(_time_claim(claims, "iat"), _time_claim(claims, "nbf", 0.0)) > now_s + self._skew_s:
             raise jwt.ImmatureSignatureError("it is not valid yet")
         user = claims[self._user_claim]
         if not (isinstance(user, str) and user.strip()):
             raise jwt.InvalidTokenError(f"the claim {self._user_claim} is no name")
-        return VerifiedToken(user, int(_seconds(claims, "exp") * 1000))
+        return VerifiedToken(user, int(_time_claim(claims, "exp") * 1000))
 
 
 def _header(token: str) -> tuple[str | None, str]:
@@ -139,7 +141,7 @@ def _header(token: str) -> tuple[str | None, str]:
     return key_id, algorithm
 
 
-def _seconds(claims: dict[str, Any], name: str, default: float | None = None) -> float:
+def _time_claim(claims: dict[str, Any], name: str, default: float | None = None) -> float:
     """Return the claim as a time since the Unix epoch. Raises PyJWTError if it is none."""
     value = claims.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12 or math.isnan(value):

@@ -257,7 +257,7 @@ class AsyncAdmin(AsyncClient):
             answer = await connection.call(
                 connection.admin.AlterReplicaLogDirs, request, self.config.request_timeout_ms
             )
-            return {(item, broker): error for item, error in _refused(answer).items()}
+            return {(item, broker): error for item, error in _errors_by_partition(answer).items()}
 
         async def attempt() -> dict[tuple[TopicPartition, int], KafkaError]:
             brokers = await self._cluster.brokers()
@@ -286,7 +286,7 @@ class AsyncAdmin(AsyncClient):
             for item, target in targets.items()
         ]
         request = admin_pb2.AlterPartitionReassignmentsRequest(partitions=partitions)
-        return _refused(await self._ask("AlterPartitionReassignments", request))
+        return _errors_by_partition(await self._ask("AlterPartitionReassignments", request))
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] = ()
@@ -485,7 +485,7 @@ def _partition_ids(partitions: Iterable[TopicPartition]) -> list[admin_pb2.Parti
     return [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in partitions]
 
 
-def _refused(answer: Any) -> dict[TopicPartition, KafkaError]:
+def _errors_by_partition(answer: Any) -> dict[TopicPartition, KafkaError]:
     errors = {TopicPartition(part.topic, part.partition): read_error(part) for part in answer.partitions}
     return {item: error for item, error in errors.items() if error}
 

@@ -101,7 +101,7 @@ class AsyncConsumer(AsyncClient):
         With a group_id, new partitions begin at the group's committed offsets. Raises InvalidRequest after `subscribe`.
         """
         if self._group and self._group.is_subscribed:
-            raise InvalidRequest("the group decides what this consumer reads: unsubscribe first")
+            raise InvalidRequest("the group assigns the partitions of this consumer: unsubscribe first")
         with self._assignment.lock:
             self._assignment.assign(TopicPartition(*partition) for partition in partitions)
         self._wake()
@@ -202,7 +202,7 @@ class AsyncConsumer(AsyncClient):
                 while (position := self.known_position(partition)) is None:
                     await self._signal.wait()
         except TimeoutError:
-            raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
+            raise RequestTimedOut(f"the position in {partition} was not found in time") from None
         return position
 
     # Reading.
@@ -352,14 +352,14 @@ class AsyncConsumer(AsyncClient):
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
-        return await self._offsets(dict.fromkeys(partitions, EARLIEST))
+        return await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of the readable part of each partition.
 
         This is the last stable offset or, with isolation_level "read_uncommitted", the high watermark.
         """
-        return await self._offsets(dict.fromkeys(partitions, LATEST))
+        return await self._list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -479,7 +479,7 @@ class AsyncConsumer(AsyncClient):
             self._wake()
         return taken
 
-    async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    async def _list_offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         await self.start()
         found = await list_offsets(
             self._cluster, wanted, self.config.default_api_timeout_ms, self.config.isolation_level

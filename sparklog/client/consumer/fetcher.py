@@ -307,7 +307,7 @@ class Fetcher:
                 elif part.HasField("preferred_read_replica"):
                     self._use_read_replica(state, part.preferred_read_replica)
                 elif part.next_offset > state.fetch_from:
-                    state.add(part.batches, part.next_offset, _aborted(part))
+                    state.add(part.batches, part.next_offset, _aborted_ranges(part))
 
     def _handle_divergence(self, state: TopicPartitionState, end_offset: int) -> None:
         """Set the position back to `end_offset`, where the leader's log diverges from the records that were read.
@@ -382,7 +382,7 @@ class Fetcher:
             state.retry_at_once()
 
 
-def _aborted(part: log_pb2.PartitionFetched) -> AbortedRanges:
+def _aborted_ranges(part: log_pb2.PartitionFetched) -> AbortedRanges:
     if not part.aborted_transactions:
         return NONE_ABORTED
     return AbortedRanges((each.producer_id, each.first_offset, each.last_offset) for each in part.aborted_transactions)

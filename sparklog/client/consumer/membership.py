@@ -111,7 +111,7 @@ class Membership:
                     logger.info("group %s: member %s, generation %d", *self._names)
                     joined: groups_pb2.JoinGroupResponse = answer
                     return joined
-                self._raise(error)
+                self._raise_group_error(error)
             except RetriableError as failure:
                 failures += 1
                 await self._pause(failures, failure)
@@ -138,7 +138,7 @@ class Membership:
         try:
             answer = await self._coordinator.ask("SyncGroup", request, limit_ms)
             if error := read_error(answer):
-                self._raise(error)
+                self._raise_group_error(error)
         except RetriableError as error:
             raise RebalanceInProgress(str(error)) from None  # joining again is always right
         self._heartbeat_task = background(self._send_heartbeats(sent_ms), "sparklog heartbeat")
@@ -182,7 +182,7 @@ class Membership:
             rebalance_timeout_ms=self._config.rebalance_ms,
         )
 
-    def _raise(self, error: KafkaError) -> None:
+    def _raise_group_error(self, error: KafkaError) -> None:
         """Raise an error of the group; an error that ends the membership is kept for `reset`."""
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             self._lost = error

@@ -138,7 +138,7 @@ class AsyncMaintenance(AsyncClient):
         return [
             (
                 TopicPartition(part.topic, part.partition),
-                read_error(part) or _log(part, answer),
+                read_error(part) or _to_description(part, answer),
             )
             for part in answer.partitions
         ]
@@ -207,7 +207,7 @@ class AsyncMaintenance(AsyncClient):
             topic=log.partition.topic,
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
-            sources=map(_message, sources),
+            sources=map(_segment_message, sources),
             lease_ms=lease_ms,
             holder=holder,
         )
@@ -261,7 +261,7 @@ class AsyncMaintenance(AsyncClient):
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
             offset=offset,
-            segments=map(_message, segments),
+            segments=map(_segment_message, segments),
         )
         await self._ask(log.broker_id, "SetCleanedOffset", request)
 
@@ -354,12 +354,12 @@ def leaders(
     for name, log in told:
         leads_not = not log.is_leader if isinstance(log, LogDescription) else isinstance(log, NotLeaderOrFollower)
         better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if leads_not else log
-        if name not in found or _weight(better) > _weight(found[name]):
+        if name not in found or _rank(better) > _rank(found[name]):
             found[name] = better
     return found
 
 
-def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
+def _rank(told: LogDescription | KafkaError) -> tuple[int, int]:
     """Return the rank of an answer. A later epoch ranks higher: a replaced leader may not know of its successor."""
     match told:
         case UnknownTopicOrPartition():
@@ -371,11 +371,13 @@ def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
     return 3, told.leader_epoch
 
 
-def _message(segment: SegmentDescription) -> maintenance_pb2.SegmentOfLog:
+def _segment_message(segment: SegmentDescription) -> maintenance_pb2.SegmentOfLog:
     return to_message(segment, maintenance_pb2.SegmentOfLog)
 
 
-def _log(message: maintenance_pb2.PartitionLog, answer: maintenance_pb2.DescribeLogResponse) -> LogDescription:
+def _to_description(
+    message: maintenance_pb2.PartitionLog, answer: maintenance_pb2.DescribeLogResponse
+) -> LogDescription:
     """Return a log's description. Unknown configuration keys, of a newer broker, are omitted."""
     known = {name: value for name, value in message.configs.items() if name in TOPIC_KEYS}
     config = TopicConfig.parse(known, TopicConfig())

@@ -299,7 +299,7 @@ class Accumulator:
                 taken = [queue.closed.popleft() for _ in range(queue.retried_together)]
                 queue.retried_together = 0
             else:
-                taken = self._fitting(
+                taken = self._first_fitting(
                     queue, max_bytes, len(queue.closed) if identity == NO_IDENTITY else NUMBERED_IN_FLIGHT
                 )
             if identity != NO_IDENTITY:
@@ -416,7 +416,7 @@ class Accumulator:
                 batch.number(NO_IDENTITY, -1)
         return doubtful
 
-    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[ProducerBatch]:
+    def _first_fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[ProducerBatch]:
         taken = [queue.closed.popleft()]
         size = taken[0].size
         while (

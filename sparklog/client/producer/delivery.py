@@ -125,14 +125,14 @@ class BatchDelivery:
         """Complete the batch as acknowledged, and call its records' callbacks."""
         self._future.set_result(written)
         for index, callback in self._callbacks:
-            _call(callback, self.metadata_of(written, index), None)
+            _call_logged(callback, self.metadata_of(written, index), None)
         self._callbacks = []
 
     def failed(self, error: SparklogError) -> None:
         """Complete the batch as failed, and call its records' callbacks. The batch may have been written."""
         self._future.set_exception(error)
         for _, callback in self._callbacks:
-            _call(callback, None, error)
+            _call_logged(callback, None, error)
         self._callbacks = []
 
     def split(self, split: SplitBatch) -> None:
@@ -185,7 +185,7 @@ class Delivery:
                 return True
             if isinstance(found, AcknowledgedBatch):
                 return True
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -200,7 +200,7 @@ class Delivery:
             found = outcome.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
             if isinstance(found, AcknowledgedBatch):
                 return outcome.metadata_of(found, index)
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         return self._await_result().__await__()
@@ -208,7 +208,7 @@ class Delivery:
     async def _await_result(self) -> RecordMetadata:
         outcome, index = self._outcome, self._index
         while isinstance(found := await outcome.known(), SplitBatch):
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
         return outcome.metadata_of(found, index)
 
 
@@ -268,12 +268,12 @@ async def settled(outcomes: Sequence[BatchDelivery]) -> None:
                 waiting.extend(found.parts)
 
 
-def _part(split: SplitBatch, index: int) -> tuple[BatchDelivery, int]:
+def _part_of(split: SplitBatch, index: int) -> tuple[BatchDelivery, int]:
     part = bisect.bisect_right(split.starts, index) - 1
     return split.parts[part], index - split.starts[part]
 
 
-def _call(callback: OnDelivery, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+def _call_logged(callback: OnDelivery, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
     try:
         callback(metadata, error)
     except Exception:

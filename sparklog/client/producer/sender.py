@@ -142,7 +142,7 @@ class Sender:
                 self._drop_waiting()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
-                self._identify()
+                self._request_id_in_background()
             else:
                 self._dispatch(work.ready)
             timeout = None if work.next_ms == NEVER_MS else max(work.next_ms - now_ms, 1) / 1000
@@ -179,12 +179,12 @@ class Sender:
         by_leader: dict[Connection, deque[PartitionQueue]] = {}
         for queue in ready:
             if self._cluster.is_old(queue.partition.topic):
-                self._learn(queue.partition.topic)
+                self._look_up_in_background(queue.partition.topic)
             leader = self._cluster.known_leader(queue.partition)
             if leader is not None:
                 by_leader.setdefault(leader, deque()).append(queue)
             else:
-                self._learn(queue.partition.topic)
+                self._look_up_in_background(queue.partition.topic)
         for leader, queues in by_leader.items():
             while queues and self._in_flight[leader] < self._config.max_in_flight_requests_per_connection:
                 load = self._take_request_batches(queues)
@@ -373,7 +373,7 @@ class Sender:
             return False
         return self._identity == NO_IDENTITY or self._accumulator.is_identity_used_up
 
-    def _identify(self) -> None:
+    def _request_id_in_background(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""
         if self._identifying is None:
             self._identifying = background(self._request_producer_id(), "sparklog producer id")
@@ -395,7 +395,7 @@ class Sender:
             self._identifying = None
             self.wake()
 
-    def _learn(self, topic: str) -> None:
+    def _look_up_in_background(self, topic: str) -> None:
         """Look up the topic's leaders in the background, one lookup at a time; the batches wait in their queues."""
         if topic not in self._learning:
             self._learning[topic] = background(self._look_up(topic), "sparklog producer leaders")

@@ -56,7 +56,7 @@ def _cast(name: str, column: Any) -> Any:
     try:
         return column.cast(_TYPES[name], safe=name != "timestamp")  # timestamps finer than ms are truncated
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRecord(f"column {name} of type {column.type} does not become {_TYPES[name]}: {error}") from None
+        raise InvalidRecord(f"column {name} of type {column.type} cannot be cast to {_TYPES[name]}: {error}") from None
 
 
 def pieces(rows: Any, topic: TopicQueues, config: ProducerConfig) -> Iterator[Any]:

@@ -85,7 +85,7 @@ class TransactionManager:
         """Whether the brokers may know of the open transaction."""
         self._is_enlisted = False
         """Whether another process begins and ends the transaction."""
-        self._move(ProducerTransactionState.READY)
+        self._enter(ProducerTransactionState.READY)
 
     @property
     def is_dropped(self) -> bool:
@@ -108,7 +108,7 @@ class TransactionManager:
     def failed(self, error: SparklogError) -> None:
         """Note that a record could not be written: from now on the transaction can only be aborted."""
         if self._state is ProducerTransactionState.OPEN:
-            self._move(ProducerTransactionState.FAILED, error)
+            self._enter(ProducerTransactionState.FAILED, error)
 
     async def begin(self) -> None:
         """Begin a transaction; the first call requests the producer id.
@@ -123,8 +123,8 @@ class TransactionManager:
                 request = log_pb2.InitProducerIdRequest(
                     transactional_id=self.transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
                 )
-                self._identify(await self._ask("InitProducerId", request, "log"))
-            self._move(ProducerTransactionState.OPEN)
+                self._set_identity(await self._ask("InitProducerId", request, "log"))
+            self._enter(ProducerTransactionState.OPEN)
 
     def enlist(self, identity: ProducerIdentity) -> None:
         """Send under this identity, in a transaction that another process begins and ends.
@@ -134,7 +134,7 @@ class TransactionManager:
         if self._state is not ProducerTransactionState.READY:
             raise self._refusal()
         self.identity, self._is_enlisted = identity, True
-        self._move(ProducerTransactionState.OPEN)
+        self._enter(ProducerTransactionState.OPEN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit offsets in the open transaction.
@@ -184,11 +184,11 @@ class TransactionManager:
                 try:
                     await flush()
                 except BaseException:
-                    self._move(self._state, self._error)
+                    self._enter(self._state, self._error)
                     raise
             if self._state not in (ProducerTransactionState.OPEN, ProducerTransactionState.COMMITTING):
                 raise self._refusal()
-            self._move(ProducerTransactionState.COMMITTING)
+            self._enter(ProducerTransactionState.COMMITTING)
             await self._end(is_commit=True)
 
     async def abort(self, drop: Callable[[], Awaitable[None]]) -> None:
@@ -204,7 +204,7 @@ class TransactionManager:
                 ProducerTransactionState.ABORTING,
             ):
                 raise self._refusal()
-            self._move(ProducerTransactionState.ABORTING)
+            self._enter(ProducerTransactionState.ABORTING)
             await drop()
             await self._end(is_commit=False)
 
@@ -236,8 +236,8 @@ class TransactionManager:
                     f"whether the transaction has ended is not known: call {again}() again, or close the producer. "
                     f"({error})"
                 ) from error
-            self._identify(ended)
-        self._move(ProducerTransactionState.READY)
+            self._set_identity(ended)
+        self._enter(ProducerTransactionState.READY)
 
     async def _request_end(self, *, is_commit: bool) -> Any:
         """Return the coordinator's answer, with the identity for the next transaction."""
@@ -254,12 +254,12 @@ class TransactionManager:
         except ProducerFenced as error:
             # The coordinator has aborted it for its age or for another producer, and accepts this producer in the first
             # case alone.
-            self._identify(await self._request_end(is_commit=False))
+            self._set_identity(await self._request_end(is_commit=False))
             text = f"it was open for longer than transaction_timeout_ms = {self._config.transaction_timeout_ms}"
-            self._move(ProducerTransactionState.FAILED, TransactionAbortable(f"{text}: {error}"))
+            self._enter(ProducerTransactionState.FAILED, TransactionAbortable(f"{text}: {error}"))
             raise self._refusal() from error
 
-    def _identify(self, given: Any) -> None:
+    def _set_identity(self, given: Any) -> None:
         """Continue with the producer id and epoch in an answer."""
         self.identity = ProducerIdentity(given.producer_id, given.producer_epoch, True)
         self._is_begun = False
@@ -287,10 +287,10 @@ class TransactionManager:
         except tuple(_FATAL) as error:
             if isinstance(error, bearable):
                 raise
-            self._move(ProducerTransactionState.FENCED, error)
+            self._enter(ProducerTransactionState.FENCED, error)
             raise self._refusal() from error
 
-    def _move(self, state: ProducerTransactionState, error: SparklogError | None = None) -> None:
+    def _enter(self, state: ProducerTransactionState, error: SparklogError | None = None) -> None:
         """Enter a state, with the error of FAILED and FENCED. Only OPEN takes records."""
         self._state, self._error = state, error
         if state is ProducerTransactionState.OPEN:

@@ -79,14 +79,14 @@ async def first_messages(
     async def first_message(part: PartitionFetched) -> FetchedMessage:
         nonlocal left
         if part.slice is None or form == log_pb2.BATCHES:
-            message = await _stored(part)
+            message = await _stored_message(part)
         elif left <= 0:
-            message = FetchedMessage(_head(part, part.fetch_offset))
+            message = FetchedMessage(_message_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, left, pool, together=1)) as messages:
+            async with aclosing(_decoded_messages(part, part.slice, form, left, pool, together=1)) as messages:
                 message = await anext(messages)
             if len(message.payload) > left < most:  # one record, too large for this answer
-                message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
+                message, left = FetchedMessage(_message_head(part, part.fetch_offset)), 0
         left -= len(message.payload)
         return message
 
@@ -98,9 +98,9 @@ async def all_messages(
 ) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
-        yield await _stored(part)
+        yield await _stored_message(part)
     else:
-        async for message in _decoded(
+        async for message in _decoded_messages(
             part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), pool, together=MAX_DECODED_ANSWER
         ):
             yield message
@@ -117,16 +117,16 @@ def serialize(messages: Iterable[FetchedMessage]) -> bytes:
     return b"".join(pieces)
 
 
-async def _stored(part: PartitionFetched) -> FetchedMessage:
+async def _stored_message(part: PartitionFetched) -> FetchedMessage:
     if part.slice is None:
-        return FetchedMessage(_head(part, part.next_offset))
+        return FetchedMessage(_message_head(part, part.next_offset))
     try:
-        return FetchedMessage(_head(part, part.next_offset), BATCHES_TAG, await _read(part.slice))
+        return FetchedMessage(_message_head(part, part.next_offset), BATCHES_TAG, await _read_slice(part.slice))
     except KafkaError as error:
-        return _failed(part, part.fetch_offset, error)
+        return _error_message(part, part.fetch_offset, error)
 
 
-async def _decoded(
+async def _decoded_messages(
     part: PartitionFetched, found: LogSlice, form: int, max_bytes: int, pool: ConversionPool, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
@@ -139,7 +139,7 @@ async def _decoded(
             if form == log_pb2.ARROW
             else (RECORDS_TAG, payloads.decode_to_records)
         )
-        data = await _read(found)
+        data = await _read_slice(found)
         aborted = payloads.AbortedRanges(each[:3] for each in part.aborted)
         is_first = has_more = True
         while has_more:
@@ -147,16 +147,16 @@ async def _decoded(
                 payloads.decode_some, decode, data, next_offset, max_bytes, together, aborted
             )
             if is_first and not some:  # only control records, aborted ones, or records below the offset
-                yield FetchedMessage(_head(part, part.next_offset))
+                yield FetchedMessage(_message_head(part, part.next_offset))
             is_first = False
             for each in some:
                 next_offset = each.next_offset
-                yield FetchedMessage(_head(part, next_offset), tag, each.payload)
+                yield FetchedMessage(_message_head(part, next_offset), tag, each.payload)
     except KafkaError as error:
-        yield _failed(part, next_offset, error)
+        yield _error_message(part, next_offset, error)
 
 
-async def _read(found: LogSlice) -> bytes:
+async def _read_slice(found: LogSlice) -> bytes:
     """Return the slice's bytes; a thread reads a large slice."""
     try:
         return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
@@ -164,13 +164,13 @@ async def _read(found: LogSlice) -> bytes:
         raise KafkaStorageError(f"the log could not be read: {error}") from None
 
 
-def _failed(part: PartitionFetched, next_offset: int, error: KafkaError) -> FetchedMessage:
-    head = _head(part, next_offset)
+def _error_message(part: PartitionFetched, next_offset: int, error: KafkaError) -> FetchedMessage:
+    head = _message_head(part, next_offset)
     head.error.CopyFrom(error_message(error))
     return FetchedMessage(head)
 
 
-def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
+def _message_head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
     return log_pb2.PartitionFetched(
         topic=part.topic,
         partition=part.partition,

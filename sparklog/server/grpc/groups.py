@@ -104,11 +104,11 @@ class GroupsServicer:
                 message.coordinator = self.broker.config.broker_id
             return groups_pb2.DescribeGroupsResponse(groups=[messages[group_id] for group_id in dict.fromkeys(asked)])
 
-        is_large = sum(map(_weigh, found.values())) + sum(map(_weigh, classic.groups)) > LARGE_ELEMENTS
+        is_large = sum(map(_weight, found.values())) + sum(map(_weight, classic.groups)) > LARGE_ELEMENTS
         return await self.broker.slices.in_thread(translate) if is_large else translate()
 
 
-def _weigh(found: group.DescribedGroup | group.DescribedConsumerGroup) -> int:
+def _weight(found: group.DescribedGroup | group.DescribedConsumerGroup) -> int:
     """Return the approximate number of names and partitions in a group's description, beside its members."""
     if isinstance(found, group.DescribedGroup):
         return sum(1 + (len(member.metadata) + len(member.assignment)) // BYTES_OF_A_NAME for member in found.members)

@@ -106,13 +106,13 @@ class LogServicer:
             stream.stop()
 
     async def Produce(self, data: bytes, call: GrpcCall) -> log_pb2.ProduceResponse:
-        response = await (await self._begin(call, data))
+        response = await (await self._begin_produce(call, data))
         if throttle := call.throttle:
             response.MergeFrom(log_pb2.ProduceResponse(throttle_time_ms=throttle.produce_wait_ms))
         return response
 
     async def ProduceStream(self, call: GrpcCall) -> None:
-        begin = partial(self._begin_timed, call)
+        begin = partial(self._begin_timed_produce, call)
         most = self.broker.config.max_outstanding_produces
         stream = ProduceStream(call.context, begin, most, self._queue, lambda: call.throttle)
         self._streams.add(stream)
@@ -199,13 +199,13 @@ class LogServicer:
             producer_id=request_fields.producer_id, producer_epoch=request_fields.producer_epoch
         )
 
-    async def _begin_timed(self, call: GrpcCall, data: bytes) -> Answering:
-        """Begin a request of a stream as `_begin` does, and log it if it is slow."""
+    async def _begin_timed_produce(self, call: GrpcCall, data: bytes) -> Answering:
+        """Begin a request of a stream as `_begin_produce` does, and log it if it is slow."""
         timer = WorkTimer()
         OBSERVER.set(timer)
-        return self._timed(await self._begin(call, data), call, timer)
+        return self._answer_timed(await self._begin_produce(call, data), call, timer)
 
-    async def _timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
+    async def _answer_timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
         try:
             return await answering
         finally:
@@ -213,7 +213,7 @@ class LogServicer:
             if throttle := call.throttle:
                 throttle.worked(timer.local_s)
 
-    async def _begin(self, call: GrpcCall, data: bytes) -> Answering:
+    async def _begin_produce(self, call: GrpcCall, data: bytes) -> Answering:
         """Do the work of a request that may wait, before the append.
 
         The returned coroutine appends in its first step; for a large request, the append is already done.
@@ -238,7 +238,7 @@ class LogServicer:
         response = await self.broker.serve(produce.API, translated)  # `_translate` has checked the client's rights
         if translated.acks == produce.ACKS_NONE:
             return log_pb2.ProduceResponse(correlation_id=correlation_id)
-        translate = partial(_produced, response, refused, correlation_id)
+        translate = partial(_produce_answer, response, refused, correlation_id)
         if len(response.partitions) + len(refused) > LARGE_ELEMENTS:
             return await self.broker.slices.in_thread(translate)
         return translate()
@@ -354,7 +354,7 @@ async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb
     return await answer
 
 
-def _produced(
+def _produce_answer(
     response: ProduceResponse, refused: Sequence[PartitionProduced], correlation_id: int
 ) -> log_pb2.ProduceResponse:
     return log_pb2.ProduceResponse(

@@ -53,7 +53,7 @@ class ProduceStream:
         self._begin = begin
         self._room = asyncio.Semaphore(max_outstanding)
         self._queue = queue
-        self._line: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
+        self._queued: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._task = asyncio.current_task()
         self._is_reading = False
@@ -67,17 +67,17 @@ class ProduceStream:
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
                 answer = await self._start(request)
-                if answer.done() and not self._line:
+                if answer.done() and not self._queued:
                     await self._context.write(answer.result().SerializeToString())
                 else:
-                    await self._put_in_line(answer)
+                    await self._queue_answer(answer)
         except KafkaError:
-            await self._finish_line()
+            await self._finish_queued()
             raise
         except asyncio.CancelledError:
-            self._leave()
+            self._cancel_outstanding()
             raise
-        await self._finish_line()
+        await self._finish_queued()
 
     async def _start(self, request: bytes) -> asyncio.Future[log_pb2.ProduceResponse]:
         size, throttle = len(request), self._find_throttle()
@@ -112,7 +112,7 @@ class ProduceStream:
         self._is_reading = True
         try:
             while self._queue.is_full:
-                await self._queue_moves()
+                await self._wait_for_request_queue()
             return await self._context.read()
         except asyncio.CancelledError:
             if not self._has_ended or not self._task:
@@ -122,36 +122,36 @@ class ProduceStream:
         finally:
             self._is_reading = False
 
-    async def _queue_moves(self) -> None:
+    async def _wait_for_request_queue(self) -> None:
         moves: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.wait(lambda: None if moves.done() else moves.set_result(None))
         await moves
 
-    async def _put_in_line(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
-        self._line.append(answer)
+    async def _queue_answer(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
+        self._queued.append(answer)
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_line())
+            self._writing = asyncio.create_task(self._write_queued())
         await self._room.acquire()
 
-    async def _write_line(self) -> None:
-        while self._line:
+    async def _write_queued(self) -> None:
+        while self._queued:
             try:
-                answer = await self._line[0]
+                answer = await self._queued[0]
             except KafkaError:
                 self._end_reading()
-                self._room.release()  # wakes `_put_in_line` if it waits for room
+                self._room.release()  # wakes `_queue_answer` if it waits for room
                 raise
             await self._context.write(answer.SerializeToString())
-            self._line.popleft()  # after the write, because `run` writes while the queue is empty
+            self._queued.popleft()  # after the write, because `run` writes while the queue is empty
             self._room.release()
 
-    async def _finish_line(self) -> None:
+    async def _finish_queued(self) -> None:
         if self._writing:
             await self._writing
 
-    def _leave(self) -> None:
+    def _cancel_outstanding(self) -> None:
         """Cancel the outstanding answers of a lost client."""
         if self._writing:
             self._writing.cancel()
-        for answer in self._line:
+        for answer in self._queued:
             answer.cancel()

@@ -53,7 +53,7 @@ class ReplicationServicer:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                call.method: grpc.unary_unary_rpc_method_handler(self._serving(call, self._apis[call.request]))
+                call.method: grpc.unary_unary_rpc_method_handler(self._method_of(call, self._apis[call.request]))
                 for call in CALLS
                 if call.request in self._apis
             },
@@ -64,12 +64,12 @@ class ReplicationServicer:
         while self._orders:
             await asyncio.wait(self._orders)
 
-    def _serving(self, call: ReplicationCall, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        carry_out = self._broker.serve if call.request in QUESTIONS else self._to_the_end
+    def _method_of(self, call: ReplicationCall, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        carry_out = self._broker.serve if call.request in QUESTIONS else self._run_to_end
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                await self._check(api, await self._begin(context))
+                await self._check_caller(api, await self._begin(context))
                 response = await carry_out(api, await self._decode(call, data))
                 if is_large(response) or len(data) > SMALL_BYTES:  # each marker of WriteTxnMarkers may have thousands
                     return await self._slices.in_thread(partial(call.encode_response, response))
@@ -79,7 +79,7 @@ class ReplicationServicer:
 
         return serve
 
-    async def _check(self, api: Api[Any, Any], call: GrpcCall) -> None:
+    async def _check_caller(self, api: Api[Any, Any], call: GrpcCall) -> None:
         """Raise ClusterAuthorizationFailed if the caller may not act as a broker."""
         access = await call.access()
         if access and not access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
@@ -92,7 +92,7 @@ class ReplicationServicer:
         check_bytes(call.request_class, data)  # before the wait for other requests, which keeps the bytes in memory
         return await self._slices.in_thread(partial(call.decode_request, data))
 
-    async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:
+    async def _run_to_end(self, api: Api[Any, Any], request: Any) -> Any:
         order = asyncio.create_task(self._broker.serve(api, request))
         self._orders.add(order)
         order.add_done_callback(self._orders.discard)

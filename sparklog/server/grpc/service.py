@@ -277,7 +277,7 @@ def _unary(
             if size <= SMALL_BYTES:
                 found = await answer(data, context)
             elif was_full:
-                raise ThrottlingQuotaExceeded("as much is in work as queued.max.request.bytes allows: try again later")
+                raise ThrottlingQuotaExceeded("the requests in progress fill queued.max.request.bytes: try again later")
             else:
                 async with few:
                     found = await answer(data, context)
@@ -304,7 +304,7 @@ def _in_parts(
 
     async def serve_all(request: Any, call: GrpcCall) -> Any:
         elements = getattr(request, name)
-        if len(elements) <= most and not (once and len(set(map(_key, elements))) < len(elements)):
+        if len(elements) <= most and not (once and len(set(map(_identity, elements))) < len(elements)):
             return await serve(request, call)
         parts = await asyncio.to_thread(lambda: list(_parts(request, name, most)))
         return await in_parts(parts, lambda part: serve(part, call), slices)
@@ -341,7 +341,7 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
     seen: set[str | bytes] = set()
     part = type(request)()
     for element in elements:
-        key = _key(element)
+        key = _identity(element)
         if key in seen:
             continue
         seen.add(key)
@@ -355,7 +355,7 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
         yield part
 
 
-def _key(element: Any) -> str | bytes:
+def _identity(element: Any) -> str | bytes:
     """Return the identity of an element."""
     key: str | bytes = element if isinstance(element, str) else element.SerializeToString()
     return key
@@ -368,7 +368,7 @@ def _server_streaming(
         try:
             begun = await begin(context)
             answers = serve(await read_message(request_class, data), begun)
-            while (answer := await _next(answers, begun)) is not None:
+            while (answer := await _next_answer(answers, begun)) is not None:
                 yield answer
         except KafkaError as error:
             await refuse(context, error)
@@ -388,7 +388,7 @@ def _client_streaming(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callabl
     return call
 
 
-async def _next(answers: AsyncIterator[bytes], call: GrpcCall) -> bytes | None:
+async def _next_answer(answers: AsyncIterator[bytes], call: GrpcCall) -> bytes | None:
     """Return the next answer of a stream; None at its end. Raises SaslAuthenticationFailed if its token expires."""
     if not call.has_token:
         return await anext(answers, None)

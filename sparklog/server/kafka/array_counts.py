@@ -92,7 +92,7 @@ def _skip_tagged(tagged: Mapping[int, FieldSkipper], data: memoryview, at: int, 
     for _ in range(count):
         tag, at = read_varint(data, at)
         size, at = read_varint(data, at)
-        end = _within(data, at + size)
+        end = _checked_end(data, at + size)
         if tag in tagged:
             tagged[tag](data[:end], at, room)
         at = end
@@ -116,7 +116,7 @@ def _skip_field(field: dataclasses.Field[Any], is_flexible: bool) -> FieldSkippe
 def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> FieldSkipper:
     kind = field.metadata["kafka_type"]
     if size := _SIZES.get(kind):
-        return lambda data, at, _: _within(data, at + size)
+        return lambda data, at, _: _checked_end(data, at + size)
     if is_flexible:
         return _skip_compact
     return _skip_text if kind == "string" else _skip_bytes
@@ -125,19 +125,19 @@ def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> FieldSkippe
 def _skip_compact(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip a compact string, bytes or records: the length plus 1, 0 for null, then the content."""
     size, at = read_varint(data, at)
-    return _within(data, at + max(0, size - 1))
+    return _checked_end(data, at + max(0, size - 1))
 
 
 def _skip_text(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip a string: the length, -1 for null, then the content."""
-    start = _within(data, at + 2)
-    return _within(data, start + max(0, _INT16.unpack_from(data, at)[0]))
+    start = _checked_end(data, at + 2)
+    return _checked_end(data, start + max(0, _INT16.unpack_from(data, at)[0]))
 
 
 def _skip_bytes(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip bytes or records: the length, -1 for null, then the content."""
-    start = _within(data, at + 4)
-    return _within(data, start + max(0, _INT32.unpack_from(data, at)[0]))
+    start = _checked_end(data, at + 4)
+    return _checked_end(data, start + max(0, _INT32.unpack_from(data, at)[0]))
 
 
 def _array(element: FieldSkipper, is_flexible: bool) -> FieldSkipper:
@@ -146,7 +146,7 @@ def _array(element: FieldSkipper, is_flexible: bool) -> FieldSkipper:
             count, at = read_varint(data, at)
             count -= 1
         else:
-            start = _within(data, at + 4)
+            start = _checked_end(data, at + 4)
             count, at = _INT32.unpack_from(data, at)[0], start
         if count > len(data) - at:
             raise InvalidRequest(f"an array of {count} elements at position {at}, of {len(data) - at} bytes")
@@ -162,13 +162,13 @@ def _optional(entity: FieldSkipper) -> FieldSkipper:
     """Return the skipper of a nullable structure: a byte, -1 for null, then the structure."""
 
     def skip(data: memoryview, at: int, room: ElementAllowance) -> int:
-        start = _within(data, at + 1)
+        start = _checked_end(data, at + 1)
         return start if data[at] == 0xFF else entity(data, start, room)
 
     return skip
 
 
-def _within(data: memoryview, end: int) -> int:
+def _checked_end(data: memoryview, end: int) -> int:
     if end > len(data):
         raise InvalidRequest(f"the request ends at {len(data)}, a field of it at {end}")
     return end

@@ -221,7 +221,7 @@ class PlainChannel:
                     self._stop_waiting()
                     return True
         except (OSError, EOFError, KafkaError) as error:
-            self._cut_off(error)
+            self._close_after(error)
         return self._wait_for_room()
 
     def close(self) -> None:
@@ -278,12 +278,12 @@ class PlainChannel:
         except (BlockingIOError, InterruptedError):
             return False
         except (OSError, EOFError, KafkaError) as error:
-            self._cut_off(error)
+            self._close_after(error)
             return False
         return not left
 
-    def _cut_off(self, error: Exception) -> None:
-        logger.debug("a response was cut off: %s", error)
+    def _close_after(self, error: Exception) -> None:
+        logger.debug("a response was not sent completely: %s", error)
         self.close()
 
     def _send_some(self, left: deque[UnsentPart]) -> int:
@@ -423,7 +423,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                 part.advance(len(data))
                 self._transport.write(data)
             except (EOFError, KafkaError) as error:
-                logger.debug("a response was cut off: %s", error)
+                logger.debug("a response was not sent completely: %s", error)
                 # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.
                 asyncio.get_running_loop().call_soon(self.close)
                 return False

@@ -146,11 +146,11 @@ class KafkaConnection:
                 if self._is_lost:
                     return
             if self._filled == len(self._frame):
-                self._arrived(self._frame)
+                self._frame_complete(self._frame)
         elif self._is_busy or self._waits_for_slice:
-            self._hold(self._shared[:size])
+            self._hold_data(self._shared[:size])
         else:
-            self._take(self._shared[:size])
+            self._serve_received(self._shared[:size])
 
     def end_of_input(self) -> None:
         """Close the connection after the answers to all received requests: the client may still read.
@@ -167,7 +167,7 @@ class KafkaConnection:
         ):
             self.channel.close()
 
-    def _take(self, data: memoryview) -> None:
+    def _serve_received(self, data: memoryview) -> None:
         """Serve the requests in `data`, whose buffer is reused afterwards."""
         self._serve_all(data)
         if self._is_corked:
@@ -180,20 +180,20 @@ class KafkaConnection:
         at, end, requests = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_ITERATION
         while at < end and not self._is_lost:
             if self._is_busy or requests == 0 or self._slice.is_over or self._queue.is_full:
-                self._hold(data[at:])
+                self._hold_data(data[at:])
                 if not self._is_busy:
                     self._wait_for_slice()
                 return
             requests -= 1
             if end - at < _SIZE.size:
-                self._begin(_SIZE.size, data[at:], is_size=True)
+                self._allocate_frame(_SIZE.size, data[at:], is_size=True)
                 return
             (size,) = _SIZE.unpack_from(data, at)
             at += _SIZE.size
-            if not self._accepts(size):
+            if not self._is_allowed_size(size):
                 return
             if end - at < size:
-                self._begin(size, data[at:])
+                self._allocate_frame(size, data[at:])
                 return
             if not self._is_corked and at + size < end:
                 self._is_corked = True
@@ -201,7 +201,7 @@ class KafkaConnection:
             self._serve(memoryview(bytearray(data[at : at + size])))
             at += size
 
-    def _begin(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
+    def _allocate_frame(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
         """Allocate the buffer of a request (or of its size field) of which `start` has arrived."""
         try:
             self._frame = memoryview(bytearray(size) if size <= SHARED_BYTES else mmap.mmap(-1, size))
@@ -218,7 +218,7 @@ class KafkaConnection:
         allowed = min(ARRIVAL_S, self._host.idle_s) + size / ARRIVAL_BYTES_PER_S
         self.deadline = monotonic() + allowed
 
-    def _arrived(self, frame: memoryview) -> None:
+    def _frame_complete(self, frame: memoryview) -> None:
         self._frame = None
         if not self._is_size:
             self._queue.end_arrival(self)
@@ -231,10 +231,10 @@ class KafkaConnection:
                 self._serve(frame)
             return
         (size,) = _SIZE.unpack(frame)
-        if self._accepts(size):
-            self._begin(size, frame[:0])
+        if self._is_allowed_size(size):
+            self._allocate_frame(size, frame[:0])
 
-    def _accepts(self, size: int) -> bool:
+    def _is_allowed_size(self, size: int) -> bool:
         least = 1 if self.session.opaque else MIN_REQUEST_BYTES
         if least <= size <= self.session.max_request_bytes:
             return True
@@ -249,7 +249,7 @@ class KafkaConnection:
         else:
             self._slice.wait(self._go_on)
 
-    def _hold(self, data: memoryview) -> None:
+    def _hold_data(self, data: memoryview) -> None:
         """Keep data that cannot be served yet, and pause reading until it is served."""
         self._held += data
         self._pause()
@@ -272,7 +272,7 @@ class KafkaConnection:
             self._serve(frame)
         if self._held:
             held, self._held = self._held, bytearray()
-            self._take(memoryview(held))
+            self._serve_received(memoryview(held))
         if self._is_lost or self._held or self._is_busy:
             return
         if self._input_ended or self._host.is_stopping:
@@ -292,7 +292,7 @@ class KafkaConnection:
         try:
             request = read_frame(self._host.broker, self.session, frame)
         except Exception as error:  # noqa: BLE001 - any error ends this connection only
-            self._failed("reading a request", error)
+            self._close_after("reading a request", error)
             return
         self._remote_s = self._waits_since = 0.0
         if self._quotas.has_client_quotas or self.session.throttle:
@@ -310,7 +310,7 @@ class KafkaConnection:
                 self._leave_queue()
             return
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(request.translation.api.name, error)
+            self._close_after(request.translation.api.name, error)
             return
         self._begin_task(request, work, waits_for, len(frame), queued, began)
 
@@ -326,15 +326,15 @@ class KafkaConnection:
         self.deadline = NEVER
         self._request = request
         self._task = asyncio.get_running_loop().create_task(go_on(work, waits_for))
-        self._task.add_done_callback(partial(self._answered, request, queued, began))
+        self._task.add_done_callback(partial(self._task_ended, request, queued, began))
 
-    def _answered(self, request: KafkaRequest, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
+    def _task_ended(self, request: KafkaRequest, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
         self._task = self._request = None
         self._is_busy = False
         if task.cancelled():
             self.channel.close()
         elif error := task.exception():
-            self._failed(request.translation.api.name, error)
+            self._close_after(request.translation.api.name, error)
         elif not self._is_lost:
             self._send(request, task.result(), queued, began)
         self._leave_queue()
@@ -351,9 +351,9 @@ class KafkaConnection:
             self._times = (queued, began, answered)
             self.deadline = answered + self._host.idle_s
             return
-        self._done(request, queued, began, answered)
+        self._response_sent(request, queued, began, answered)
 
-    def _done(self, request: KafkaRequest, queued: float, began: float, answered: float) -> None:
+    def _response_sent(self, request: KafkaRequest, queued: float, began: float, answered: float) -> None:
         now = monotonic()
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]
@@ -379,7 +379,7 @@ class KafkaConnection:
         request, self._request = self._request, None
         self._is_busy = False
         if request:
-            self._done(request, *self._times)
+            self._response_sent(request, *self._times)
         if not self._is_busy:
             self._go_on()
 
@@ -457,7 +457,7 @@ class KafkaConnection:
         logger.info("closing the connection from %s: %s", self.session.host, why)
         self.channel.close()
 
-    def _failed(self, what: str, error: BaseException) -> None:
+    def _close_after(self, what: str, error: BaseException) -> None:
         """Close the connection and log why. A KafkaError is the client's fault, any other error the broker's."""
         if isinstance(error, KafkaError):
             self._refuse(str(error))

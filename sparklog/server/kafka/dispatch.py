@@ -79,7 +79,7 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> KafkaRequ
     Raises KafkaError if the connection must be closed.
     """
     if session.opaque:
-        return _opaque(broker, session, bytes(frame))
+        return _bare_token_request(broker, session, bytes(frame))
     try:
         key, version, correlation_id, length = _HEADER.unpack_from(frame)
         end = _HEADER.size + max(0, length)
@@ -134,11 +134,11 @@ async def answer(request: KafkaRequest) -> Frame:
     if found is None:
         return NO_RESPONSE
     if throttle and (throttle.may_wait or call.key == FETCH):
-        found = _throttled(translation, call, throttle, found)
+        found = _with_throttle_time(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
         typed, found = found, (await _write_body(call, found),)
         if asked and not (throttle and throttle.may_wait):
-            await _keep(asked, request, typed, found[0])
+            await _cache_answer(asked, request, typed, found[0])
     frame = _join(call, found)
     return await bring_in(frame) if len(frame) > 1 else frame
 
@@ -151,7 +151,7 @@ def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswe
     return (_SIZE_AND_CORRELATION.pack(4 + len(answer.data), call.correlation_id) + answer.data,)
 
 
-async def _keep(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
+async def _cache_answer(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
     """Cache an answer without errors. body: its bytes"""
     translation, call, message, _ = request
     if len(body) > MAX_ANSWER_BYTES or not translation.is_cached(message):
@@ -177,12 +177,12 @@ async def _respond(translation: Translation, call: KafkaCall, message: Message) 
     return await translation.respond(call, message)
 
 
-def _throttled(
+def _with_throttle_time(
     translation: Translation, call: KafkaCall, throttle: ConnectionThrottle, found: Message | Pieces
 ) -> Message | Pieces:
     """Return the answer with the throttle time of the client."""
     if call.key == FETCH:
-        throttle.fetched(_size(found))
+        throttle.fetched(_size_of(found))
         if not throttle.may_wait:
             return found
     if not isinstance(found, tuple | list):
@@ -193,14 +193,14 @@ def _throttled(
     return found
 
 
-def _size(found: Pieces) -> int:
+def _size_of(found: Pieces) -> int:
     size = 0
     for part in found:
         size += len(part) if isinstance(part, bytes) else part.size
     return size
 
 
-def _opaque(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
+def _bare_token_request(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
     """Return a request for a bare SASL token, served like the token of a SaslAuthenticate request."""
     call = KafkaCall(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
     return KafkaRequest(_BY_KEY[SASL_AUTHENTICATE], call, frame)
@@ -286,6 +286,6 @@ def _join(call: KafkaCall, found: Pieces) -> Frame:
     first = found[0]
     if len(found) == 1 and isinstance(first, bytes):
         return (_SIZE_AND_CORRELATION.pack(4 + len(tags) + len(first), call.correlation_id) + tags + first,)
-    size = 4 + len(tags) + _size(found)
+    size = 4 + len(tags) + _size_of(found)
     head = _SIZE_AND_CORRELATION.pack(size, call.correlation_id) + tags
     return (head + first, *found[1:]) if isinstance(first, bytes) else (head, *found)

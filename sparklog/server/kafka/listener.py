@@ -50,7 +50,7 @@ class KafkaListener:
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
         host.broker.dynamic.subscribe(lambda config: self._rate.set_rate(config.max_connection_creation_rate))
         self._socket: socket.socket | None = None
-        self._again: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections over the quota of their address, and the timers that close them."""
@@ -77,8 +77,8 @@ class KafkaListener:
 
     def close(self) -> None:
         """Stop accepting connections."""
-        if self._again:
-            self._again.cancel()
+        if self._resume_timer:
+            self._resume_timer.cancel()
         for handshake in self._handshakes:
             handshake.cancel()
         for refused, closing in self._refused.items():
@@ -97,21 +97,21 @@ class KafkaListener:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                logger.error("%s accepts nothing for a while: %s", self._listener.name, error)
-                self._pause(NO_DESCRIPTORS_PAUSE_S)
+                logger.error("%s accepts no connections for a while: %s", self._listener.name, error)
+                self._pause_accepting(NO_DESCRIPTORS_PAUSE_S)
                 return
-            self._accepted(accepted, peer[0].removeprefix(MAPPED), peer[1])
+            self._begin_connection(accepted, peer[0].removeprefix(MAPPED), peer[1])
             if wait := self._rate.wait_seconds(monotonic()):
-                self._pause(wait)
+                self._pause_accepting(wait)
                 return
 
-    def _pause(self, seconds: float) -> None:
+    def _pause_accepting(self, seconds: float) -> None:
         assert self._socket
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
-        self._again = loop.call_later(seconds, self.start)
+        self._resume_timer = loop.call_later(seconds, self.start)
 
-    def _accepted(self, accepted: socket.socket, peer: str, port: int) -> None:
+    def _begin_connection(self, accepted: socket.socket, peer: str, port: int) -> None:
         if why := self._host.quotas.take(peer):
             self._figures.count_refused()
             self._host.refused(why)

@@ -170,9 +170,9 @@ class RequestQueue:
         # One connection at a time: its request determines whether there is room for another.
         if self._waiting and not (self._is_waking or self.is_full):
             self._is_waking = True
-            asyncio.get_running_loop().call_soon(self._let_go_on, self._waiting.popleft())
+            asyncio.get_running_loop().call_soon(self._continue_waiting, self._waiting.popleft())
 
-    def _let_go_on(self, go_on: Callable[[], None]) -> None:
+    def _continue_waiting(self, go_on: Callable[[], None]) -> None:
         self._is_waking = False
         go_on()
         self._wake()
@@ -218,9 +218,9 @@ class TimeSlice:
     def _schedule_next(self) -> None:
         if not self._is_next_scheduled:
             self._is_next_scheduled = True
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
 
-    def _next(self) -> None:
+    def _begin_iteration(self) -> None:
         self._is_next_scheduled = self.is_over = False
         if not self._waiting:
             return

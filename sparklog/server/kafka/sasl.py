@@ -77,7 +77,7 @@ class ScramExchange:
     def _step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             if self.claimed is None:
-                find = partial(self._find, credentials)
+                find = partial(self._find_credential, credentials)
                 self._server = _scramp().ScramMechanism(self._mechanism.sasl_name).make_server(find)
                 self._server.set_client_first(token.decode())
                 return str(self._server.get_server_first()).encode()
@@ -91,7 +91,7 @@ class ScramExchange:
         self.user = self.claimed
         return final
 
-    def _find(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
+    def _find_credential(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
         self.claimed = user
         unknown = _credential_of_unknown_user(self._mechanism, user)
         found = credentials(user).get(self._mechanism, unknown)
@@ -128,7 +128,7 @@ def begin(broker: Broker, session: Session, security: ListenerSecurity) -> None:
     config = broker.config
     enabled = mechanisms(config, security)
     authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)
-    session.require(authentication, _admit, max_request_bytes=config.sasl_server_max_receive_size)
+    session.require(authentication, _check_authenticated, max_request_bytes=config.sasl_server_max_receive_size)
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
@@ -153,12 +153,12 @@ def warn_where_grpc_is_open(config: BrokerConfig) -> None:
     """Log a warning if gRPC accepts unauthenticated clients, because they bypass SASL on the Kafka listeners."""
     if is_grpc_open(config):
         logger.warning(
-            "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
+            "SASL listeners authenticate clients, but gRPC on %s does not: see docs/guides/security.md",
             config.grpc_listener,
         )
 
 
-def _admit(session: Session, api_key: int) -> None:
+def _check_authenticated(session: Session, api_key: int) -> None:
     if session.authentication:
         session.authentication.admit(api_key)
 

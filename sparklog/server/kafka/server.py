@@ -120,7 +120,7 @@ class KafkaServer:
         if most == MAX_INT and (allowed := OpenFiles.of_process().connections) < most:
             most = allowed
             limit = "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
-        self.quotas.set_limits(most, config.max_connections_per_ip, await _overrides(config), limit=limit)
+        self.quotas.set_limits(most, config.max_connections_per_ip, await _resolved_overrides(config), limit=limit)
 
     def lost(self, connection: KafkaConnection) -> None:
         """Update the quotas after a connection was closed. One of its requests may still be in progress."""
@@ -147,9 +147,9 @@ class KafkaServer:
                 await asyncio.wait_for(self._all_ended.wait(), seconds)
 
     def _sweep_later(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._expire)
+        self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._close_expired)
 
-    def _expire(self) -> None:
+    def _close_expired(self) -> None:
         now = monotonic()
         for connection in tuple(self.connections):
             if connection.deadline <= now:
@@ -157,7 +157,7 @@ class KafkaServer:
         self._sweep_later()
 
 
-async def _overrides(config: BrokerConfig) -> Mapping[str, int]:
+async def _resolved_overrides(config: BrokerConfig) -> Mapping[str, int]:
     """Return max.connections.per.ip.overrides by address. Raises ConfigError if a host name cannot be resolved."""
     found = {}
     for host, count in parse_overrides(config.max_connections_per_ip_overrides).items():

@@ -46,7 +46,7 @@ async def _alter(call: KafkaCall, request: Message) -> Message:
     )
     response = await call.serve(client_quotas.ALTER_CLIENT_QUOTAS, wanted)
     results = zip(request.entries, response.changes, strict=True)
-    return call.answer(entries=[_altered(entry, result.error) for entry, result in results])
+    return call.answer(entries=[_altered_entity(entry, result.error) for entry, result in results])
 
 
 def _filter(component: Message) -> QuotaFilter:
@@ -65,7 +65,7 @@ def _part(part: EntityPart) -> dict[str, Any]:
     return {"entity_type": part.type, "entity_name": part.name}
 
 
-def _altered(entry: Message, error: KafkaError | None) -> dict[str, Any]:
+def _altered_entity(entry: Message, error: KafkaError | None) -> dict[str, Any]:
     return {
         "error_code": error,
         "error_message": message_of(error),
@@ -80,7 +80,7 @@ def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) ->
 
 
 def _refuse_to_alter(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return call.answer(entries=[_altered(entry, error) for entry in request.entries])
+    return call.answer(entries=[_altered_entity(entry, error) for entry in request.entries])
 
 
 DESCRIBE_CLIENT_QUOTAS = Translation(

@@ -56,7 +56,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     size = 0
     for topic in request.topics:
         size += len(topic.partitions)
-    asked = _asked(call, request)
+    asked = _requested_partitions(call, request)
     throttle = call.session.throttle
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
@@ -65,7 +65,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         partitions=await _in_slices(call, asked) if size > fetch.TOGETHER else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
-        forgotten=_forgotten(call.version, request),
+        forgotten=_forgotten_partitions(call.version, request),
         uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
         client_rack=request.rack_id if call.version >= FIRST_WITH_PREFERRED_REPLICA else None,
         is_read_committed=request.isolation_level == READ_COMMITTED,
@@ -77,7 +77,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     return await _pack_in_slices(call, response, is_read_committed=wanted.is_read_committed)
 
 
-def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
+def _with_throttle_time(pieces: Pieces, wait_ms: int) -> Pieces:
     """Set the throttle time at the start of the response."""
     first, *rest = pieces
     assert isinstance(first, bytes)
@@ -101,12 +101,12 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
         return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
     failed = [
         PartitionFetched(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
-        for part in _asked(call, request)
+        for part in _requested_partitions(call, request)
     ]
     return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
 
 
-def _asked(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
+def _requested_partitions(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
         return (_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions)
     ids = TopicIds(call.broker)
@@ -131,7 +131,7 @@ def _partition(part: Message, name: str | None, topic_id: Any) -> PartitionFetch
     )
 
 
-def _forgotten(version: int, request: Message) -> list[Key]:
+def _forgotten_partitions(version: int, request: Message) -> list[Key]:
     if version < FIRST_WITH_SESSIONS or not request.forgotten_topics_data:
         return []
     by_id = version >= FIRST_WITH_TOPIC_IDS
@@ -256,4 +256,6 @@ def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetched]) -> bytes:
     return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
-TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, throttled=_throttled, ends_with_connection=True)
+TRANSLATION = Translation(
+    api=fetch.API, serve=serve, refuse=refuse, throttled=_with_throttle_time, ends_with_connection=True
+)

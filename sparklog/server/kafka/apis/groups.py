@@ -86,14 +86,14 @@ async def _list(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.LIST_GROUPS, wanted)
 
     def make(parts: list[tuple[ListedGroup, list[None]]]) -> Message:
-        return call.answer(error_code=response.error, groups=[_listed(group) for group, _ in parts])
+        return call.answer(error_code=response.error, groups=[_listed_group(group) for group, _ in parts])
 
     slices = call.broker.slices
     async with slices.few if len(response.groups) > MANY_GROUPS else nullcontext():
         return await answer_in_parts(call, response.groups, lambda _: (), make, ("groups",))
 
 
-def _listed(group: ListedGroup) -> dict[str, str]:
+def _listed_group(group: ListedGroup) -> dict[str, str]:
     return {
         "group_id": group.group_id,
         "protocol_type": group.protocol_type,
@@ -108,14 +108,14 @@ def _refuse_to_list(call: KafkaCall, request: Message, error: KafkaError) -> Mes
 
 async def _delete(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
-    return _deleted(call, response.errors)
+    return _delete_answer(call, response.errors)
 
 
 def _refuse_to_delete(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return _deleted(call, dict.fromkeys(request.groups_names, error))
+    return _delete_answer(call, dict.fromkeys(request.groups_names, error))
 
 
-def _deleted(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
+def _delete_answer(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
     return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
 
 

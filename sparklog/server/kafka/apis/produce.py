@@ -73,7 +73,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     wanted: list[PartitionProduce] = []
     refused: dict[int, PartitionProduced] = {}
     for topic in request.topics:
-        _sort_out(call, topic, wanted, refused)
+        _split_refused(call, topic, wanted, refused)
     in_transaction = request.transactional_id is not None and any(map(_is_transactional, wanted))
     response = await call.serve(
         produce.API,
@@ -91,7 +91,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     if refused:
         results = _merge(refused, response.partitions)
     if request.acks == ACKS_NONE:
-        _raise_any(results)
+        _raise_first_error(results)
         return None
     return (_pack(call, request, results),)
 
@@ -108,7 +108,7 @@ def refuse(call: KafkaCall, request: WireProduceRequest, error: KafkaError) -> P
     return (_pack(call, request, failed),)
 
 
-def _sort_out(
+def _split_refused(
     call: KafkaCall,
     topic: WireTopic,
     wanted: list[PartitionProduce],
@@ -120,7 +120,7 @@ def _sort_out(
             name = topic.name
             if topic.topic_id is not None:
                 name = TopicIds(call.broker).get_name(topic.topic_id)
-            data = _check(call.version, records)
+            data = _check_records(call.version, records)
         except KafkaError as error:
             place = len(wanted) + len(refused)
             refused[place] = PartitionProduced(topic=topic.name, partition=partition, error=error)
@@ -128,7 +128,7 @@ def _sort_out(
             wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
 
-def _check(version: int, records: memoryview | None) -> memoryview:
+def _check_records(version: int, records: memoryview | None) -> memoryview:
     """Check that the request's version allows these records; the append checks the rest. Raises KafkaError."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
@@ -152,7 +152,7 @@ def _merge(refused: dict[int, PartitionProduced], done: Sequence[PartitionProduc
     return [refused.get(place) or next(left) for place in range(len(refused) + len(done))]
 
 
-def _raise_any(results: Iterable[PartitionProduced]) -> None:
+def _raise_first_error(results: Iterable[PartitionProduced]) -> None:
     for result in results:
         if result.error:
             raise result.error
