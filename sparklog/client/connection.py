@@ -176,7 +176,7 @@ class Connection:
         try:
             return await asyncio.wait_for(step, max(timeout_ms, 1) / 1000)
         except TimeoutError:
-            raise RequestTimedOut(f"{self.address}: no answer for {timeout_ms} ms") from None
+            raise RequestTimedOut(f"{self.address}: nothing for {timeout_ms} ms") from None
         except grpc.aio.AioRpcError as failure:
             raise self.error_of(failure) from None
         except grpc.aio.UsageError:

@@ -172,9 +172,7 @@ class Committer:
                     "others may read what it read"
                 )
             if self._assignment.held(had) != had:
-                raise IllegalGeneration(
-                    f"the partition was given up before the commit: one of {', '.join(map(str, had))}"
-                )
+                raise IllegalGeneration(f"given up before it was committed: one of {', '.join(map(str, had))}")
             return self._membership
 
         return member

@@ -209,7 +209,7 @@ class GroupRebalancer:
         try:
             existing = await self._partition_counts()
         except KafkaError as error:
-            logger.info("group %s: the topics could not be listed: %s", self._config.group_id, error)
+            logger.info("group %s: topics were not to be had: %s", self._config.group_id, error)
             return
         if self._selection.topics(existing) != self._topics:
             self.membership.rejoin("topics were created or deleted")

@@ -55,7 +55,7 @@ class Upload:
         await self._step(self._call.write(self._message))
         self._message = type(self._message)()
         if not await self._read():
-            raise NetworkException(f"{self._connection.address} has ended the call early")
+            raise NetworkException(f"{self._connection.address} has ended the call before its time")
 
     async def _read(self) -> bool:
         answer = await self._step(self._call.read())

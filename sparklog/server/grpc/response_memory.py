@@ -48,7 +48,7 @@ class ResponseMemory:
     def check(self) -> None:
         """Raise ThrottlingQuotaExceeded if even the reserve is taken."""
         if self.bytes >= self._limit:
-            raise ThrottlingQuotaExceeded("too many bytes of answers wait for their clients: try again later")
+            raise ThrottlingQuotaExceeded("clients have not taken too many bytes of answers: try again later")
 
     def release(self, size: int) -> None:
         """Free the bytes of a response that was received, or not sent."""

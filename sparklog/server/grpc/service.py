@@ -277,7 +277,7 @@ def _unary(
             if size <= SMALL_BYTES:
                 found = await answer(data, context)
             elif was_full:
-                raise ThrottlingQuotaExceeded("the requests in progress fill queued.max.request.bytes: try again later")
+                raise ThrottlingQuotaExceeded("as much is in work as queued.max.request.bytes allows: try again later")
             else:
                 async with few:
                     found = await answer(data, context)
