@@ -1,9 +1,9 @@
 """sparklog's jobs as an Airflow DAG: copy it into the DAGs folder of a machine that has sparklog installed.
 
-Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. The jobs
-archive and latest are for minutes rather than hours: a warm session (`sparklog jobs serve`) suits them better. A run
-that could not be done (exit status 2) is retried. Findings (1) fail the task at once, as a retry changes nothing. To
-use a Spark cluster, set `MASTER`: each task is then a Spark driver, on the worker where Airflow runs it.
+Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. For the
+jobs archive and latest, which run every few minutes, a warm session (`sparklog jobs serve`) is better. A failed run
+(exit status 2) is retried. Findings (1) fail the task at once, because a retry changes nothing. To use a Spark cluster,
+set `MASTER`: each task is then a Spark driver, on its Airflow worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(job: str) -> None:
 
 
 def make_dag(name: str, cron: str, jobs: list[str]) -> DAG:
-    """Return a DAG that runs the jobs one at a time, even if others fail; two runs of the DAG never overlap."""
+    """Return a DAG that runs the jobs one by one, also after a failure of one; runs of the DAG do not overlap."""
     from airflow import DAG
     from airflow.operators.python import PythonOperator
 
@@ -56,6 +56,6 @@ def make_dag(name: str, cron: str, jobs: list[str]) -> DAG:
     return dag
 
 
-if __name__ != "__main__":  # Airflow imports this file; without Airflow, running it checks that it loads
+if __name__ != "__main__":  # Airflow imports this file; run as a script, it only loads
     upkeep = make_dag("sparklog_upkeep", "5 * * * *", ["retention", "compaction", "offset_replay"])
     audit = make_dag("sparklog_audit", "30 3 * * *", ["isr_audit"])

@@ -25,7 +25,7 @@ def running_broker(data_dir: Path, log_file: Path) -> Iterator[str]:
 
 
 def address_from(process: subprocess.Popen[str], log_file: Path) -> str:
-    """Return the address from the line that a broker prints when it is ready."""
+    """Return the address from the broker's line about its start."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if "ready: grpc " not in line:

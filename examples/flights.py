@@ -2,8 +2,7 @@
 
 Starts a broker, loads the departures from New York in 2013 over gRPC, reads them in Spark, streams them into a Delta
 table, compacts the topic, and compares the results with the CSV file. All output is in FOLDER (./demo-output), which
-the demo empties first. It leaves no process running, not even after Ctrl-C. Exit status 1: a result differs from the
-file.
+the demo empties first. It stops all its processes, also after Ctrl-C. Exit status 1: a result differs from the file.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def main(folder: Path) -> None:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Return an empty folder. Refuses to empty a folder that an earlier run has not made."""
+    """Return an empty folder. Ends the demo for a non-empty folder of another origin than an earlier run."""
     mark = folder / "broker.log"
     if folder.exists() and any(folder.iterdir()) and not mark.exists():
         raise SystemExit(f"{folder} holds something else than an earlier demo's output: name another folder")

@@ -20,7 +20,7 @@ class Topic:
         self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": name, "includeHeaders": "true"}
 
     def batch(self) -> DataFrame:
-        """Return all records that the topic has now."""
+        """Return all present records of the topic."""
         return self.spark.read.format("sparklog").options(**self.options).load()
 
     def since(self, moment: datetime) -> DataFrame:
@@ -30,7 +30,7 @@ class Topic:
         return pruned.where(f.col("timestamp") >= f.lit(moment))
 
     def opened_since(self, moment: datetime) -> Scan:
-        """Return how much of the topic `since` opens."""
+        """Return the scan that `since` makes of the topic."""
         return explain(self.options, [GreaterThanOrEqual(("timestamp",), moment)])
 
     def copy_to_delta(self, table: Path, checkpoint: Path) -> int:
@@ -48,12 +48,12 @@ class Topic:
 
 
 def departures_by_carrier(records: DataFrame) -> dict[str, int]:
-    """Count records by carrier. The carrier is read from a header, as a cancelled flight has no value."""
+    """Count records by carrier, which is a header, because a cancelled flight has no value."""
     carrier = f.element_at(f.map_from_entries("headers"), "carrier").cast("string")
     return dict(records.groupBy(carrier.alias("carrier")).count().orderBy(f.desc("count")).collect())
 
 
 def newest_values(records: DataFrame) -> dict[str, str | None]:
-    """Return the last value of every plane. All records of a key are in one partition, so offsets give the order."""
+    """Return the last value of every plane, by offset: all records of a key are in one partition."""
     newest = records.where("key IS NOT NULL").groupBy("key").agg(f.max_by("value", "offset").alias("value"))
     return dict(newest.select(f.col("key").cast("string"), f.col("value").cast("string")).collect())

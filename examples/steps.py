@@ -14,7 +14,7 @@ console = Console(highlight=False)
 
 
 class Step:
-    """A step, for use in a `with` statement. At its end it prints its title, its duration and its figures."""
+    """A step of the demo: a context manager that prints its title, duration and figures at the end."""
 
     count = 0
 
@@ -39,7 +39,7 @@ class Step:
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar instead of the spinner; the block gets a function, and calls it with each advance."""
+        """Show a bar instead of the spinner; the block calls the yielded function with each advance."""
         self._spinner.stop()
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         with Progress(*columns, console=console, transient=True) as bar:
@@ -64,7 +64,7 @@ class Step:
 
 
 def must_equal(what: str, actual: object, expected: object) -> str:
-    """Return a line that says that the values are equal; end the demo if they differ."""
+    """Return a line for equal values; end the demo if they differ."""
     if actual != expected:
         raise SystemExit(f"{what}: not what the CSV file says\n  here: {actual!s:.500}\n  CSV:  {expected!s:.500}")
     return f"[green]✓[/green] {what}: as the CSV file says"

@@ -3,12 +3,12 @@
     read_table      records of a topic as a pyarrow.Table
     record_batches  the same as a pyarrow.RecordBatchReader, which DuckDB, polars and pandas read in bounded memory
     scan_polars     the same as a polars.LazyFrame
-    …_format        how keys and values are encoded
+    …_format        the encodings of keys and values
 
-    folders ─▶ tables (which offsets) ─▶ segments (chunks of files to records) ─▶ columns (records to the table)
-                                                                                 typed (and to typed keys and values)
+    folders ─▶ tables (offsets to read) ─▶ segments (chunks of files to records) ─▶ columns (records to the table)
+                                                                                 ─▶ typed (typed keys and values)
 
-The Spark source reads files by the same modules.
+The Spark source uses the same modules.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ if TYPE_CHECKING:
     from sparklog.arrow.lazy_frames import scan_polars
     from sparklog.arrow.tables import read_table, record_batches
 else:
-    # Spark's workers import this package too, and load only what they use.
+    # Lazy imports, because Spark's workers import this package too.
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

@@ -1,9 +1,9 @@
-"""The columns of a topic as a table, as Arrow has them. Names and types are those of Spark's Kafka source.
+"""The columns of a topic as an Arrow table. Names and types are those of Spark's Kafka source.
 
     key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
     timestampType int32, headers list<struct<key: string, value: binary>>
 
-Columns that are not named are not decoded.
+Only requested columns are decoded.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sparklog.base.ids import TopicPartition
 from sparklog.records.arrow import schema as records_schema
 
 if TYPE_CHECKING:
-    from sparklog.arrow.typed import DecodingPlan  # loads the decoders, which reads of bytes do not need
+    from sparklog.arrow.typed import DecodingPlan  # loads the decoders, which are not needed for bytes
 
 OF_PARTITION = ("topic", "partition")
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 MOST_ROWS = 1 << 20
-"""Most rows of one record batch: its topic column must stay below the 2 GiB of Arrow's strings, for any topic name."""
+"""Maximum rows of one record batch: the topic column must stay below the 2 GiB of Arrow's strings."""
 
 
 def table_schema(columns: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
     """Return the schema of these columns, in their order.
 
-    types: of those columns that are not as in COLUMNS: typed keys and values, and the column of malformed records
+    types: types of other columns than COLUMNS: typed keys and values, and the column of malformed records
 
     Raises ConfigError for a column that a topic does not have.
     """
@@ -45,20 +45,20 @@ def table_schema(columns: Sequence[str], types: Mapping[str, pa.DataType]) -> pa
 class TableShape:
     """Converter of record batches to the requested columns.
 
-    decoding: how to decode keys and values; None: they stay bytes
+    decoding: the formats of keys and values; None: they stay bytes
     """
 
     def __init__(self, schema: pa.Schema, decoding: DecodingPlan | None = None) -> None:
         self.schema = schema
         names = schema.names if decoding is None else decoding.needs(schema.names)
         self.decoded = tuple(name for name in names if name not in OF_PARTITION)
-        """Columns to decode; never empty, as the number of rows comes from them."""
+        """Columns to decode; at least one, for the number of rows."""
         if not self.decoded:
             self.decoded = ("offset",)
         self._typed = None if decoding is None else decoding.start(schema.names)
 
     def apply(self, batches: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-        """Yield records of one partition as the schema has them; `batches` have at least the columns `decoded`."""
+        """Yield records of one partition in the schema; `batches` have at least the columns `decoded`."""
         try:
             for records in batches:
                 for first in range(0, records.num_rows, MOST_ROWS):
@@ -86,7 +86,7 @@ def _column(field: Any, records: pa.RecordBatch, typed: Mapping[str, Any], parti
     return column if column.type == field.type else column.cast(field.type)
 
 
-# Built from buffers, not with `pa.repeat`: a scalar of a Python value loads pandas, a third of a second per worker.
+# Built from buffers: `pa.repeat` needs a scalar, which loads pandas, a third of a second per worker.
 
 
 def _repeated_text(text: str, rows: int) -> Any:

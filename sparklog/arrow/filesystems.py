@@ -1,10 +1,10 @@
-"""Where folders of partitions are: a local path, or a URI (``s3://``, ``hdfs://``, ``file://``) through `pyarrow.fs`.
+"""File systems of log directories: a local path, or a URI (``s3://``, ``hdfs://``, ``file://``) through `pyarrow.fs`.
 
 ArrowFs        a file system of pyarrow.fs, for reads
 open_reader    a reader of one partition's folder
-Readers        readers of many folders, for one plan
-Owner          the broker that a log directory belongs to: machines may have different ones at one path
-sees           whether this machine sees the folder that another one has planned with
+LogReaders     readers of many folders, for one plan
+LogDirOwner    the broker of a log directory: two machines may have different ones at one path
+sees           whether this machine has the folder of another machine's plan
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.log.reader import LogReader
 
 
 class ArrowFile:
-    """An open file. Implements ReadFile. An Arrow file has one read position, so reads are serialized by a lock."""
+    """An open file. Implements ReadFile. A lock serializes reads, because an Arrow file has one read position."""
 
     __slots__ = ("_file", "_lock", "size")
 
@@ -54,7 +54,7 @@ class ArrowFs:
 
     @classmethod
     def from_uri(cls, uri: str) -> tuple[ArrowFs, str]:
-        """Return the file system that `uri` names (``s3://bucket/logs``, ``hdfs://host/logs``), and the path in it.
+        """Return the file system of `uri` (``s3://bucket/logs``, ``hdfs://host/logs``), and the path in it.
 
         Raises ConfigError if pyarrow does not support it.
         """
@@ -82,7 +82,7 @@ class ArrowFs:
 
 
 def open_folder(location: str) -> tuple[ReadFs, str]:
-    """Return the file system that holds `location`, and the path in it."""
+    """Return the file system of `location`, and the path in it."""
     if not urlsplit(location).scheme:
         return LocalFs(), location
     return ArrowFs.from_uri(location)
@@ -94,16 +94,16 @@ def open_reader(location: str) -> LogReader:
 
 
 class LogDirOwner(NamedTuple):
-    """The broker that a log directory belongs to, by its ``meta.properties``."""
+    """The broker of a log directory, from its ``meta.properties``."""
 
     cluster_id: str
     broker_id: int
 
     @classmethod
     def of(cls, path: str) -> LogDirOwner | None:
-        """Return the owner of the log directory at `path`, as this machine sees it.
+        """Return the owner of the log directory at `path` on this machine.
 
-        None if there is none, or the file cannot be read. Of a URI too: all machines see the same there.
+        None without an owner, if the file cannot be read, and for a URI, which is the same on all machines.
         """
         if urlsplit(path).scheme:
             return None
@@ -115,12 +115,12 @@ class LogDirOwner(NamedTuple):
 
 
 def log_directory(location: str) -> str:
-    """Return the log directory of the partition whose folder is at `location`."""
+    """Return the log directory of the partition's folder at `location`."""
     return posixpath.dirname(location.rstrip("/"))
 
 
 def sees(folder: str, owner: LogDirOwner | None) -> bool:
-    """Return whether this machine sees a partition's folder in the log directory whose owner the driver found."""
+    """Return whether this machine has the partition's folder, in a log directory of the driver's `owner`."""
     parent = log_directory(folder)
     if owner is not None:
         return LogDirOwner.of(parent) == owner
@@ -129,7 +129,7 @@ def sees(folder: str, owner: LogDirOwner | None) -> bool:
 
 
 def not_seen(folder: str) -> ConfigError:
-    """Return the error of a read that has no broker, on an executor for which `sees` is false."""
+    """Return the error of a read without brokers, on an executor that does not have the folder."""
     parent = log_directory(folder)
     found = LogDirOwner.of(parent)
     seen = f"has that of broker {found.broker_id} of cluster {found.cluster_id} there" if found else "does not"
@@ -140,7 +140,7 @@ def not_seen(folder: str) -> ConfigError:
 
 
 class LogReaders:
-    """Readers of many folders for one plan, which read the checkpoints and the owner of a log directory once."""
+    """Readers of many folders for one plan, with one read of each log directory's checkpoints and owner."""
 
     def __init__(self) -> None:
         self._checkpoints: dict[str, DirectoryCheckpoints] = {}
@@ -155,7 +155,7 @@ class LogReaders:
         return LogReader(fs, folder, self._checkpoints[parent])
 
     def owner(self, location: str) -> LogDirOwner | None:
-        """Return the owner of the log directory that has the partition's folder at `location`."""
+        """Return the owner of the log directory with the partition's folder at `location`."""
         parent = log_directory(location)
         if parent not in self._owners:
             self._owners[parent] = LogDirOwner.of(parent)

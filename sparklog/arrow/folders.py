@@ -1,8 +1,8 @@
-"""Partitions in a log directory: where they are, and which of their records may be read.
+"""Partitions in a log directory: their folders and their readable records.
 
-A record may be read below the high watermark that is checkpointed in the log directory
-(``replication-offset-checkpoint``), or to the end of the log if there is no such checkpoint; by readers of committed
-transactions, below the first offset whose transaction was open there.
+Records are readable below the high watermark in the checkpoint of the log directory
+(``replication-offset-checkpoint``), or to the end of the log without a checkpoint. Reads of committed transactions also
+end before the first offset of an open transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReadableOffsets(NamedTuple):
     log_start: int
     high_watermark: int
     first_unstable: int = MAX_LONG
-    """For a read of committed transactions: the first offset whose transaction is open, if there is one."""
+    """For a read of committed transactions: the first offset of an open transaction, if there is one."""
 
     @property
     def end(self) -> int:
@@ -33,28 +33,28 @@ class ReadableOffsets(NamedTuple):
         return max(self.log_start, min(self.high_watermark, self.first_unstable))
 
     def end_after(self, offset: int) -> int:
-        """Return where a read ends that has come to `offset`.
+        """Return the end of a read that has come to `offset`.
 
-        A read of uncommitted transactions may have come further than `end`: it then waits there, and nothing is lost.
+        An earlier read of uncommitted transactions may have come further than `end`: it then waits at `offset`.
         """
         return max(self.end, min(offset, self.high_watermark))
 
 
 class PartitionFolder:
-    """Answers where a partition's records begin and end, from its folder."""
+    """The readable records of a partition, from its folder."""
 
     def __init__(self, partition: TopicPartition, location: str, *, is_committed_only: bool) -> None:
-        """is_committed_only: whether records of open and of aborted transactions are left out"""
+        """is_committed_only: whether a read omits records of open and of aborted transactions"""
         self.partition = partition
         self.location = location
         self.is_committed_only = is_committed_only
         self._walked: TransactionWalk | None = None
-        """Transactions as of the last look, for the next one to go on from."""
+        """Transactions up to the end of the last walk, from which the next one continues."""
 
     def bounds(self, reader: LogReader) -> ReadableOffsets:
-        """Return the readable offsets; those of an empty log if the partition is being created. Raises OSError.
+        """Return the readable offsets; those of an empty log during the partition's creation. Raises OSError.
 
-        reader: of this folder
+        reader: a reader of this folder
         """
         try:
             start, end, high_watermark = reader.bounds()
@@ -73,7 +73,7 @@ class PartitionFolder:
         return offset if offset is not None and offset < self.bounds(reader).end else None
 
     def aborted(self, reader: LogReader, offset_from: int, offset_to: int) -> AbortedRanges:
-        """Return the aborted transactions that may have records at these offsets; none if those are read too.
+        """Return the aborted transactions that may have records at these offsets; none for a read of all records.
 
         Raises OSError, OffsetOutOfRange or CorruptRecord.
         """
@@ -86,7 +86,7 @@ class PartitionFolder:
 
 
 def partition_folders(path: str) -> dict[TopicPartition, str]:
-    """Return the folder of each partition. Raises ConfigError if `path` holds no partition.
+    """Return the folder of each partition. Raises ConfigError if `path` has no partition.
 
     path: a log directory, or the folder of a single partition
     """

@@ -1,4 +1,4 @@
-"""How keys and values are encoded: what `record_batches` takes as `key` and `value`, to return typed columns.
+"""Encodings of keys and values, for the arguments `key` and `value` of `record_batches`: its columns are then typed.
 
 string_format()        UTF-8, as strings
 json_format(fields)    JSON objects, as structs of these fields
@@ -31,7 +31,7 @@ def string_format() -> StringFormat:
 
 
 def json_format(fields: pa.Schema | Iterable[pa.Field]) -> JsonFormat:
-    """Return the format of JSON objects; a field that is missing is null, and others are left out.
+    """Return the format of JSON objects; a missing field is null, and other fields are ignored.
 
     Raises SchemaError for a type that JSON does not have.
     """
@@ -43,7 +43,7 @@ def json_format(fields: pa.Schema | Iterable[pa.Field]) -> JsonFormat:
 def avro_format(schema: str, *, reader_schema: str | None = None) -> AvroFormat:
     """Return the format of Avro bodies without a frame.
 
-    `schema` is the writers', as JSON. `reader_schema` is what is wanted; None: what was written.
+    `schema`: the writers' schema, as JSON. `reader_schema`: the schema of the result; None: that of the writers.
     """
     return AvroFormat(writer=SchemaText(AVRO, schema), reader=SchemaText(AVRO, reader_schema or schema))
 
@@ -84,13 +84,13 @@ def registry_format(
     truststore: str | None = None,
     keystore: str | None = None,
 ) -> FramedAvroFormat:
-    """Return the format of Avro bodies that name their schemas, before the body or in a header.
+    """Return the format of Avro bodies with the id of their schema, before the body or in a header.
 
-    `url` is the registry's, or several. `subject` is a name such as ``orders-value``: its latest version is what is
-    read, unless there is a `reader_schema`. `user_info` is USER:PASSWORD, `token` a bearer token; `truststore` and
-    `keystore` are PEM files.
+    `url`: one or several URLs of the registry. `subject`: a name such as ``orders-value``, whose latest version is the
+    schema of the result, unless there is a `reader_schema`. `user_info`: USER:PASSWORD. `token`: a bearer token.
+    `truststore`, `keystore`: PEM files.
 
-    Asks the registry for the subject's schemas. Raises RegistryError and UnknownSchema.
+    Fetches the subject's schemas from the registry. Raises RegistryError and UnknownSchema.
     """
     urls = (url,) if isinstance(url, str) else tuple(url)
     options = RegistryOptions(urls=urls, user_info=user_info, token=token, truststore=truststore, keystore=keystore)

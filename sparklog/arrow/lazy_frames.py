@@ -1,4 +1,4 @@
-"""A topic as a lazy frame of polars, which says which columns a query uses."""
+"""A topic as a lazy frame of polars, which pushes the columns of a query down to the read."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def scan_polars(
     value: Format | None = None,
     mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = "FAILFAST",
 ) -> pl.LazyFrame:
-    """Return a topic as a lazy frame with all columns; a query decodes only those that it uses.
+    """Return a topic as a lazy frame with all columns; a query decodes only the columns that it uses.
 
-    Each `collect` reads the log as it is then. Arguments are those of `record_batches`; its errors come from `collect`,
-    as polars' ComputeError.
+    Each `collect` reads the present log. Arguments are those of `record_batches`; `collect` raises its errors, as
+    polars' ComputeError.
     """
     names = (*COLUMNS, CORRUPT_RECORD) if mode == ParseMode.PERMISSIVE else COLUMNS
     shape = shape_of(names, {"key": key, "value": value}, ParseMode(mode))

@@ -1,4 +1,4 @@
-"""Choices of a read that the Spark source has too."""
+"""Options of a read that the Spark source has too."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ CORRUPT_RECORD = "_corrupt_record"
 
 
 class IsolationLevel(StrEnum):
-    """Which records of transactions a read returns.
+    """The records of transactions that a read returns.
 
-    READ_COMMITTED: those of committed ones, up to the first offset whose transaction is open. READ_UNCOMMITTED: all.
+    READ_COMMITTED: records of committed transactions, up to the first offset of an open one. READ_UNCOMMITTED: all.
     """
 
     READ_COMMITTED = "read_committed"
@@ -19,10 +19,10 @@ class IsolationLevel(StrEnum):
 
 
 class ParseMode(StrEnum):
-    """What becomes of a record whose key or value does not follow its schema.
+    """The treatment of malformed records, whose key or value does not follow its schema.
 
     FAILFAST: the query fails. PERMISSIVE: the column is null, and another column has the bytes. DROPMALFORMED: the
-    record is left out.
+    record is omitted.
     """
 
     FAILFAST = "FAILFAST"

@@ -1,8 +1,8 @@
-"""How pieces of one partition's segments are read: chunks of whole batches from files, decoded a column at a time.
+"""Reads of one partition's segments: chunks of whole batches from files, decoded column by column.
 
-Files may change between plan and read. `LogReader` copes with segments that were renamed, rolled or compacted; the
-caller says where records come from that it no longer finds. The plan names the aborted transactions, whose batches are
-skipped by their headers.
+Files may change between plan and read. `LogReader` handles segments that were renamed, rolled or compacted; the caller
+provides another source for records that are gone. The plan has the aborted transactions, whose batches are skipped by
+their headers.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from sparklog.records.aborted import NONE_ABORTED, AbortedRanges
 from sparklog.records.arrow import decode_batches
 
 GONE = (OffsetOutOfRange, FileNotFoundError)
-"""Errors that a read raises if a segment, or the whole folder, no longer exists."""
+"""Errors of a read of a segment or folder that no longer exists."""
 PLANS = 5
-"""Attempts at a plan before vanishing segments fail it."""
+"""Maximum attempts at a plan while segments are deleted."""
 CHUNK_BYTES = 2 << 20
-"""Bytes per read: twenty thousand records of 100 bytes. Half and twice as much were each a tenth slower in Spark."""
+"""Bytes per read: twenty thousand records of 100 bytes. Half and double were a tenth slower in Spark."""
 GROUP_BYTES = 4 << 20
 """Bytes decoded at once if records are compressed."""
 Result = TypeVar("Result")
 Aborts = list[tuple[int, int]] | None
-"""Producer id and offset of markers that abort transactions; None: uncommitted records are read, too."""
+"""Producer id and offset of abort markers; None for a read of uncommitted records."""
 
 
 def settled(plan: Callable[[], Result]) -> Result:
-    """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
+    """Return the result of `plan`, repeated if segments are deleted between the lookup of the log start and the cut.
 
     Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.
     """
@@ -52,14 +52,14 @@ def settled(plan: Callable[[], Result]) -> Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
-    """Which records of a partition are read, and from where."""
+    """The read of a partition: its records and their source."""
 
     partition: TopicPartition
     folder: str
     columns: Sequence[str]
     is_committed_only: bool
     oldest_ms: int | None = None
-    """Batches with only older records may be skipped."""
+    """Batches with only older records can be skipped."""
     aborted: AbortedRanges = field(default=NONE_ABORTED)
 
     def read(
@@ -67,7 +67,7 @@ class PartitionRead:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of the pieces, in order.
 
-        elsewhere: yields those of a piece that the folder may no longer hold
+        elsewhere: yields the records of a piece that the folder may no longer have
 
         Raises CorruptRecord and OSError.
         """
@@ -84,9 +84,9 @@ class PartitionRead:
         take: Callable[[Buffer, ReadRange, Aborts], Iterable[Result]],
         elsewhere: Callable[[ReadRange], Iterable[Result]],
     ) -> Iterator[Result]:
-        """Yield what `take` makes of each chunk of whole batches, and `elsewhere` of the parts that are gone, in order.
+        """Yield the results of `take` for each chunk of whole batches, and of `elsewhere` for missing parts, in order.
 
-        take: gets a chunk, its piece, and a list for the markers that abort transactions
+        take: gets a chunk, its piece, and a list for abort markers
 
         Raises as `read` does.
         """
@@ -103,7 +103,7 @@ class PartitionRead:
             self._check_listed(reader, aborts)
 
     def read_left(self, missing: ReadRange) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-        """Return what is lost of a piece that its segment no longer holds, and the records that other segments hold."""
+        """Return the lost offsets of a piece that its segment no longer has, and the records in other segments."""
         reader = open_reader(self.folder)
         try:
             start, end = reader.log_start_offset, reader.end_offset()
@@ -137,9 +137,9 @@ class PartitionRead:
         )
 
     def _check_listed(self, reader: LogReader, aborts: Sequence[tuple[int, int]]) -> None:
-        """Raise CorruptRecord if records were read that a marker has aborted: no transaction index named it.
+        """Raise CorruptRecord if records were read whose abort marker is missing in the transaction indexes.
 
-        A marker alone says little: a producer may abort a transaction without records here.
+        A marker without records is no error: a producer may abort a transaction without records here.
         """
         unlisted = self.aborted.unlisted(aborts)
         if not unlisted:
@@ -150,12 +150,12 @@ class PartitionRead:
                 if (found.producer_id, found.last_offset) in unlisted:
                     raise CorruptRecord(
                         f"{self.partition}: the transaction that was aborted at offset {found.last_offset} is missing "
-                        f"in the transaction index in {self.folder}, so its records cannot be left out"
+                        f"in the transaction index in {self.folder}, so its records cannot be omitted"
                     )
 
 
 def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
-    """Yield the batches in `data` whose newest record is not older than `timestamp_ms`; adjacent batches together."""
+    """Yield the batches in `data` with a record not older than `timestamp_ms`; adjacent batches together."""
     view = memoryview(data)
     start = at = 0
     while place := place_at(data, at, at):

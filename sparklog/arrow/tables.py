@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Position = int | datetime
-"""An offset, or the time of the first record to read: it is the first with this timestamp or a later one."""
+"""An offset, or a time: the first record with this timestamp or a later one."""
 Positions = Position | Mapping[int, Position] | None
-"""One position for all partitions, or positions by partition number; partitions without one are not limited."""
+"""One position for all partitions, or positions by partition number; None or no entry: no limit."""
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,21 +67,20 @@ def record_batches(
 ) -> pa.RecordBatchReader:
     """Return a reader of a topic's records, partition after partition, each in the order of its offsets.
 
-    The call decides which records are read; the reader then reads a few MB at a time. It ends at the high watermark
-    that the log directory has in a checkpoint, which a broker writes every few seconds, and before the first open
-    transaction. Records of aborted transactions are left out. A reader can be read once.
+    The call determines the records; the reader then reads a few MB at a time. The read ends at the high watermark in
+    the checkpoint of the log directory, which a broker writes every few seconds, and before the first open
+    transaction. Records of aborted transactions are omitted. A reader can be read once.
 
-    `path` is a log directory, or the folder of one partition, of sparklog or of Apache Kafka: a local path or a URI
-    (``s3://``, ``hdfs://``, ``file://``). `partitions` are numbers; None: all that the directory has. `start` is where
-    to begin, and `end` the record to stop before: an offset or a time, for all partitions or by their numbers; None:
-    the end of the log on that side. With `isolation_level` read_uncommitted, open and aborted transactions are read
-    too.
+    `path`: a log directory, or the folder of one partition, of sparklog or of Apache Kafka: a local path or a URI
+    (``s3://``, ``hdfs://``, ``file://``). `partitions`: numbers; None: all in the directory. `start`, `end`: the first
+    record, and the record after the last one: an offset or a time, for all partitions or by their numbers; None: the
+    start and the end of the log. `isolation_level`: with read_uncommitted, open and aborted transactions are read too.
 
-    `columns` are among ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and
-    ``headers``, as in the Spark source; others are not decoded. `key` and `value` say how these are encoded, as a
-    format of this package; None: they stay bytes. `mode` says what becomes of a malformed record: FAILFAST raises
-    MalformedRecord, DROPMALFORMED leaves it out, PERMISSIVE returns null, and the bytes and the reason in the column
-    ``_corrupt_record``, which `columns` then may name.
+    `columns`: some of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and
+    ``headers``, as in the Spark source; others are not decoded. `key`, `value`: the encodings, as formats of this
+    package; None: they stay bytes. `mode`: the treatment of malformed records. FAILFAST raises MalformedRecord,
+    DROPMALFORMED omits the record, PERMISSIVE returns null, and the bytes and the reason in the column
+    ``_corrupt_record``, which `columns` then may contain.
 
     Raises UnknownTopicOrPartition if the directory does not have the topic or a partition, ConfigError for wrong
     arguments, SchemaError for schemas that do not fit, DataLost if an offset lies outside the log, and CorruptRecord.
@@ -98,11 +97,11 @@ def record_batches(
 
 
 def shape_of(columns: Sequence[str], formats: Mapping[str, Format | None], mode: ParseMode) -> TableShape:
-    """Return the table of a read; formats: of ``key`` and ``value``. Raises ConfigError and SchemaError."""
+    """Return the shape of a table. formats: those of ``key`` and ``value``. Raises ConfigError and SchemaError."""
     given = {name: of for name, of in formats.items() if of is not None}
     if not given:
         return TableShape(table_schema(columns, {}))
-    # Loads the decoders, which reads of bytes do not need.
+    # Loads the decoders, which are not needed for bytes.
     from sparklog.arrow.typed import CORRUPT, DecodingPlan
 
     types = {name: of.decoder(name).type for name, of in given.items()}
@@ -112,7 +111,7 @@ def shape_of(columns: Sequence[str], formats: Mapping[str, Format | None], mode:
 
 
 class _PartitionPlan(NamedTuple):
-    """What is read of one partition."""
+    """The planned read of one partition."""
 
     folder: PartitionFolder
     pieces: Sequence[ReadRange]
@@ -162,8 +161,8 @@ def _plan_partition(folder: PartitionFolder, readers: LogReaders, start: Positio
 
     def plan() -> _PartitionPlan:
         bounds = folder.bounds(reader)
-        low = _offset(start, "start", folder, reader, bounds)
-        high = _offset(end, "end", folder, reader, bounds)
+        low = _offset_of(start, "start", folder, reader, bounds)
+        high = _offset_of(end, "end", folder, reader, bounds)
         low, high = bounds.log_start if low is None else low, bounds.end if high is None else high
         if low >= high:
             return _PartitionPlan(folder, (), NONE_ABORTED)
@@ -172,10 +171,10 @@ def _plan_partition(folder: PartitionFolder, readers: LogReaders, start: Positio
     return settled(plan)
 
 
-def _offset(
+def _offset_of(
     positions: Positions, name: str, folder: PartitionFolder, reader: LogReader, bounds: ReadableOffsets
 ) -> int | None:
-    """Return the offset that is meant; None: this end of the log. Raises ConfigError, and DataLost if it is outside."""
+    """Return the offset of a position, or None. Raises ConfigError, and DataLost for an offset outside the log."""
     position = positions.get(folder.partition.partition) if isinstance(positions, Mapping) else positions
     if position is None:
         return None

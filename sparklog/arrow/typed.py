@@ -1,11 +1,11 @@
-"""Typed keys and values: the rows of a read, decoded a column at a time.
+"""Typed keys and values: the rows of a read, decoded column by column.
 
-The rows of tasks, in the order of these steps:
+The steps of the rows of a task:
 
-    binary columns ──▶ decode      keys and values, each by its format
-                   ──▶ mode        FAILFAST: a malformed row is an error · DROPMALFORMED: it is left out
-                                   PERMISSIVE: it is null, and `_corrupt_record` has its bytes and the reason
-                   ──▶ dead letters         a copy of each malformed record goes elsewhere before the rows go on
+    binary columns ──▶ decode          keys and values, each by its format
+                   ──▶ mode            FAILFAST: a malformed row is an error · DROPMALFORMED: it is omitted
+                                       PERMISSIVE: it is null, and `_corrupt_record` has its bytes and the reason
+                   ──▶ dead letters    a copy of each malformed record is written before its rows are returned
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CORRUPT = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("reason", pa
 
 
 class DeadLetterWriter(Protocol):
-    """Writes the malformed records of one task."""
+    """A writer of the malformed records of one task."""
 
     def write(self, records: pa.RecordBatch, partition: TopicPartition, reasons: Sequence[str]) -> None:
-        """Copy the records, each with the reason why it is malformed, and wait until the copies are safe."""
+        """Copy the records, each with the reason of its failure, and wait until the copies are durable."""
         ...
 
     def close(self) -> None:
@@ -43,7 +43,7 @@ class DeadLetterWriter(Protocol):
 
 
 class DeadLetterTarget(Protocol):
-    """Where copies of malformed records go."""
+    """The target of copies of malformed records."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -57,13 +57,13 @@ class DeadLetterTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecodingPlan:
-    """The typed columns of a read, as its plan brings them to tasks."""
+    """The typed columns of a read, sent to tasks with its plan."""
 
     formats: Mapping[str, Format]
     mode: ParseMode
     corrupt_column: str
     dead_letters: DeadLetterTarget | None = None
-    """Where copies of malformed records go. All keys and values are decoded then, whatever columns are wanted."""
+    """Target of malformed records. With a target, all keys and values are decoded, also for other columns."""
 
     def needs(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of records to read for these columns of the table."""
@@ -80,7 +80,7 @@ class DecodingPlan:
         return tuple(dict.fromkeys(wanted))
 
     def start(self, columns: Sequence[str]) -> RowDecoder:
-        """Return what decodes these columns of the table in one task."""
+        """Return the decoder of these columns of the table for one task."""
         return RowDecoder(self, self._typed(columns))
 
     def _typed(self, columns: Sequence[str]) -> list[str]:
@@ -89,7 +89,7 @@ class DecodingPlan:
 
 
 class RowDecoder:
-    """Decodes the records of a task."""
+    """The decoder of the records of one task."""
 
     def __init__(self, decoding: DecodingPlan, columns: Sequence[str]) -> None:
         self._decoders = {name: decoding.formats[name].decoder(name) for name in columns}
@@ -97,14 +97,14 @@ class RowDecoder:
         self._dead_letters = decoding.dead_letters.open() if decoding.dead_letters is not None else None
 
     def close(self) -> None:
-        """Disconnect from the place of dead letters, if any were written."""
+        """Disconnect from the target of dead letters, if it was used."""
         if self._dead_letters is not None:
             self._dead_letters.close()
 
     def decode(
         self, records: pa.RecordBatch, partition: TopicPartition
     ) -> Iterator[tuple[pa.RecordBatch, Mapping[str, pa.Array]]]:
-        """Yield parts of the records, each with its typed columns; its dead letters are written before.
+        """Yield parts of the records with their typed columns, after writing their dead letters.
 
         Raises MalformedRecord with mode = FAILFAST, and the errors of the writer of dead letters.
         """
@@ -118,7 +118,7 @@ class RowDecoder:
                 continue
             rows = np.flatnonzero(malformed)
             if self._decoding.mode is ParseMode.FAILFAST:
-                self._fail(part, partition, pieces, int(rows[0]))
+                self._raise_malformed(part, partition, pieces, int(rows[0]))
             reasons = {row: _reason(pieces, row) for row in rows.tolist()}
             if self._dead_letters is not None:
                 self._dead_letters.write(part.filter(pa.array(malformed)), partition, list(reasons.values()))
@@ -126,12 +126,12 @@ class RowDecoder:
                 good = pa.array(~malformed)
                 yield part.filter(good), {name: array.filter(good) for name, array in arrays.items()}
             else:
-                yield part, {**arrays, self._decoding.corrupt_column: _corrupt(part, reasons, malformed)}
+                yield part, {**arrays, self._decoding.corrupt_column: _corrupt_column(part, reasons, malformed)}
 
     def _pieces(
         self, records: pa.RecordBatch, columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, dict[str, DecodedPiece]]]:
-        """Yield the records in parts so small that each typed column is decoded in one piece."""
+        """Yield the records in parts that fit into one array of each typed column."""
         if not columns:
             yield records, {}
             return
@@ -144,7 +144,7 @@ class RowDecoder:
                 yield part, {name: piece.slice(done, part.num_rows), **others}
                 done += part.num_rows
 
-    def _fail(
+    def _raise_malformed(
         self, part: pa.RecordBatch, partition: TopicPartition, pieces: Mapping[str, DecodedPiece], row: int
     ) -> None:
         offset = part.column("offset")[row].as_py()
@@ -157,7 +157,7 @@ def _reason(pieces: Mapping[str, DecodedPiece], row: int) -> str:
     return "; ".join(f"the {name}: {piece.explain(row)}" for name, piece in pieces.items() if piece.faults[row])
 
 
-def _corrupt(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
+def _corrupt_column(part: pa.RecordBatch, reasons: Mapping[int, str], malformed: NDArray[np.bool_]) -> pa.Array:
     """Return the column with the bytes of malformed records, null for the others."""
     is_bad = pa.array(malformed)
     names = set(part.schema.names)

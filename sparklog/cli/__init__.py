@@ -1,7 +1,7 @@
 """The command line: one module per tool, imported when that tool is used.
 
 Exit status: 0 success; 1 failure, or nothing found (one line on standard error gives the reason and the next step);
-2 invalid command line or configuration; 130 interrupted. Standard output carries only what a script may read.
+2 invalid command line or configuration; 130 interrupted. Standard output has only text for scripts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NEXT_STEPS: dict[type[SparklogError], str] = {
 
 
 class Tools(click.Group):
-    """Group of the tools. Listing the tools imports none of them, so that help is fast."""
+    """Group of the tools. The list of tools imports none of them, so that help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(TOOLS)
@@ -78,7 +78,7 @@ class Tools(click.Group):
         except NetworkException as silent:
             raise importlib.import_module("sparklog.cli.common").diagnosed(silent, ctx) from None
         except BrokenPipeError:
-            # The reader of the output (`| head`) has closed the pipe. Python flushes at exit: send that to /dev/null.
+            # The reader of the output (`| head`) has closed the pipe, so Python's flush at exit goes to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
@@ -105,7 +105,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the process's command line and exit with its status; never return. Entry point of the `sparklog` script."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what fails is said in one line, without gRPC's own before it
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # an error is one line, without gRPC's own lines before it
     sys.exit(run())
 
 
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error for the user: an operating system's error without its number."""
+    """Return the text of an error for the user; an error of the operating system without its number."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error).rstrip(".")

@@ -1,7 +1,7 @@
-"""`sparklog acls`: add, list and remove ACLs, and say which rule decides.
+"""`sparklog acls`: add, list and remove ACLs, and explain a decision.
 
-The options are those of kafka-acls.sh. `why` asks for all ACLs and for the broker's configuration, and decides as the
-broker does.
+The options are those of kafka-acls.sh. `why` fetches all ACLs and the broker's configuration, and decides by the same
+rules as the broker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def operation_named(text: str) -> AclOperation:
 
 
 def principal_named(text: str) -> str:
-    """Return the principal; one without a type is a user."""
+    """Return the principal; a name without a type is a user."""
     return text if ":" in text else f"User:{text}"
 
 
@@ -269,7 +269,7 @@ def why(principal: str, operation: str, resource: str, host: str, bootstrap: str
 
 
 def _rules(admin: Admin) -> AclRules:
-    """Return the rules beside the ACLs: the configuration of a broker."""
+    """Return the other rules, from the configuration of a broker."""
     configs = admin.describe_configs(broker=admin.describe_cluster().brokers[0].id)
     return AclRules(
         super_users=split_principals(configs["super.users"].value or ""),
@@ -292,7 +292,7 @@ def _resources(
 def _rights(
     resources: list[Resource], operations: tuple[str, ...], producer: bool, consumer: bool
 ) -> Iterator[tuple[AclResourceType, str, AclOperation]]:
-    """Yield resources and what is to be done with them. Raises click.UsageError where that is nothing or impossible."""
+    """Yield resources with their operations. Raises click.UsageError for no operation, or an impossible one."""
     if not resources:
         raise click.UsageError("name resources with --topic, --group, --transactional-id or --cluster")
     if not (operations or producer or consumer):
@@ -341,7 +341,7 @@ def _fields(acl: AclBinding) -> dict[str, str]:
 
 @contextmanager
 def _explained_missing_authorizer() -> Iterator[None]:
-    """Raise ClientError that says what to do where the brokers have no authorizer."""
+    """Raise ClientError with the next step if the brokers have no authorizer."""
     try:
         yield
     except SecurityDisabled:

@@ -1,4 +1,4 @@
-"""`sparklog audit`: run the job isr_audit and print its verdict for people.
+"""`sparklog audit`: run the job isr_audit and print its verdict as text.
 
 Exit status: 0 nothing to do, 1 critical findings or warnings, 2 the audit could not run, 130 interrupted.
 """
@@ -83,7 +83,7 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _steps(found: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return each next step with the kinds of findings that it is for."""
+    """Return each next step with its kinds of findings."""
     steps: dict[str, list[str]] = {}
     for row in found:
         kinds = steps.setdefault(row["next_step"], [])

@@ -29,7 +29,7 @@ class BenchResult(NamedTuple):
 
     @property
     def rates(self) -> dict[str, object]:
-        """The row as --json prints it, with rates per second; 1 MB is 1,000,000 bytes."""
+        """The row for --json, with rates per second; 1 MB is 1,000,000 bytes."""
         return {
             "what": self.what,
             "records": self.records,

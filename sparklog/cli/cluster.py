@@ -1,8 +1,8 @@
 """`sparklog cluster`: show brokers and partitions with problems, move replicas and leaderships.
 
 `brokers`, `controller`, `log-dirs`, `under-replicated` and `history` only read; `reassign`, `elect-leaders`, `drain`,
-`uncordon` and `alter-log-dir` change the cluster. A command that looks for faults has exit status 1 if it finds any, so
-that a script can wait until the cluster is healthy.
+`uncordon` and `alter-log-dir` change the cluster. A command that searches for faults has exit status 1 if it finds one,
+so that a script can wait until the cluster is healthy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from sparklog.cli.cluster_history import history
 from sparklog.cli.cluster_log_dirs import alter_log_dir, log_dirs
 from sparklog.cli.cluster_reassign import drain, reassign, uncordon
 from sparklog.cli.common import (
-    NOTHING,
     admin_client,
     all_partitions,
     bootstrap_option,
     json_option,
     parse_partitions,
     print_json,
-    print_table,
+    print_rows,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def brokers(bootstrap: str, as_json: bool) -> None:
     with admin_client(bootstrap) as admin:
         cluster = admin.describe_cluster()
         partitions = all_partitions(admin)
-        # Of one topic: only the directories are needed, not their contents.
+        # For one topic, as only the directories are needed, not their replicas.
         log_dirs = admin.describe_log_dirs({name.topic for name, _ in partitions[:1]})
     leads = Counter(part.leader for _, part in partitions)
     preferred = Counter(part.replicas[0] for _, part in partitions if part.replicas)
@@ -106,7 +105,7 @@ def brokers(bootstrap: str, as_json: bool) -> None:
                 "version": broker.version if broker else None,
             }
         )
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
 
 
 @command.command()
@@ -152,7 +151,7 @@ def under_replicated(under_min_isr: bool, offline: bool, bootstrap: str, as_json
         }
         for name, part in found
     ]
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
     if not found:
         if not as_json:
             click.echo(f"none of {len(partitions)} partitions", err=True)
@@ -200,7 +199,7 @@ def elect_leaders(topics: tuple[str, ...], everything: bool, unclean: bool, boot
         }
         for name, error in sorted(answers.items(), key=_by_name)
     ]
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
     if not rows and not as_json:
         click.echo("no election was needed", err=True)
     if failed:
@@ -217,29 +216,10 @@ def _by_name(item: tuple[TopicPartition, object]) -> TopicPartition:
 
 
 def _min_in_sync(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """Return min.insync.replicas of each topic: its own value, or the default."""
+    """Return the effective min.insync.replicas of each topic."""
     key = "min.insync.replicas"
     return {topic: int(admin.describe_configs(topic=topic)[key].value) for topic in sorted(topics)}
 
 
 def _numbers(value: object) -> list[int]:
     return value if isinstance(value, list) else []
-
-
-def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print rows as JSON lines, or as a table with the keys as titles."""
-    if as_json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        print_table(
-            [key.upper().replace("_", " ") for key in rows[0]], [[_cell(cell) for cell in row.values()] for row in rows]
-        )
-
-
-def _cell(cell: object) -> object:
-    if isinstance(cell, list):
-        return ",".join(map(str, cell)) or NOTHING
-    if isinstance(cell, bool):
-        return "yes" if cell else NOTHING
-    return NOTHING if cell is None else cell

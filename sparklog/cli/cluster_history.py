@@ -16,7 +16,7 @@ from sparklog.cluster.history import HISTORY, HistoryKind
 
 POLL_MS = 500
 SILENT_POLLS = 20
-"""Number of consecutive polls without a record after which the command stops before the end."""
+"""Number of consecutive empty polls that end the command before the end of the history."""
 HEAD = ("version", "time_ms", "by", "kind", "topic", "partition")
 
 
@@ -50,11 +50,11 @@ def history(
     wanted = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
     for each in _records(bootstrap, since):
         if all(each.get(name) == value for name, value in wanted.items()) and (not kinds or each["kind"] in kinds):
-            print_json(each) if as_json else click.echo(_line(each))
+            print_json(each) if as_json else click.echo(_text_line(each))
 
 
 def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
-    """Yield records up to the current end of the history. Raises UnknownTopicOrPartition if none is kept."""
+    """Yield records up to the current end of the history. Raises UnknownTopicOrPartition without a history."""
     with client.Consumer(**client_options(bootstrap, auto_offset_reset="earliest")) as consumer:
         try:
             consumer.assign([HISTORY])
@@ -74,7 +74,7 @@ def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
             yield from (json.loads(record.value or b"{}") for record in records if record.offset < end)
 
 
-def _line(each: dict[str, Any]) -> str:
+def _text_line(each: dict[str, Any]) -> str:
     moment = datetime.fromtimestamp(each["time_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     about = each.get("topic", "")
     if "partition" in each:

@@ -12,13 +12,11 @@ import click
 from sparklog.base.errors import BrokerNotAvailable, LogDirNotFound, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.cli.common import (
-    NOTHING,
     admin_client,
     bootstrap_option,
     json_option,
     parse_partitions,
-    print_json,
-    print_table,
+    print_rows,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def log_dirs(broker: int | None, bootstrap: str, as_json: bool) -> None:
             )
     if broker is not None and not rows:
         raise BrokerNotAvailable(f"broker {broker} is not up")
-    _print_rows(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
 
 
 @click.command("alter-log-dir")
@@ -88,7 +86,7 @@ def alter_log_dir(
     if bool(topics) == bool(source):
         raise click.UsageError("name replicas with --topic, or take all of a log directory with --from")
     with admin_client(bootstrap) as admin:
-        before = _dirs(admin, broker)
+        before = _log_dirs_of(admin, broker)
         if source is None:
             wanted = parse_partitions(admin, topics)
         elif source in before:
@@ -99,15 +97,15 @@ def alter_log_dir(
         refused = {name: error for (name, _), error in answers.items()}
         if wait:
             _wait(admin, broker, log_dir, [name for name in wanted if name not in refused])
-        rows = list(_states(_dirs(admin, broker), log_dir, wanted, refused))
-    _print_rows(rows, as_json=as_json)
+        rows = list(_move_states(_log_dirs_of(admin, broker), log_dir, wanted, refused))
+    print_rows(rows, as_json=as_json, titles={"copied": "COPIED %"})
     unfinished = [row for row in rows if row["state"] != "done"]
     if unfinished and not refused and not wait:
         click.echo(f"{len(unfinished)} replicas are moving: ask again, or --wait next time", err=True)
     return UNFINISHED if unfinished else 0
 
 
-def _dirs(admin: Admin, broker: int) -> LogDirs:
+def _log_dirs_of(admin: Admin, broker: int) -> LogDirs:
     found = admin.describe_log_dirs()
     if broker not in found:
         raise BrokerNotAvailable(f"broker {broker} is not up")
@@ -115,15 +113,15 @@ def _dirs(admin: Admin, broker: int) -> LogDirs:
 
 
 def _wait(admin: Admin, broker: int, log_dir: str, moving: list[TopicPartition]) -> None:
-    """Wait until none of these replicas moves to `log_dir`, and show the progress. An interrupt ends no move."""
+    """Wait until none of these replicas moves to `log_dir`, and show progress. Moves continue after an interrupt."""
     with click.progressbar(length=100, label="moving", file=sys.stderr) as bar:
         shown = 0
         while True:
-            dirs = _dirs(admin, broker)
-            arriving = {_name(part): part for part in _parts(dirs, [log_dir]) if part.is_future}
+            dirs = _log_dirs_of(admin, broker)
+            arriving = {_partition_of(part): part for part in _replicas_in(dirs, [log_dir]) if part.is_future}
             if not arriving.keys() & set(moving):
                 break
-            sizes = {_name(part): part.size_bytes for part in _parts(dirs, dirs) if not part.is_future}
+            sizes = {_partition_of(part): part.size_bytes for part in _replicas_in(dirs, dirs) if not part.is_future}
             whole = sum(sizes.get(name, 0) for name in moving)
             left = sum(sizes.get(name, 0) - arriving[name].size_bytes for name in moving if name in arriving)
             percent = max(shown, int(100 * (whole - left) / whole) if whole else 0)
@@ -133,13 +131,16 @@ def _wait(admin: Admin, broker: int, log_dir: str, moving: list[TopicPartition])
         bar.update(100 - shown)
 
 
-def _states(
+def _move_states(
     dirs: LogDirs, log_dir: str, wanted: Iterable[TopicPartition], refused: Mapping[TopicPartition, SparklogError]
 ) -> Iterator[dict[str, Any]]:
     homes = {
-        _name(part): (path, part.size_bytes) for path in dirs for part in _parts(dirs, [path]) if not part.is_future
+        _partition_of(part): (path, part.size_bytes)
+        for path in dirs
+        for part in _replicas_in(dirs, [path])
+        if not part.is_future
     }
-    arriving = {_name(part): part.size_bytes for part in _parts(dirs, [log_dir]) if part.is_future}
+    arriving = {_partition_of(part): part.size_bytes for part in _replicas_in(dirs, [log_dir]) if part.is_future}
     for name in wanted:
         home, size = homes.get(name, (None, 0))
         copied = size if home == log_dir else arriving.get(name, 0)
@@ -153,23 +154,11 @@ def _states(
         }
 
 
-def _parts(dirs: LogDirs, paths: Iterable[str]) -> Iterator[LogDirPartition]:
+def _replicas_in(dirs: LogDirs, paths: Iterable[str]) -> Iterator[LogDirPartition]:
     for path in paths:
         if path in dirs:
             yield from dirs[path].partitions
 
 
-def _name(part: LogDirPartition) -> TopicPartition:
+def _partition_of(part: LogDirPartition) -> TopicPartition:
     return TopicPartition(part.topic, part.partition)
-
-
-def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        titles = {"copied": "COPIED %"}
-        print_table(
-            [titles.get(key, key.upper().replace("_", " ")) for key in rows[0]],
-            [[NOTHING if cell is None else cell for cell in row.values()] for row in rows],
-        )

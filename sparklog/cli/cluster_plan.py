@@ -2,8 +2,7 @@
 
     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}
 
-A plan has only the target replicas, not the current ones, so it can be executed again, verified and cancelled at any
-time.
+A plan has only the target replicas, not the current ones, so it can be repeated, verified and cancelled at any time.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ def plan_text(planned: Plan) -> str:
 
 
 def racks_of(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str]:
-    """Return the racks of these brokers; None: of all that are up and may get new partitions.
+    """Return the racks of these brokers; None: of all live brokers that are not cordoned.
 
-    Raises BrokerNotAvailable if one is not up.
+    Raises BrokerNotAvailable if a broker is not up.
     """
     cluster = admin.describe_cluster()
     alive = {broker.id: broker.rack for broker in cluster.brokers}
@@ -108,7 +107,7 @@ def show_plan(
 ) -> None:
     """Print a plan, and write it to the file `output`, if there is one. Raises OSError.
 
-    as_json: print what the file would have, instead of a table with the current replicas
+    as_json: print the content of the file, instead of a table with the current replicas
     """
     if output:
         write_plan(output, planned)

@@ -113,7 +113,7 @@ def verify(file: str, keep_throttle: bool, bootstrap: str, as_json: bool) -> int
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         moving = admin.list_partition_reassignments()
-        copied = _copied(admin, planned)
+        copied = _copied_bytes(admin, planned)
         there = dict(all_partitions(admin, {name.topic for name in planned}))
         rows = []
         for name, target in planned.items():
@@ -229,7 +229,7 @@ def uncordon(broker: int, bootstrap: str) -> int:
 
 
 def _known_brokers(admin: Admin) -> list[int]:
-    """Return the ids of the brokers that are up, and of those that are down and cordoned."""
+    """Return the ids of the live and of the cordoned brokers."""
     cluster = admin.describe_cluster()
     return sorted({broker.id for broker in cluster.brokers}.union(cluster.cordoned))
 
@@ -272,14 +272,14 @@ def _execute(
 
 
 def _wait(admin: Admin, started: Plan) -> None:
-    """Wait until none of these partitions is moving, and show the progress. An interrupt does not stop the moves.
+    """Wait until none of these partitions is moving, and show the progress. Moves continue after an interrupt.
 
-    Raises ClientError if a partition's replicas are not its target then.
+    Raises ClientError if a partition then has other replicas than the target.
     """
     with click.progressbar(length=100, label="moving", file=sys.stderr) as bar:
         shown = 0
         while moving := admin.list_partition_reassignments(started):
-            copied = _copied(admin, started)
+            copied = _copied_bytes(admin, started)
             size = sum(total for _, total in copied.values())
             by_bytes = sum(done for done, _ in copied.values()) / size if size else 1.0
             share = min(by_bytes, 1 - len(moving) / (2 * len(started)))
@@ -294,9 +294,9 @@ def _wait(admin: Admin, started: Plan) -> None:
 
 
 def _replicas_after_move(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return the partitions' replicas once they are as planned, or after METADATA_DELAY_S as they are.
+    """Return the partitions' replicas, once they are as planned or after METADATA_DELAY_S.
 
-    The broker that answers may learn of the end of a move a little later than the controller.
+    The metadata of the answering broker may be older than the controller's.
     """
     deadline = time.monotonic() + METADATA_DELAY_S
     while True:
@@ -306,12 +306,12 @@ def _replicas_after_move(admin: Admin, planned: Plan) -> dict[TopicPartition, tu
         time.sleep(POLL_S)
 
 
-def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:
-    """Return for each partition the bytes that its target replicas have, and the bytes that they will have."""
+def _copied_bytes(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:
+    """Return for each partition the present and the final bytes of its target replicas."""
     sizes: dict[TopicPartition, dict[int, int]] = {}
     for broker, dirs in admin.describe_log_dirs({name.topic for name in planned}).items():
         for part in (part for log_dir in dirs for part in log_dir.partitions):
-            if part.is_future:  # its replica is counted where it moves from
+            if part.is_future:  # the replica is counted in its present directory
                 continue
             sizes.setdefault(TopicPartition(part.topic, part.partition), {})[broker] = part.size_bytes
     copied = {}
@@ -322,7 +322,7 @@ def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]
 
 
 def _set_throttle(admin: Admin, planned: Plan, rate: int) -> None:
-    """Limit the current replicas' sending and the new replicas' copying, as kafka-reassign-partitions does."""
+    """Limit the rates of leaders and of new replicas, as kafka-reassign-partitions does."""
     moving = admin.list_partition_reassignments()
     current = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in planned})}
     leaders: dict[str, list[str]] = {}

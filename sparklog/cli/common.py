@@ -1,12 +1,13 @@
-"""Options and output functions that the tools share, and look-ups of partitions."""
+"""Options, output functions and lookups of partitions that the tools share."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -24,13 +25,13 @@ NOTHING = "-"
 """The text of a table cell without a value."""
 NamedPartition = tuple[TopicPartition, "PartitionDescription"]
 PATIENCE_MS = 2_000
-"""Time in which a command must reach a broker: enough for a broker to start, less than a service would wait."""
+"""Time-out of a command's connection to a broker: enough for a broker's start, less than that of a service."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class TimeParam(click.ParamType[int]):
-    """Milliseconds since 1970, or a date and time in ISO 8601 (UTC if it names no zone)."""
+    """Milliseconds since 1970, or a date and time in ISO 8601 (in UTC without a zone)."""
 
     name = "time"
 
@@ -88,10 +89,10 @@ def admin_client(bootstrap: str) -> Admin:
 
 
 def diagnosed(silent: NetworkException, context: click.Context) -> SparklogError:
-    """Return an error that says why no broker answers, or `silent` if a probe does not show it."""
+    """Return an error with the reason why no broker answers, or `silent` if a probe finds none."""
     if not silent.address:
         return silent
-    # Imported here because nothing else needs it.
+    # Imported here: only this function needs it.
     diagnosis = importlib.import_module("sparklog.client.diagnosis")
     why = diagnosis.diagnose(silent.address, context.meta.get(CLIENT_CONFIG, {}))
     return SparklogError(f"no broker answers at {silent.address}: {why}") if why else silent
@@ -115,6 +116,20 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         click.echo("  ".join(cells).rstrip())
 
 
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], *, as_json: bool, titles: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Print rows as JSON lines, or as a table. Its titles are those of `titles`, or the keys in upper case."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(
+            [titles.get(key, key.upper().replace("_", " ")) for key in rows[0]],
+            [[_cell(value) for value in row.values()] for row in rows],
+        )
+
+
 def seconds(time_ms: int | None) -> str:
     """Return a time as a cell of a table."""
     return NOTHING if time_ms is None else f"{time_ms / 1000:,.1f} s"
@@ -126,7 +141,7 @@ def wall_clock_ms() -> int:
 
 
 def confirmed(question: str) -> bool:
-    """Ask on standard error and return whether the answer is yes; no answer is a no."""
+    """Ask on standard error, and return whether the answer is yes. End of input means no."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:
@@ -165,6 +180,14 @@ def read_client_config(path: str) -> dict[str, str]:
                 raise ConfigError(f"{path}:{number}: {line.strip()!r} is not KEY=VALUE")
             options[key.strip().replace(".", "_")] = value.strip()
     return options
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else NOTHING
+    return NOTHING if value is None else value
 
 
 def _text(cell: object) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 POLL_MS = 500
 POLL_RECORDS = 10_000
 SILENCE_MS = 30_000
-"""With --exit-at-end: the command fails after this time without a record."""
+"""Time without a record after which --exit-at-end fails."""
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
@@ -73,7 +73,7 @@ def command(
         **client_options(
             bootstrap,
             default_api_timeout_ms=PATIENCE_MS,
-            # with --offset, fail rather than start at another offset
+            # with --offset, an error is better than another offset
             auto_offset_reset="earliest" if offset is None else "none",
         )
     ) as consumer:
@@ -109,9 +109,9 @@ def _seek(
 
 
 def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool) -> Iterator[list[Any]]:
-    """Yield the records of each poll. With `exit_at_end`, stop at the end that each partition has now.
+    """Yield the records of each poll; with `exit_at_end`, up to the present end of each partition.
 
-    Raises RequestTimedOut if no record comes for SILENCE_MS before that.
+    Raises RequestTimedOut after SILENCE_MS without a record before that.
     """
     if not exit_at_end:
         while True:
@@ -129,7 +129,7 @@ def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool
 
 
 def _print(polls: Iterator[list[Any]], render: Callable[[Any], str], max_messages: int | None) -> None:
-    """Print each poll with one write, and flush it: nothing is held back until the next poll."""
+    """Print each poll with one write and a flush, without waiting for the next poll."""
     left = max_messages
     for polled in polls:
         records = polled[:left]
@@ -155,13 +155,13 @@ def _renderer(template: str) -> Callable[[Any], str]:
             partition=record.partition,
             offset=record.offset,
             timestamp=record.timestamp_ms,
-            key=_shown(record.key),
-            value=_shown(record.value),
+            key=_printable(record.key),
+            value=_printable(record.value),
         )
 
     return render
 
 
-def _shown(value: bytes | None) -> str:
-    """Return text for people: empty for null, escapes for bytes that are not UTF-8."""
+def _printable(value: bytes | None) -> str:
+    """Return text for the terminal: empty for null, escapes for bytes that are not UTF-8."""
     return "" if value is None else value.decode(errors="backslashreplace")

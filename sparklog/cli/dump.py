@@ -1,4 +1,4 @@
-"""`sparklog dump`: print what is inside segment and index files, without a broker."""
+"""`sparklog dump`: print the content of segment and index files, without a broker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`sparklog explain`: explain the decisions of maintenance jobs. It asks the brokers and reads reports, without Spark.
+"""`sparklog explain`: explain the decisions of maintenance jobs from brokers and reports, without Spark.
 
-`explain compaction TOPIC` says for each partition whether compaction is due, why, and what to do about it. The answer
-comes from the planner of the job itself (log/compaction.py), so the two differ only by the time that passes between
-them. If there are reports, the answer also says what the last run did, and takes the next delete horizon from them.
+`explain compaction TOPIC` prints for each partition whether compaction is due, the reason, and the next step. The
+planner is that of the job itself (log/compaction.py), so the answers differ only by the time between them. With
+reports, the answer also has the result of the last run, and the next delete horizon.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEYS = (
     "max.compaction.lag.ms", "delete.retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
 """Configuration keys that compaction depends on."""
-_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999; a later time counts as never
+_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999; later times mean never
 
 
 @click.group("explain")
@@ -64,9 +64,9 @@ def command() -> None:
 def compaction(topic: str, reports: str, bootstrap: str, as_json: bool) -> None:
     """Explain why each partition of TOPIC is due for compaction or not."""
     logs = _describe(topic, bootstrap)
-    past = _past(reports, topic)
+    past = _past_compactions(reports, topic)
     now_ms = SystemClock().time_ms()
-    rows = [_explained(log, past.get(partition.partition), now_ms) for partition, log in sorted(logs.items())
+    rows = [_explain_log(log, past.get(partition.partition), now_ms) for partition, log in sorted(logs.items())
             if not isinstance(log, KafkaError)]  # fmt: skip
     rows += [{"partition": partition.partition, "due": None, "reason": f"{log.name}: {log}"}
              for partition, log in logs.items() if isinstance(log, KafkaError)]  # fmt: skip
@@ -86,14 +86,14 @@ def _describe(topic: str, bootstrap: str) -> Mapping[TopicPartition, LogDescript
         return maintenance.describe_logs(partitions)
 
 
-def _past(reports: str, topic: str) -> Mapping[int, PastCompactions]:
+def _past_compactions(reports: str, topic: str) -> Mapping[int, PastCompactions]:
     folder = whole_path(reports)
     if "://" not in folder and not os.path.isdir(folder):
         return {}
     return past_compactions(f"{folder.rstrip('/')}/compaction", topic)
 
 
-def _explained(log: LogDescription, past: PastCompactions | None, now_ms: int) -> dict[str, Any]:
+def _explain_log(log: LogDescription, past: PastCompactions | None, now_ms: int) -> dict[str, Any]:
     done = past.last_done if past else None
     plan = plan_compaction(log, now_ms=now_ms, next_delete_horizon_ms=done.next_delete_horizon_ms if done else None)
     figures = plan.figures
@@ -113,8 +113,8 @@ def _explained(log: LogDescription, past: PastCompactions | None, now_ms: int) -
         "first_dirty_offset": figures.first_dirty_offset,
         "end_offset": figures.end_offset,
         "log_end_offset": log.log_end_offset,
-        "max_lag_due": _moment(figures.max_lag_due_ms),
-        "next_delete_horizon": _moment(figures.next_delete_horizon_ms),
+        "max_lag_due": _iso_time(figures.max_lag_due_ms),
+        "next_delete_horizon": _iso_time(figures.next_delete_horizon_ms),
         "last_run": _last_run(past.last) if past else None,
         "configs": _configs(log.config),
     }
@@ -128,7 +128,7 @@ def _configs(config: TopicConfig) -> dict[str, object]:
 def _next_step(plan: CompactionPlan | CompactionNotDue, config: TopicConfig) -> str:
     topic = plan.partition.topic
     run = f"sparklog jobs run compaction --topics {topic}"
-    latest = _moment(plan.figures.max_lag_due_ms)
+    latest = _iso_time(plan.figures.max_lag_due_ms)
     waiting = {
         CompactionCause.POLICY: f"to have it compacted: sparklog topics alter {topic} --config cleanup.policy=compact",
         CompactionCause.NOTHING_CLOSED: "wait until the active segment is closed: when more is written and it is "
@@ -146,11 +146,11 @@ def _next_step(plan: CompactionPlan | CompactionNotDue, config: TopicConfig) -> 
 def _last_run(past: PastCompaction) -> dict[str, Any]:
     return past._asdict() | {
         "at": past.at.isoformat(timespec="seconds"),
-        "next_delete_horizon_ms": _moment(past.next_delete_horizon_ms),
+        "next_delete_horizon_ms": _iso_time(past.next_delete_horizon_ms),
     }
 
 
-def _moment(time_ms: int | None) -> str | None:
+def _iso_time(time_ms: int | None) -> str | None:
     if time_ms is None or time_ms > _FARTHEST_MS:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")

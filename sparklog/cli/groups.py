@@ -1,12 +1,11 @@
 """`sparklog groups`: list groups, show their lag, reset their offsets, delete them.
 
-A reset works as with Kafka's own tool: it shows the plan, and carries it out only with --execute and only while the
-group has no members. An offset outside of the log is replaced by the nearer end of the log.
+A reset works as in Kafka's own tool: it shows the plan, and executes it only with --execute and without members in the
+group. An offset outside of the log is replaced by the nearer end of the log.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,15 +13,23 @@ import click
 
 from sparklog.base.errors import NonEmptyGroup
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import TimeParam, admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import (
+    NOTHING,
+    TimeParam,
+    admin_client,
+    bootstrap_option,
+    json_option,
+    print_json,
+    print_table,
+    seconds,
+    wall_clock_ms,
+)
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
     from sparklog.client.admin.group_descriptions import GroupDescription, GroupOffset
     from sparklog.client.offsets import OffsetSpec
 
-NOTHING = "-"
-"""The text of a table cell without a value."""
 ACTIVE = ("Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
@@ -115,7 +122,7 @@ def reset(
         raise click.UsageError("name what to reset with --topic, or everything with --all-topics")
     with admin_client(bootstrap) as admin:
         committed = admin.list_group_offsets(name)
-        bounds = _bounds(admin, committed if all_topics else _selected(admin, topics))
+        bounds = _resumable_offsets(admin, committed if all_topics else _selected_partitions(admin, topics))
         wanted = _targets(admin, *chosen[0], committed, bounds)
         plan = {item: min(max(offset, bounds[item].first), bounds[item].end) for item, offset in wanted.items()}
         if execute:
@@ -137,7 +144,7 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
 
 
 def _offsets(admin: Admin, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-    """Return the committed offsets, with entries also for assigned partitions in which none is committed."""
+    """Return the committed offsets, and entries for assigned partitions without one."""
     found = admin.list_group_offsets(group.group_id)
     missing = {item for member in group.members for item in member.assignment} - found.keys()
     return {**found, **(admin.list_group_offsets(group.group_id, missing) if missing else {})}
@@ -165,7 +172,7 @@ def _described(group: GroupDescription) -> dict[str, object]:
 
 def _progress(group: GroupDescription, offsets: Mapping[TopicPartition, GroupOffset]) -> list[dict[str, object]]:
     owners = {item: member for member in group.members for item in member.assignment}
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     return [
         {
             "topic": item.topic,
@@ -186,8 +193,7 @@ def _print_progress(rows: Iterable[Mapping[str, object]]) -> None:
     shown = []
     for row in rows:
         lag_ms = row["lag_ms"]
-        behind = f"{lag_ms / 1000:,.1f} s" if isinstance(lag_ms, int) else None
-        cells = {**row, "lag_ms": behind}.values()
+        cells = {**row, "lag_ms": seconds(lag_ms if isinstance(lag_ms, int) else None)}.values()
         shown.append([NOTHING if cell in (None, -1) else cell for cell in cells])
     print_table(titles, shown)
 
@@ -206,8 +212,8 @@ def _print_members(group: GroupDescription) -> None:
     print_table(("CLIENT", "HOST", "MEMBER", "INSTANCE", "PARTITIONS"), rows)
 
 
-def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions that --topic names. Raises UnknownTopicOrPartition or click.UsageError."""
+def _selected_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions of --topic. Raises UnknownTopicOrPartition or click.UsageError."""
     numbers: dict[str, set[int] | None] = {}
     for text in topics:
         topic, colon, listed = text.partition(":")
@@ -226,7 +232,7 @@ def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
     return found
 
 
-def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ResumableOffsets]:
+def _resumable_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ResumableOffsets]:
     earliest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(partitions, "earliest")
     latest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(earliest, "latest")
     ends = admin.list_offsets(latest)
@@ -238,7 +244,7 @@ def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPar
 def _targets(
     admin: Admin, way: str, value: int, committed: Mapping[TopicPartition, GroupOffset], bounds: AllBounds
 ) -> dict[TopicPartition, int]:
-    """Return the new offset of each partition, before it is limited to the log."""
+    """Return the new offset of each partition, possibly outside of the log."""
     if way == "to_earliest":
         return {item: bound.first for item, bound in bounds.items()}
     if way == "to_latest":
@@ -254,7 +260,7 @@ def _targets(
 
 
 def _refuse_members(admin: Admin, name: str) -> None:
-    """Raise NonEmptyGroup if the group has members: a member's next commit would undo the reset."""
+    """Raise NonEmptyGroup if the group has members, whose next commit would undo the reset."""
     if any(group.group_id == name for group in admin.list_groups(states=ACTIVE)):
         [group] = admin.describe_groups([name])
         who = ", ".join(sorted({member.client_id for member in group.members}))

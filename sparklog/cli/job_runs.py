@@ -1,7 +1,7 @@
 """`sparklog jobs run NAME`: plan, apply and report once. spark-submit runs the same code.
 
 Exit status: 0 done, 1 done with findings, 2 the job could not run or its report could not be written, 130 interrupted.
-Standard output has the report's rows, or the plan's with --dry-run; all else goes to standard error.
+Standard output has the rows of the report, or of the plan with --dry-run; other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ABOUT_THE_RUN = ("run_id", "at")
 
 
 class JobCommands(click.Group):
-    """Group of the jobs by name. A job is loaded when its command is used."""
+    """Group of the jobs by name. The use of a command loads its job."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(JOBS)
@@ -69,7 +69,7 @@ def run_command() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The values of the options that all jobs share."""
+    """The values of the options of all jobs."""
 
     client: Mapping[str, Any]
     reports: str
@@ -94,7 +94,7 @@ def reports_option(function: Command) -> Command:
 
 
 def whole_path(folder: str) -> str:
-    """Return a folder's absolute path, as Spark may have another working directory; return a URL as it is."""
+    """Return a folder's absolute path, because Spark may have another working directory; a URL is unchanged."""
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
@@ -126,7 +126,7 @@ def run_here(
     job: Job, options: Mapping[str, Any], shared: RunOptions, print_run: Callable[[Run], None] | None = None
 ) -> int:
     """Run a job in a Spark session of this process and return the exit status. `print_run` replaces `show`."""
-    # Imported here because it imports Spark, which `sparklog jobs --help` does not need.
+    # Imported here: it imports Spark, which `sparklog jobs --help` does not need.
     from sparklog.jobs.session import open_session
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -171,7 +171,7 @@ def run_in(
 
 
 def _interrupt(*_: object) -> None:
-    """Interrupt the run. PySpark's own handler would call the JVM in the middle of another call."""
+    """Interrupt the run. PySpark's own handler would call the JVM during another call."""
     logging.disable(logging.ERROR)  # the interrupted bridge to the JVM logs a traceback
     raise KeyboardInterrupt
 
@@ -212,7 +212,7 @@ def reason(error: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form that JSON can hold."""
+    """Return a value as types of JSON."""
     match value:
         case datetime():
             return value.isoformat()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SCRIPTS = Path(__file__).with_name("scripts")
-"""Not a package: importing one of these files runs a job."""
+"""Not a package: the import of one of these files would run a job."""
 NEW_SCHEDULE = "python -m sparklog.jobs.config_doc > jobs.toml"
 
 
@@ -79,9 +79,9 @@ def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> No
     folder = reports or (config.reports if config else REPORTS)
     past = last_runs(f"{whole_path(folder).rstrip('/')}/runs")
     schedules = config.schedules if config else ()
-    rows = [_listed(schedule.name, schedule.job.name, past.pop((schedule.job.name, schedule.name), None), schedule)
+    rows = [_list_row(schedule.name, schedule.job.name, past.pop((schedule.job.name, schedule.name), None), schedule)
             for schedule in schedules]  # fmt: skip
-    rows += [_listed(last.schedule, last.job, last, None) for _, last in sorted(past.items(), key=str)]
+    rows += [_list_row(last.schedule, last.job, last, None) for _, last in sorted(past.items(), key=str)]
     if as_json:
         for row in rows:
             print_json(
@@ -107,13 +107,13 @@ def serve(config_file: str | None, log_level: str) -> int:
     """
     if not config_file:
         raise click.UsageError(f"--config FILE is missing; one to begin with: {NEW_SCHEDULE}")
-    # Imported here because it imports Spark.
+    # Imported here: it imports Spark.
     from sparklog.jobs.schedule_config import load_server_config
 
     config = load_server_config(config_file)
     log_to_stderr(log_level, config.logging_format)
     for chatty in ("py4j", "apscheduler"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)  # the server logs their warnings in fewer words
+        logging.getLogger(chatty).setLevel(logging.ERROR)  # the server logs their warnings more briefly
     return _serve(config)
 
 
@@ -145,16 +145,16 @@ def _serve(config: ServerConfig) -> int:
     where = f"; metrics on {metrics.address}" if metrics else ""
     click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
     while not stop.wait(60):
-        """A signal sets the event."""
-    return _end(server, metrics)
+        """Wait for a signal, which sets `stop`."""
+    return _stop_server(server, metrics)
 
 
-def _end(server: JobServer, metrics: MetricsServer | None) -> int:
+def _stop_server(server: JobServer, metrics: MetricsServer | None) -> int:
     ended = server.stop()
     if metrics:
         metrics.stop()
     if not ended:
-        # At its exit Python would wait for ever for the thread of a job that does not end.
+        # Python's exit would wait without limit for the thread of a job that does not end.
         logger.error("a job did not end when it was cancelled: leaving it")
         logging.shutdown()
         os._exit(COULD_NOT_RUN)
@@ -180,7 +180,7 @@ def submit(*arguments: str) -> NoReturn:
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
 
 
-def _listed(name: str | None, job: str, last: PastRun | None, schedule: Schedule | None) -> dict[str, object]:
+def _list_row(name: str | None, job: str, last: PastRun | None, schedule: Schedule | None) -> dict[str, object]:
     return {
         "schedule": name,
         "job": job,

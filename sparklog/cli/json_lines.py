@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 SHOWN = 60
-"""Most characters of a wrong value that an error shows."""
+"""Maximum characters of a wrong value in an error."""
 KNOWN = {"topic", "partition", "offset", "timestamp", "key", "value", "headers", "key_base64", "value_base64"}
 
 
-# Made once: json.dumps makes an encoder for every call that has separators, and json.loads detects the encoding.
+# For performance: json.dumps makes an encoder for every call with separators, and json.loads detects the encoding.
 _read = json.JSONDecoder().decode
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _one_line = json.JSONEncoder(ensure_ascii=False).encode
@@ -37,7 +37,7 @@ class ParsedLine(NamedTuple):
 
 
 def parse_line(text: str | bytes) -> ParsedLine:
-    """Return the record that a line describes. Raises ValueError that says what is wrong with the line."""
+    """Return the record of a line. Raises ValueError with the reason for an invalid line."""
     try:
         fields = _read(text if isinstance(text, str) else text.decode())
     except json.JSONDecodeError as error:
@@ -52,7 +52,7 @@ def parse_line(text: str | bytes) -> ParsedLine:
         raise ValueError(f"unknown field {min(unknown)!r}: known are {', '.join(sorted(KNOWN))}")
     timestamp = fields.get("timestamp")
     if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
-        raise ValueError(f"timestamp {_shown(timestamp)}: it must be milliseconds since 1970, a whole number")
+        raise ValueError(f"timestamp {_shortened(timestamp)}: it must be milliseconds since 1970, a whole number")
     return ParsedLine(
         _bytes_of(fields, "key"), _bytes_of(fields, "value"), _headers_of(fields.get("headers")), timestamp
     )
@@ -94,14 +94,16 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and name == "value":
         return _compact(value).encode()
-    raise ValueError(f"{name} must be a string{', an object' if name == 'value' else ''} or null, not {_shown(value)}")
+    raise ValueError(
+        f"{name} must be a string{', an object' if name == 'value' else ''} or null, not {_shortened(value)}"
+    )
 
 
 def _headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
     if not isinstance(headers, dict):
-        raise ValueError(f"headers must be an object, not {_shown(headers)}")
+        raise ValueError(f"headers must be an object, not {_shortened(headers)}")
     return [
         (name, _header_value(name, value))
         for name, values in headers.items()
@@ -116,17 +118,17 @@ def _header_value(name: str, value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"base64"}:
         return _from_base64(value["base64"], f"header {name!r}")
-    raise ValueError(f"header {name!r} must be a string, null, or a list of those, not {_shown(value)}")
+    raise ValueError(f"header {name!r} must be a string, null, or a list of those, not {_shortened(value)}")
 
 
 def _from_base64(text: Any, what: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise ValueError(f"{what} is not base64: {_shown(text)}") from None
+        raise ValueError(f"{what} is not base64: {_shortened(text)}") from None
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     """Return a wrong value as JSON for an error, shortened."""
     text = _one_line(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

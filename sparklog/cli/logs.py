@@ -1,12 +1,12 @@
-"""How servers log: to standard error, a message on each line, as text or as JSON (key `logging.format`).
+"""Logging of servers: to standard error, one message per line, as text or as JSON (key `logging.format`).
 
     text    2026-11-26 05:21:33,123 INFO    broker 1 sparklog.broker.registration: registered as broker 1 with epoch 7
     json    {"time": "2026-11-26T05:21:33.123Z", "level": "INFO", "logger": "sparklog.broker.registration",
              "message": "registered as broker 1 with epoch 7", "broker": 1}
 
-A message is on one line in both forms, so that no name that a client chooses can look like a message. In the text form
-a traceback follows its message, on lines of its own; in JSON it is the field `exception`. `time` is RFC 3339, in UTC.
-`broker` is the id of the broker; other servers have none.
+A message is one line in both forms, so that a name from a client cannot imitate a message. In the text form a traceback
+follows its message, on lines of its own; in JSON it is the field `exception`. `time` is RFC 3339, in UTC. `broker` is
+the id of the broker; other servers have none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def report_failed_start(logger: logging.Logger, form: str, text: str) -> None:
-    """Write why a server could not start, in the form of its log: in text a line for users, without time and level."""
+    """Write the reason of a failed start, in the form of the log; as text without time and level."""
     if form == JSON_LOGS:
         logger.critical(text)
     else:

@@ -31,10 +31,10 @@ NEVER_MS = float("-inf")
 
 
 class WaitingReporter:
-    """Tells every TOLD_EVERY_MS what records wait for, if some have waited that long, and at once if there is an error.
+    """Reports every TOLD_EVERY_MS why records wait, if some have waited that long, and an error at once.
 
-    Runs in a thread: the command itself may wait for its input, for room in the producer's buffer, or for the producer
-    to close.
+    Runs in a thread, because the command itself may wait for its input, for room in the producer's buffer, or for the
+    end of the producer.
     """
 
     def __init__(self, failures: DeliveryFailures) -> None:
@@ -82,7 +82,7 @@ class DeliveryFailures:
         return self.first is not None and time.monotonic() * 1000 - self._since_ms >= TOLD_EVERY_MS
 
     def note(self, _metadata: object, error: SparklogError | None) -> None:
-        """Count a delivery that has failed; `error` is None if it has not. A callback of producers."""
+        """Count a failed delivery; `error` is None for a successful one. A callback of producers."""
         if error is not None:
             self.count += 1
             if self.first is None:
@@ -129,13 +129,13 @@ def command(
     """
     if json_lines and (key_separator or plain_file):
         raise click.UsageError("--key-separator and --file are for plain lines, not for --json-lines")
-    parse = parse_line if json_lines else _plain(key_separator)
+    parse = parse_line if json_lines else _plain_parser(key_separator)
     started = time.monotonic()
     with admin_client(bootstrap) as admin:
         admin.describe_cluster()  # fails at once if no broker answers
     failures = DeliveryFailures()
     with (
-        _opened(json_lines or plain_file or "-") as (name, lines),
+        _open_lines(json_lines or plain_file or "-") as (name, lines),
         _without_log_of_failures(),
         WaitingReporter(failures) as waiting,
         client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
@@ -197,7 +197,7 @@ def _finish(producer: Producer, failures: DeliveryFailures, sent: int) -> None:
 
 @contextmanager
 def _without_log_of_failures() -> Iterator[None]:
-    """Leave out the client's log line for each batch that was not delivered: the command's error counts the records."""
+    """Suppress the client's log line for each failed batch: the command's error has the number of records."""
     log = logging.getLogger("sparklog.client.producer.sender")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -207,7 +207,7 @@ def _without_log_of_failures() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _plain(separator: str | None) -> Parse:
+def _plain_parser(separator: str | None) -> Parse:
     if separator is None:
         return lambda text: ParsedLine(None, text.rstrip(b"\r\n"), [], None)
     mark = separator.encode()
@@ -222,7 +222,7 @@ def _plain(separator: str | None) -> Parse:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _open_lines(path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the file's name for messages, and its lines; show a progress bar if standard error is a terminal."""
     if path == "-":
         yield "standard input", iter(sys.stdin.buffer)

@@ -57,7 +57,7 @@ def command() -> None:
 
 
 def entity_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with the options that name an entity."""
+    """Return the command with the options of an entity."""
     for option in (
         click.option("--user", metavar="USER", help="A user, without User:."),
         click.option("--default-user", is_flag=True, help="Each user without a quota of its own."),

@@ -1,7 +1,7 @@
 """`sparklog sinks`: list and describe the sinks of Spark queries and jobs, and reset one.
 
-A sink remembers the last batch of its query that was committed, so that a batch that Spark writes again is there once.
-`reset` makes it forget that: it says which batches are concerned, and asks first.
+A sink records the last committed batch of its query, so that a batch that Spark repeats is written once. `reset`
+deletes this record: it lists the affected batches, and asks first.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def list_sinks(states: tuple[str, ...], pattern: re.Pattern[str] | None, bootstr
                     "sink_id": each.sink_id,
                     "coordinator": each.coordinator,
                     "state": each.state,
-                    "committed_batch_id": _batch(each.committed_batch_id),
+                    "committed_batch_id": _known_batch(each.committed_batch_id),
                     "last_update_ms": each.last_update_ms,
                 }
             )
@@ -104,7 +104,7 @@ def list_sinks(states: tuple[str, ...], pattern: re.Pattern[str] | None, bootstr
         now_ms = wall_clock_ms()
         rows = [
             (
-                each.sink_id, each.coordinator, each.state, _cell(_batch(each.committed_batch_id)),
+                each.sink_id, each.coordinator, each.state, _cell(_known_batch(each.committed_batch_id)),
                 seconds(now_ms - each.last_update_ms),
             )
             for each in listed
@@ -138,7 +138,7 @@ def describe(ids: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     now_ms = wall_clock_ms()
     rows = [
         (
-            each.sink_id, each.state, _cell(_batch(each.batch_id)), _cell(_batch(each.committed_batch_id)),
+            each.sink_id, each.state, _cell(_known_batch(each.batch_id)), _cell(_known_batch(each.committed_batch_id)),
             each.producers, seconds(each.timeout_ms), seconds(now_ms - each.last_update_ms), each.run_id or NOTHING,
             each.committed_run_id or NOTHING, ", ".join(map(str, each.partitions)) or NOTHING,
         )
@@ -179,8 +179,8 @@ def reset(sink_id: str, yes: bool, bootstrap: str) -> int:
 
 @contextmanager
 def _sinks_client(bootstrap: str) -> Iterator[SinkClient]:
-    """Yield a client of sinks that gives up after PATIENCE_MS. An unknown sink is told with the next step."""
-    from sparklog.client.sinks.sync import SinkClient  # loads gRPC, which help need not
+    """Yield a client of sinks that gives up after PATIENCE_MS. The error of an unknown sink has the next step."""
+    from sparklog.client.sinks.sync import SinkClient  # loads gRPC, which help does not need
 
     try:
         with SinkClient(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS)) as sinks:
@@ -202,7 +202,7 @@ def _reset_effect(found: SinkDescription) -> str:
 
 
 def _last_committed(found: SinkDescription) -> int:
-    """Return the last batch whose commit is decided; its markers may still be missing."""
+    """Return the last batch with a decided commit, whose markers may still be missing."""
     return found.batch_id if found.state == PREPARE_COMMIT else found.committed_batch_id
 
 
@@ -210,9 +210,9 @@ def _described(found: SinkDescription) -> dict[str, Any]:
     return {
         "sink_id": found.sink_id,
         "state": found.state,
-        "batch_id": _batch(found.batch_id),
+        "batch_id": _known_batch(found.batch_id),
         "run_id": found.run_id or None,
-        "committed_batch_id": _batch(found.committed_batch_id),
+        "committed_batch_id": _known_batch(found.committed_batch_id),
         "committed_run_id": found.committed_run_id or None,
         "last_update_ms": found.last_update_ms,
         "timeout_ms": found.timeout_ms,
@@ -221,7 +221,7 @@ def _described(found: SinkDescription) -> dict[str, Any]:
     }
 
 
-def _batch(number: int) -> int | None:
+def _known_batch(number: int) -> int | None:
     return None if number == NO_BATCH else number
 
 

@@ -1,7 +1,7 @@
 """`sparklog transactions`: list and describe transactional ids, find transactions that hang, abort them.
 
-The commands and their options are those of kafka-transactions.sh. `find-hanging` searches the whole cluster if no topic
-or broker is named; `abort` asks before it ends anything, and shows what the coordinators know of the producer.
+The commands and their options are those of kafka-transactions.sh. `find-hanging` searches the whole cluster without a
+topic or broker; `abort` asks first, and shows the coordinators' view of the producer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MINUTE_MS = 60_000
 
 
 def partition_options(function: Any) -> Any:
-    """Return the command with --topic and --partition, that name one partition."""
+    """Return the command with --topic and --partition, for one partition."""
     function = click.option("--partition", type=click.IntRange(0), required=True, metavar="N", help="Its number.")(
         function
     )
@@ -155,8 +155,8 @@ def describe_producers(topic: str, partition: int, bootstrap: str, as_json: bool
             titles,
             [
                 [
-                    each.producer_id, each.producer_epoch, *map(_known, (each.coordinator_epoch, each.last_sequence)),
-                    seconds(now_ms - each.last_timestamp_ms), _known(each.transaction_first_offset),
+                    each.producer_id, each.producer_epoch, *map(_number, (each.coordinator_epoch, each.last_sequence)),
+                    seconds(now_ms - each.last_timestamp_ms), _number(each.transaction_first_offset),
                 ]
                 for each in producers
             ],
@@ -282,7 +282,7 @@ def _print_hanging(found: Iterable[OpenTransaction]) -> None:
     rows = [
         [
             each.partition.topic, each.partition.partition, each.producer.producer_id, each.producer.producer_epoch,
-            _known(each.producer.coordinator_epoch), each.producer.transaction_first_offset,
+            _number(each.producer.coordinator_epoch), each.producer.transaction_first_offset,
             seconds(each.silent_ms(now_ms)),
         ]
         for each in found
@@ -305,7 +305,7 @@ def _producer_at(admin: Admin, name: TopicPartition, start_offset: int) -> tuple
 
 
 def _coordinator_view(admin: Admin, name: TopicPartition, producer_id: int) -> str:
-    """Say what the coordinators know of a producer's transaction in a partition."""
+    """Return a sentence about the coordinators' view of a producer's transaction in a partition."""
     ids = [each.transactional_id for each in admin.list_transactions(producer_ids=[producer_id])]
     for found in admin.describe_transactions(ids):
         if name in found.partitions:
@@ -320,7 +320,7 @@ def _coordinator_view(admin: Admin, name: TopicPartition, producer_id: int) -> s
 
 @contextmanager
 def _progress(what: str) -> Iterator[Any]:
-    """Yield a function that counts up on a terminal's line; None if standard error is no terminal."""
+    """Yield a function that shows a count on the terminal; None if standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -335,5 +335,5 @@ def _progress(what: str) -> Iterator[Any]:
     click.echo("\r\033[K", nl=False, err=True)
 
 
-def _known(number: int) -> object:
+def _number(number: int) -> object:
     return NOTHING if number < 0 else number

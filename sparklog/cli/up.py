@@ -1,8 +1,8 @@
 """`sparklog up`: run a broker (cli/up_one.py), or several (cli/up_several.py), until SIGTERM or SIGINT.
 
-One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
-stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
-configuration is wrong, 3 if the cluster store has lost everything while the broker ran: it can be started again.
+One line on standard output reports the ready broker; its log goes to standard error. Exit status: 0 after a clean stop,
+1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 for a wrong option or
+configuration, 3 if the cluster store has lost everything while the broker ran: it can be started again.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def command(
     prefix = f"broker {number} " if siblings else ""
     log_to_stderr(log_level, config.logging_format, broker=None if brokers else number, prefix=prefix)
     try:
-        # Each is imported where it is needed: the parent of several brokers is no broker, and has none to import.
+        # Imported where it is needed: the parent of several brokers needs no broker.
         if brokers:
-            several = _imported("sparklog.cli.up_several")
+            several = _import_without_gc("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
             shared += ["--allow-anonymous"] if allow_anonymous else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
@@ -137,16 +137,16 @@ def command(
                 brokers = several.brokers_for_cores(config)
             sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
         read = partial(load_broker_config, config_file, dict(os.environ), [*settings, *chosen])
-        sys.exit(_imported("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
+        sys.exit(_import_without_gc("sparklog.cli.up_one").run_one(config, config_file, read, brokers=siblings))
     except (SparklogError, OSError) as error:
         report_failed_start(logger, config.logging_format, f"sparklog up: {reason(error)}")
         sys.exit(CANNOT_START)
 
 
 def _check_not_open(config: BrokerConfig) -> None:
-    """Raises ConfigError if strangers could do everything."""
+    """Raise ConfigError for listeners without authentication and authorization."""
     found: list[str] = []
-    with suppress(ConfigError):  # the start says what is wrong with a listener
+    with suppress(ConfigError):  # the start reports an invalid listener
         found = open_listeners(config)
     if found:
         raise ConfigError(
@@ -156,8 +156,8 @@ def _check_not_open(config: BrokerConfig) -> None:
         )
 
 
-def _imported(name: str) -> Any:
-    """Import a module and return it. Garbage is not collected meanwhile: there is none, and looking takes a tenth."""
+def _import_without_gc(name: str) -> Any:
+    """Import a module and return it, without garbage collections, which would take a tenth of the time."""
     gc.disable()
     try:
         return importlib.import_module(name)

@@ -1,7 +1,7 @@
 """One broker in the foreground, until SIGTERM or SIGINT.
 
-A broker of `sparklog up --brokers` also stops when its standard input ends, as its parent has ended then. After the
-line that says that it is ready, it prints ACQUAINTED once it knows as many brokers as its parent has started.
+A broker of `sparklog up --brokers` also stops at the end of its standard input, as its parent has then ended. After the
+line of its start, it prints ACQUAINTED once it knows all brokers of its parent.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from sparklog.server.node import BrokerNode
 from sparklog.server.security import ConfigFile
 
 LOST_STORE = 3
-"""Exit status of a broker that is to be started again, as the cluster store has lost everything."""
+"""Exit status of a broker that must be restarted, because the cluster store has lost everything."""
 ACQUAINTED = "knows the others"
 ACQUAINTED_WITHIN_S = 30
 logger = logging.getLogger("sparklog.cli.up")
 
 
 def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerConfig], *, brokers: int | None) -> int:
-    """Run a broker until a signal comes, or its cluster store has lost everything. Return the exit status.
+    """Run a broker until a signal, or until its cluster store has lost everything. Return the exit status.
 
-    file: the configuration file, if there is one, and `read` reads the configuration again
-    brokers: number of brokers that the parent process starts; None if this is no child
+    file: the configuration file, if there is one; `read` reads the configuration again
+    brokers: number of brokers that the parent process starts; None for a broker without parent
 
     Raises SparklogError or OSError if it cannot start.
     """
@@ -43,7 +43,7 @@ def run_one(config: BrokerConfig, file: str | None, read: Callable[[], BrokerCon
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to the user's maximum: it bounds the number of partitions.
+    """Raise the limit of open files, which limits the number of partitions, to the user's maximum.
 
     Raises SparklogError if the maximum is too low.
     """
@@ -59,7 +59,7 @@ async def _run(config: BrokerConfig, file: ConfigFile | None, brokers: int | Non
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
     if brokers:
-        loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
+        loop.add_reader(sys.stdin, stop.set)  # readable only at its end
     node = BrokerNode(config, file=file)
     await node.start()
     freeze_long_lived()

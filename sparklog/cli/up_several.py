@@ -1,13 +1,12 @@
 """`sparklog up --brokers N|auto`: a cluster on this machine, one process per broker, under one parent.
 
-One line on standard output says that all brokers are ready and know one another, and gives their addresses. The
-brokers' logs go to standard error, each line with the broker's number. The parent does not restart a broker that dies:
-it logs the death and the command that starts the broker again. The other brokers go on, which shows how a cluster
-survives a failure.
+One line on standard output reports the addresses of all brokers, once they are ready and know one another. The brokers'
+logs go to standard error, each line with the broker's number. The parent does not restart a dead broker: it logs the
+death, and the command that starts the broker again. The other brokers continue, as a cluster does after a failure.
 
 SIGTERM or Ctrl-C stops the brokers one after another, so that each can hand over its leaderships; a second signal kills
-them. If the parent is killed, the brokers stop because their standard input ends. Exit status: 0 after a clean stop, 1
-if a broker could not start or did not stop cleanly, 2 if a configuration is wrong.
+them. If the parent is killed, the brokers stop at the end of their standard input. Exit status: 0 after a clean stop, 1
+if a broker could not start or did not stop cleanly, 2 for a wrong configuration.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ class LocalBroker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, brokers: int) -> bool:
-        """Start the process and return whether the broker is ready. If not, it has logged why and has ended.
+        """Start the process, and return whether the broker is ready. If not, it has logged the reason and has ended.
 
-        brokers: how many are started, this one included
+        brokers: number of brokers of the cluster, with this one
         """
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child", str(brokers)),
@@ -66,7 +65,7 @@ class LocalBroker:
         return bool(ready)
 
     async def knows_others(self) -> None:
-        """Wait until the broker knows all others, has waited long enough, or has ended."""
+        """Wait until the broker knows all others, has ended, or the time-out is over."""
         assert self._process
         assert self._process.stdout
         await self._process.stdout.readline()
@@ -77,7 +76,7 @@ class LocalBroker:
         return await self._process.wait()
 
     async def stop(self) -> bool:
-        """Stop the process and return whether it stopped cleanly. Kill it after STOP_WITHIN_S."""
+        """Stop the process, and kill it after STOP_WITHIN_S; return whether it stopped cleanly."""
         process = self._process
         assert process
         if process.returncode is None:
@@ -92,7 +91,7 @@ class LocalBroker:
         return process.returncode == 0
 
     def kill(self) -> None:
-        """Send SIGKILL, if the process runs; `ended` tells when it has ended."""
+        """Send SIGKILL if the process runs; `ended` waits for its end."""
         if self._process and self._process.returncode is None:
             self._process.kill()
 
@@ -103,9 +102,9 @@ class LocalBroker:
 
 
 async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[str]) -> int:
-    """Run the brokers until a signal comes or all have ended; return the exit status. Each broker gets `arguments`.
+    """Run the brokers until a signal, or until all have ended; return the exit status. Each broker gets `arguments`.
 
-    Raises ConfigError if a folder is the log directory of a single broker: the cluster would not have its topics.
+    Raises ConfigError for the log directory of a single broker, whose topics the cluster would not have.
     """
     _check_folders(config)
     ids = broker_ids(config, brokers)
@@ -145,14 +144,14 @@ def _check_folders(config: BrokerConfig) -> None:
 
 
 def brokers_for_cores(config: BrokerConfig) -> int:
-    """Return the number of cores that this process may use, but no fewer than brokers have run in these folders."""
+    """Return the number of cores of this process, at least the number of brokers of earlier runs in these folders."""
     cores = len(os.sched_getaffinity(0))
     before = left_out(config, cores)
     return before[-1] - broker_ids(config, 1)[0] + 1 if before else cores
 
 
 def left_out(config: BrokerConfig, brokers: int) -> list[int]:
-    """Return the ids of brokers that have run in these folders before, above those of `brokers` brokers."""
+    """Return the ids of brokers of earlier runs in these folders, above those of `brokers` brokers."""
     last = broker_ids(config, brokers)[-1]
     used = (path.parent.name for folder in config.log_dirs for path in Path(folder).glob(f"broker-*/{META_PROPERTIES}"))
     numbers = {int(name.removeprefix("broker-")) for name in used if name.removeprefix("broker-").isdigit()}
@@ -164,7 +163,7 @@ def _broker_arguments(config: BrokerConfig, number: int) -> list[str]:
 
 
 async def _start(brokers: list[LocalBroker]) -> bool:
-    """Start all brokers at the same time and return whether all are ready. If one is not, stop all of them."""
+    """Start all brokers at once, and return whether all are ready. If one is not, stop all of them."""
     have_started = await asyncio.gather(*(broker.start(len(brokers)) for broker in brokers))
     failed = [broker.number for broker, has_started in zip(brokers, have_started, strict=True) if not has_started]
     if not failed:
@@ -193,7 +192,7 @@ def _say_ready(config: BrokerConfig, brokers: list[LocalBroker]) -> None:
 
 
 async def _watch(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
-    """Return when `stop` is set or no broker is left. Log each broker that ends meanwhile."""
+    """Wait until `stop` is set or no broker is left. Log each broker that ends."""
     stopping = asyncio.create_task(stop.wait())
     running = {asyncio.create_task(broker.ended()): broker for broker in brokers}
     while running and not stop.is_set():

@@ -1,11 +1,11 @@
 """`sparklog users`: manage SCRAM users directly in the cluster store, an SQLite file on this machine or ZooKeeper.
 
-No broker need run, so the first user of a new cluster can be added before its first start. A running broker reads the
-credential at each login: a change holds at once, and open connections stay open. For a broker on another machine,
-Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
+The commands work without a broker, so the first user of a new cluster can be added before its first start. A running
+broker reads the credential at each login: a change applies at once, and open connections stay open. For a broker on
+another machine, Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
 
-The store is configured as for brokers: by their configuration file, the environment, or the two options that stand for
-log.dirs and zookeeper.connect.
+The store is configured as for brokers: by their configuration file, the environment, or the options for log.dirs and
+zookeeper.connect.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from sparklog.base.config_file import load_broker_config
 from sparklog.base.errors import ResourceNotFound
-from sparklog.cli.common import print_table
+from sparklog.cli.common import Command, print_table
 from sparklog.cluster.engines import open_store, store_file
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 SALT_BYTES = 16
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def store_options(function: Command) -> Command:
-    """Return the command with the options that locate the cluster store: the keyword arguments of `_opened`."""
+    """Return the command with the options that locate the cluster store: the keyword arguments of `_open_users`."""
     for option in (
         click.option("--zookeeper", metavar="HOST:PORT,…", help="The cluster's ZooKeeper (zookeeper.connect)."),
         click.option(
@@ -86,8 +85,8 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -
     if not name:
         raise click.UsageError("a user has a name")
     password = _read_password()
-    with _opened(create=True, **where) as users:
-        for mechanism in _chosen(mechanisms):
+    with _open_users(create=True, **where) as users:
+        for mechanism in _mechanisms_of(mechanisms):
             salt = secrets.token_bytes(SALT_BYTES)
             users.put(name, mechanism, ScramCredential.of_password(mechanism, password, salt, iterations))
     click.echo(f"added user {name}")
@@ -97,7 +96,7 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -
 @store_options
 def list_users(**where: Any) -> None:
     """List users with their mechanisms and iteration counts."""
-    with _opened(**where) as users:
+    with _open_users(**where) as users:
         rows = [
             (name, mechanism.sasl_name, credential.iterations)
             for name in users.names()
@@ -115,8 +114,8 @@ def list_users(**where: Any) -> None:
 @store_options
 def delete(name: str, mechanisms: tuple[str, ...], **where: Any) -> None:
     """Delete the credentials of the user NAME."""
-    with _opened(**where) as users:
-        gone = [mechanism for mechanism in _chosen(mechanisms) if users.delete(name, mechanism)]
+    with _open_users(**where) as users:
+        gone = [mechanism for mechanism in _mechanisms_of(mechanisms) if users.delete(name, mechanism)]
     if not gone:
         raise ResourceNotFound(f"there is no user {name!r} with such a credential")
     click.echo(f"deleted {', '.join(mechanism.sasl_name for mechanism in gone)} of user {name}")
@@ -132,12 +131,12 @@ def _read_password() -> str:
     return str(password)
 
 
-def _chosen(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
+def _mechanisms_of(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
     return [MECHANISMS[name] for name in mechanisms] or list(ScramMechanism)
 
 
 @contextmanager
-def _opened(
+def _open_users(
     *, data_dir: str | None, config_file: str | None, zookeeper: str | None, create: bool = False
 ) -> Iterator[UserStore]:
     """Open the cluster store and yield its users."""

@@ -5,7 +5,7 @@
                              implementation of both
 
     producer/ consumer/ admin/ maintenance/  one package per client; its sync.py has the synchronous class
-    beside them                              shared modules: brokers, leaders, retries, options, offsets
+    other modules                            shared by the clients: brokers, leaders, retries, options, offsets
 
 Keyword arguments are Kafka's configuration names with underscores. sparklog/client/config.py documents them;
 ProducerOptions, ConsumerOptions and AdminOptions are their types. Errors are those of sparklog/base/errors.py.

@@ -1,13 +1,13 @@
-"""The bases of all clients: an asynchronous client is closed by ``async with``, a synchronous one is built from it.
+"""Base classes of the clients. A synchronous client delegates to the asynchronous one of the same kind.
 
-    class Admin(Blocking[AsyncAdmin]):
+    class Admin(SyncClient[AsyncAdmin]):
         create_topic = blocking(AsyncAdmin.create_topic)  # a coroutine: runs on the shared loop, the caller waits
-    class Consumer(Blocking[AsyncConsumer]):
+    class Consumer(SyncClient[AsyncConsumer]):
         seek = direct(AsyncConsumer.seek)  # never waits: runs in the caller's thread
 
 Each such method has the name, signature, docstring and types of the asynchronous one, for `help`,
-`inspect.signature` and type checkers. The class body names every method, because type checkers can follow that; a test
-finds missing ones. Methods that work differently in the synchronous client are written out in its class.
+`inspect.signature` and type checkers. The class body lists every method, so that type checkers see them; a test finds
+missing ones. Methods that work differently in the synchronous client are defined in its class.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AsyncClient(ABC):
 
 
 class SyncClient(ABC, Generic[Core]):
-    """A client for code without an event loop: its calls run on the shared thread, and the caller waits for them."""
+    """A client for code without an event loop: its calls run on the shared loop thread while the caller waits."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -64,7 +64,7 @@ class SyncClient(ABC, Generic[Core]):
 def blocking(
     method: Callable[Concatenate[Core, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncClient[Core], P], T]:
-    """Return the method for callers in a thread, which wait for its result."""
+    """Return a method that runs the coroutine on the shared loop thread, and waits for its result."""
 
     @wraps(method)
     def call(self: SyncClient[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -74,7 +74,7 @@ def blocking(
 
 
 def direct(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[SyncClient[Core], P], T]:
-    """Return the method for callers in a thread, without crossing to the event loop."""
+    """Return a method that calls the asynchronous client's in the caller's thread."""
 
     @wraps(method)
     def call(self: SyncClient[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,14 +1,14 @@
 """A client's metadata of the cluster: its brokers, and the leader of each partition.
 
-Any broker that answers provides the metadata: first the one that answered last, then the bootstrap brokers, then all
-known ones. The metadata is kept for `metadata_max_age_ms`, and a topic's is renewed after an error that shows it to be
-out of date. If one partition has lost its leader, the leaders of the others stay in use meanwhile. Used on one event
-loop only.
+Any broker can provide the metadata. The client asks the broker that answered last, then the bootstrap brokers, then
+all known ones. The metadata is kept for `metadata_max_age_ms`; a topic's metadata is renewed earlier if an error shows
+that it is out of date. If one partition has lost its leader, the leaders of the others stay in use meanwhile. Used on
+one event loop only.
 
-A broker that is cut off from the others may report an old state for a long time. So brokers whose metadata turned out
-to be wrong are asked after the others, the latest such broker last; brokers that did not answer are asked after all
-others. A leader with an older epoch than one known already is not accepted: the records that it lacks would look to a
-consumer like an offset out of range.
+A broker that is cut off from the others may report an old state for a long time. So brokers whose metadata was wrong
+are asked after the others, the latest such broker last; brokers that did not answer are asked after all others. A
+leader with an older epoch than a known one is rejected: to a consumer, the records that it lacks would look like an
+offset out of range.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNKNOWN_TOPIC_GRACE_MS = 1_000
 """How long to ask again before a topic counts as unknown: not every broker knows a new topic at once."""
 
 LEARNING_TIMEOUT_MS = 5_000
-"""How long one broker may take to report what it knows of the cluster, before another is asked."""
+"""How long to wait for one broker's metadata before another broker is asked."""
 LONG_AGO_MS = float("-inf")
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLeaders:
-    """Metadata of one topic at `learnt_ms` (monotonic): each partition's leader by broker id, -1 if none."""
+    """The leader of each partition of a topic, by broker id, at `learnt_ms` (monotonic); -1: none."""
 
     name: str
     leaders: tuple[int, ...]
@@ -99,7 +99,7 @@ class Cluster:
     async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Return the result of `call` for the first broker that answers; raises the last error if none does."""
         failure: NetworkException | RequestTimedOut | None = None
-        for address in self._in_turn():
+        for address in self._addresses_to_ask():
             try:
                 answer = await call(self.connections.get(address))
             except (NetworkException, RequestTimedOut) as silent:
@@ -112,8 +112,8 @@ class Cluster:
         assert failure is not None  # bootstrap_servers is never empty
         raise failure
 
-    def _in_turn(self) -> list[str]:
-        """Return all known addresses, brokers most likely to answer, and to be right, first."""
+    def _addresses_to_ask(self) -> list[str]:
+        """Return all known addresses, first those of brokers that probably answer and have correct metadata."""
         known = dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values()))
         self._silent &= known.keys()
         self._doubted = {address: None for address in self._doubted if address in known}
@@ -121,9 +121,10 @@ class Cluster:
         return sorted(known, key=lambda address: (address in self._silent, doubts.get(address, -1)))
 
     def doubt(self, told_by: tuple[str, ...] | None = None) -> None:
-        """Ask another broker next, if there is one: metadata of `told_by` (None: of the last to answer) was wrong.
+        """Ask other brokers first: the metadata of `told_by` (None: of the broker that answered last) was wrong.
 
-        Brokers that were silent are asked again: else one that answers and is wrong would stay the only one asked.
+        Silent brokers are asked again too: otherwise a broker that answers with wrong metadata would stay the only one
+        asked.
         """
         self._silent.clear()
         for address in self._answered_last if told_by is None else told_by:
@@ -143,18 +144,18 @@ class Cluster:
         return await retrying(attempt, timeout_ms=limit_ms, backoff=self.backoff, clock=self.clock)
 
     def known(self, topic: str) -> TopicLeaders | None:
-        """Return what is known of `topic` without asking, however old."""
+        """Return the cached metadata of `topic`, however old; None if there is none."""
         return self._topics.get(topic)
 
     def known_topic_id(self, topic: str) -> str:
-        """Return the topic's id as last learnt; empty if not known."""
+        """Return the cached id of the topic; empty if not known."""
         metadata = self._topics.get(topic)
         return metadata.topic_id if metadata else ""
 
     async def topic(self, name: str, timeout_ms: int) -> TopicLeaders:
-        """Return the topic's metadata; ask for it if it is not known or too old.
+        """Return the topic's metadata; request it if it is not known or too old.
 
-        Raises UnknownTopicOrPartition if brokers still do not know it after a grace of a second, InvalidTopic for a
+        Raises UnknownTopicOrPartition if the brokers still do not know the topic after a second, InvalidTopic for a
         name that no topic can have, NetworkException or RequestTimedOut if no broker answers within `timeout_ms`.
         """
         found = self._topics.get(name)
@@ -163,18 +164,18 @@ class Cluster:
         check_topic(name)
         task = self._learning.get(name)
         if task is None:
-            task = self._learning[name] = asyncio.create_task(self._learn(name, timeout_ms))
-            task.add_done_callback(lambda done: self._learnt(name, done))
+            task = self._learning[name] = asyncio.create_task(self._learn_topic(name, timeout_ms))
+            task.add_done_callback(lambda done: self._store_learned(name, done))
         return await asyncio.shield(task)
 
     def outdated(self, topic: str) -> None:
-        """Learn `topic` anew before its next use: an answer showed that its metadata is wrong."""
+        """Drop the metadata of `topic`, which an answer has shown to be wrong; its next use requests it again."""
         if found := self._topics.pop(topic, None):
             self.doubt(found.told_by)
         self._brokers_outdated = True
 
     def lost_leader(self, partition: TopicPartition) -> None:
-        """Look up the leader of `partition` before its next use: the known one was wrong."""
+        """Drop the known leader of `partition`, which was wrong; its next use looks the leader up."""
         topic = self._topics.get(partition.topic)
         if topic is not None and partition.partition < len(topic.leaders):
             self.doubt(topic.told_by)
@@ -183,7 +184,7 @@ class Cluster:
         self._brokers_outdated = True
 
     def lost_broker(self) -> None:
-        """Look up the brokers before the next use of a broker id: one could not be reached."""
+        """Look up the brokers before the next use of a broker id, as one could not be reached."""
         self._brokers_outdated = True
 
     async def leader(self, partition: TopicPartition, timeout_ms: int) -> Connection:
@@ -209,7 +210,7 @@ class Cluster:
         return self.connections.get(address)
 
     def known_leader(self, partition: TopicPartition) -> Connection | None:
-        """Return the connection to the partition's leader; None if not known without asking."""
+        """Return the connection to the known leader of the partition; None if there is none."""
         topic = self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.leaders):
             return None
@@ -217,14 +218,14 @@ class Cluster:
         return self.connections.get(address) if address else None
 
     def known_epoch(self, partition: TopicPartition) -> int | None:
-        """Return the leader epoch of the known leader; None if not known without asking."""
+        """Return the epoch of the known leader; None if there is none."""
         topic = self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.epochs):
             return None
         return topic.epochs[partition.partition]
 
     def saw_epoch(self, partition: TopicPartition, epoch: int, topic_id: str) -> None:
-        """Note a leader epoch in which something was read or committed; a leader of an older one is looked up anew."""
+        """Note the leader epoch of a record or commit; drop a known leader with an older epoch."""
         topic = self._topics.get(partition.topic)
         known = self.known_epoch(partition)
         if topic is None or topic.topic_id != topic_id or known is None or known >= epoch:
@@ -234,7 +235,7 @@ class Cluster:
         self.lost_leader(partition)
 
     def known_broker(self, broker_id: int) -> Connection | None:
-        """Return the connection to a broker; None if its address is not known without asking."""
+        """Return the connection to a broker; None if its address is not known."""
         address = self._brokers.get(broker_id)
         return self.connections.get(address) if address else None
 
@@ -253,9 +254,15 @@ class Cluster:
         return groups
 
     async def brokers(self) -> dict[int, Connection]:
-        """Ask for the cluster's brokers, and return their connections by id."""
+        """Request the list of the cluster's brokers, and return their connections by id."""
         await self._learn_brokers(self.config.default_api_timeout_ms)
         return {broker: self.connections.get(address) for broker, address in self._brokers.items()}
+
+    async def ask_brokers(self, ask: Callable[[int, Connection], Awaitable[Iterable[T]]]) -> list[T]:
+        """Ask all brokers at once, and return the elements of their answers together; one attempt."""
+        brokers = await self.brokers()
+        answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
+        return [found for answer in answers for found in answer]
 
     async def broker(self, broker_id: int) -> Connection:
         """Return the connection to a broker by its id; raises BrokerNotAvailable if the cluster has none."""
@@ -267,7 +274,7 @@ class Cluster:
         return self.connections.get(address)
 
     async def close(self) -> None:
-        """Close all connections, and stop learning the metadata."""
+        """Close all connections, and cancel requests for metadata."""
         for task in self._learning.values():
             task.cancel()
         await self.connections.close()
@@ -278,7 +285,7 @@ class Cluster:
         self._brokers = {broker.id: broker.grpc_address for broker in answer.brokers}
         self._brokers_outdated = False
 
-    async def _learn(self, name: str, timeout_ms: int) -> TopicLeaders:
+    async def _learn_topic(self, name: str, timeout_ms: int) -> TopicLeaders:
         grace_ms = min(UNKNOWN_TOPIC_GRACE_MS, timeout_ms)
 
         async def attempt() -> Any:
@@ -295,7 +302,7 @@ class Cluster:
             self._newest.pop(name, None)
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
         parts = sorted(found.partitions, key=lambda item: item.partition)
-        metadata = self._merged(
+        metadata = self._without_outdated_leaders(
             TopicLeaders(
                 name=name,
                 leaders=tuple(item.leader for item in parts),
@@ -309,8 +316,8 @@ class Cluster:
             await self._learn_brokers(timeout_ms)
         return metadata
 
-    def _merged(self, told: TopicLeaders) -> TopicLeaders:
-        """Return `told` without leaders whose epoch is older than one that a broker has reported."""
+    def _without_outdated_leaders(self, told: TopicLeaders) -> TopicLeaders:
+        """Return `told` without the leaders whose epoch is older than the newest known one."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
             known = (*newest.epochs, *(-1 for _ in told.epochs))
@@ -325,7 +332,7 @@ class Cluster:
         self._newest[told.name] = told
         return told
 
-    def _learnt(self, name: str, task: asyncio.Task[TopicLeaders]) -> None:
+    def _store_learned(self, name: str, task: asyncio.Task[TopicLeaders]) -> None:
         self._learning.pop(name, None)
         if not task.cancelled() and task.exception() is None:  # waiting callers get a failure from the task
             self._topics[name] = task.result()

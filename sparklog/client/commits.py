@@ -1,12 +1,12 @@
-"""Commits and committed offsets of a group, kept by its coordinator.
+"""A group's committed offsets, which its coordinator keeps.
 
-Commits are sent one after the other, in the order of the calls. A commit names the member and its generation, so that
-a member that is no longer in the group cannot commit. A consumer that chose its partitions itself (`assign`) names no
+Commits are sent one after another, in the order of the calls. A commit names the member and its generation, so that a
+member that is no longer in the group cannot commit. A consumer with partitions of its own choice (`assign`) names no
 member; its commits are refused while the group has members.
 
 During a rebalance the coordinator may refuse commits with REBALANCE_IN_PROGRESS. `commit` then retries, because a
-member may still commit for the partitions that it keeps. It may not commit for partitions that it has given up
-meanwhile (consumer/committer.py): their new owner may have committed more.
+member may still commit for the partitions that it keeps. It must not commit for partitions that were revoked meanwhile
+(consumer/committer.py): their new owner may have committed more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparklog.v1 import groups_pb2
 
 
 class CommittedPosition(NamedTuple):
-    """A committed offset, and the id of the topic that it was committed for; empty: not known."""
+    """A committed offset, and the id of its topic; empty: not known."""
 
     at: OffsetAndMetadata
     topic_id: str
@@ -46,7 +46,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A group, and the member of it that has read the records (KIP-447)."""
+    """A group, and the member that has read the records (KIP-447)."""
 
     group_id: str
     generation: int = -1
@@ -67,7 +67,7 @@ class CommittingMember(Protocol):
 
 
 class GroupOffsets:
-    """Commits and committed offsets of one group."""
+    """Commits and fetches the offsets of one group."""
 
     def __init__(self, coordinator: Coordinator, config: ConsumerConfig) -> None:
         self._coordinator = coordinator
@@ -84,10 +84,9 @@ class GroupOffsets:
     ) -> None:
         """Commit, and retry for `timeout_ms` (None: one attempt); raises the first error of any partition.
 
-        topic_ids: the ids of the offsets' topics, where known.
-
-        `member` returns the member that commits, or None for a consumer that is not a member. It is called before each
-        attempt; its exceptions are raised here.
+        topic_ids: the ids of the offsets' topics, where known
+        member: called before each attempt; returns the member that commits, None for a consumer that is not a member.
+            Its exceptions are raised here.
         """
         if not offsets:
             return
@@ -137,12 +136,12 @@ class GroupOffsets:
         answer = await self._coordinator.ask("OffsetCommit", request, self._config.request_timeout_ms)
         errors: list[KafkaError] = [error for part in answer.partitions if (error := read_error(part))]
         for error in errors:
-            self._coordinator.found_wrong(error)
+            self._coordinator.forget_if_wrong(error)
             raise error
 
 
 def with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets as OffsetAndMetadata, plain numbers included."""
+    """Return the offsets, with each plain number as an OffsetAndMetadata."""
     return {
         TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
         for partition, at in offsets.items()

@@ -1,11 +1,11 @@
 """Configuration of the clients: Kafka's names with underscores, checked once, into frozen values.
 
 Each field is a keyword argument of its client: ``Producer(linger_ms=5)`` is Kafka's ``linger.ms``. Every value may also
-be text (``acks="1"``, ``batch_size="65536"``), as read from a file or the environment. Defaults are Kafka's, except
-those of `batch_size` and `buffer_memory`, which are larger: this client's cost of a request is per batch, so larger
-batches make it faster; and that of `isolation_level`, which is librdkafka's: who writes transactions wants them whole.
+be text (``acks="1"``, ``batch_size="65536"``), as read from a file or the environment. Defaults are Kafka's, with two
+exceptions. `batch_size` and `buffer_memory` are larger, because this client's cost is per batch. `isolation_level` is
+read_committed, as in librdkafka: readers should see transactions whole.
 
-A new field goes into `options` too, where type checkers and editors find the keyword arguments.
+Add a new field to `options` too, where type checkers and editors find the keyword arguments.
 """
 
 # ruff: noqa: RUF009 - key() declares a field, as dataclasses.field does
@@ -65,17 +65,17 @@ def acknowledgements() -> Bound:
 
 def function() -> Bound:
     """Return the bound of a callable, or None; text is refused."""
-    return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
+    return Bound(_parser_of(lambda value: value is None or callable(value)), "a function, or None")
 
 
 def secret_function() -> Bound:
-    """Return the bound of a function in a place where somebody may give a secret: an error does not show the value."""
+    """Return the bound of a function whose value errors do not show: a user may have given a secret instead."""
     return function()._replace(type="PASSWORD")
 
 
 def optional_text() -> Bound:
     """Return the bound of text that is not empty, or None."""
-    return Bound(_checked(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
+    return Bound(_parser_of(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
 
 
 def assignors() -> Bound:
@@ -96,10 +96,10 @@ def assignors() -> Bound:
 
 def functions() -> Bound:
     """Return the bound of a list or tuple of objects."""
-    return Bound(_checked(lambda value: isinstance(value, list | tuple)), "a list")
+    return Bound(_parser_of(lambda value: isinstance(value, list | tuple)), "a list")
 
 
-def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+def _parser_of(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         if not allowed(value):
             raise ValueError
@@ -172,7 +172,7 @@ class ClientConfig:
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the configuration that `options` describe.
 
-        Raises ConfigError for a name that is unknown (with the nearest known one) or a value that is not allowed.
+        Raises ConfigError for an unknown name, with the nearest known one, and for a value that is not allowed.
         """
         fields = {item.name: item for item in dataclasses.fields(cls)}
         values = {}
@@ -198,7 +198,7 @@ class ClientConfig:
 
 
 def _as_text(value: Any) -> Any:
-    """Return plain values and lists of text as text, as in a file; return functions and other lists unchanged."""
+    """Return plain values and lists of texts as text, as a file has them; other values unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

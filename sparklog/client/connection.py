@@ -1,4 +1,4 @@
-"""gRPC channels to brokers, and the errors of the error tree that gRPC's failures mean.
+"""gRPC channels to brokers, and the translation of gRPC's failures to Kafka errors.
 
 There is one `Connection` per address, opened on first use and kept until the client closes. gRPC itself reconnects when
 a broker comes back. Every call has a deadline.
@@ -46,7 +46,7 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 ERROR_CODE = "error-code"
-"""Trailing metadata with the number of the Kafka error by which a broker refuses a call."""
+"""Trailing metadata of a refused call: the number of the Kafka error."""
 _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
     grpc.StatusCode.UNAVAILABLE: NetworkException,
     grpc.StatusCode.CANCELLED: NetworkException,
@@ -63,14 +63,14 @@ _MEANINGS = {
     "Domain name not found": "no address is known for this host name",
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
 }
-"""Parts of gRPC's messages if no call succeeds, and what they mean."""
+"""Parts of gRPC's messages about failed connections, and their meaning for users."""
 
 
 class CallCredentials:
-    """What each call of one client carries: its id, and who it is. Used on one event loop."""
+    """The metadata of each call of one client: its client id and its credentials. Used on one event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Raises ConfigError if there is no user and no token where the protocol wants one."""
+        """Raises ConfigError if the security protocol needs a user or token and there is none."""
         self._metadata: Metadata = (("client-id", config.client_id),) if config.client_id else ()
         self._tokens: TokenSource | None = None
         if not config.security_protocol.startswith("SASL_"):
@@ -92,7 +92,7 @@ class CallCredentials:
         return (*self._metadata, ("authorization", f"Bearer {await self._tokens.get()}"))
 
     def refused(self) -> None:
-        """Note that a broker has not accepted it."""
+        """Note that a broker has refused the credentials: the next call gets a new token."""
         if self._tokens:
             self._tokens.refused()
 
@@ -120,7 +120,7 @@ def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
 
 
 class Connection:
-    """The channel to one broker, and the services behind it."""
+    """The channel to one broker, and the stubs of its services."""
 
     def __init__(self, address: str, login: CallCredentials, channel: Any) -> None:
         self.address = address
@@ -133,17 +133,17 @@ class Connection:
         self.sinks: Any = SinksStub(self._channel)  # type: ignore[no-untyped-call]
         self.transactions: Any = TransactionsStub(self._channel)  # type: ignore[no-untyped-call]
         self._throttled: dict[Callable[..., Any], float] = {}
-        """When a method may be called again, by the loop's clock, if the broker has told to wait."""
+        """When each throttled method may be called again, by the loop's clock."""
 
     async def call(
         self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float, more: Metadata = ()
     ) -> T:
-        """Return the answer to `request`; before that, wait as long as the last answer said (KIP-219).
+        """Return the answer to `request`. First waits out the throttle time of the method's last answer (KIP-219).
 
         more: metadata of this call alone
 
-        Raises a KafkaError if gRPC fails, ThrottlingQuotaExceeded if there is no time for the wait, ClosedError after
-        `close`.
+        Raises a KafkaError if gRPC fails, ThrottlingQuotaExceeded if the throttle time exceeds `timeout_ms`, and
+        ClosedError after `close`.
         """
         if method in self._throttled:
             await self._wait(method, timeout_ms)
@@ -168,7 +168,7 @@ class Connection:
         self._throttled.pop(method, None)
 
     async def metadata(self) -> Metadata:
-        """Return what a call carries. Raises a KafkaError if no token can be obtained."""
+        """Return the metadata of a call. Raises a KafkaError if no token can be obtained."""
         return await self._call_credentials.metadata()
 
     async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
@@ -183,7 +183,7 @@ class Connection:
             raise ClosedError(f"the connection to {self.address} is closed") from None
 
     def error_of(self, failure: grpc.aio.AioRpcError) -> KafkaError:
-        """Return the Kafka error with which the broker refused the call, or else the meaning of gRPC's status."""
+        """Return the Kafka error with which the broker refused the call, or else the one for gRPC's status."""
         details = failure.details() or failure.code().name
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
@@ -206,7 +206,7 @@ class Connections:
     """A client's connections, by address."""
 
     def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
-        """Raises ConfigError if a key or certificate file cannot be used, or there is no user where one is needed."""
+        """Raises ConfigError if a key or certificate file cannot be used, or if a needed user or token is missing."""
         self._call_credentials = CallCredentials(config)
         self._config = config
         self._open_channel = open_channel

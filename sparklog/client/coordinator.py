@@ -1,8 +1,8 @@
-"""The broker that coordinates a group or a transactional id: looked up on first use, and again when an answer shows
-that it is another.
+"""The coordinator of a group or transactional id. It is looked up on first use, and again after an error that shows
+that another broker coordinates now.
 
 `ask` makes one attempt, and forgets a coordinator that turns out to be wrong. The caller handles the answer's own
-`error` and retries, as calls differ in what may be repeated.
+`error` and retries, because not all calls may be repeated.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ELSEWHERE = (NetworkException, NotCoordinator, CoordinatorNotAvailable, Request
 
 
 class Coordinator:
-    """The coordinator of one group, as far as it is known; or of a transactional id."""
+    """The coordinator of one group or transactional id."""
 
     def __init__(self, cluster: Cluster, group_id: str, *, is_transactional: bool = False) -> None:
-        """is_transactional: `group_id` is a transactional id."""
+        """is_transactional: whether `group_id` is a transactional id"""
         self.cluster = cluster
         self.group_id = group_id
         self._is_transactional = is_transactional
@@ -45,10 +45,10 @@ class Coordinator:
             connection = self._connection or await self._find()
             answer = await connection.call(getattr(getattr(connection, service), method), request, timeout_ms)
         except KafkaError as error:
-            self.found_wrong(error)
+            self.forget_if_wrong(error)
             raise
         if "error" in answer.DESCRIPTOR.fields_by_name:
-            self.found_wrong(read_error(answer))
+            self.forget_if_wrong(read_error(answer))
         return answer
 
     async def ask_until(self, method: str, request: Any, timeout_ms: int, *, service: str = "groups") -> Any:
@@ -57,14 +57,14 @@ class Coordinator:
         async def attempt() -> Any:
             answer = await self.ask(method, request, self.cluster.config.request_timeout_ms, service=service)
             for result in _results(answer):
-                self.found_wrong(read_error(result))
+                self.forget_if_wrong(read_error(result))
                 raise_error_of(result)
             return answer
 
         return await retrying(attempt, timeout_ms=timeout_ms, backoff=self.cluster.backoff, clock=self.cluster.clock)
 
-    def found_wrong(self, error: KafkaError | None) -> None:
-        """Look up the coordinator anew if `error` shows that it is another or does not answer."""
+    def forget_if_wrong(self, error: KafkaError | None) -> None:
+        """Forget the coordinator if `error` shows that another broker coordinates now, or that it does not answer."""
         if isinstance(error, _ELSEWHERE):
             self._connection = None
             self.cluster.doubt()
@@ -86,7 +86,7 @@ class Coordinator:
 
 
 def _results(answer: Any) -> Iterator[Any]:
-    """Yield all parts of an answer that may carry an error: itself, and its groups, members or partitions."""
+    """Yield the parts of an answer that may have an error: the answer itself, and its groups, members or partitions."""
     for name, field in answer.DESCRIPTOR.fields_by_name.items():
         if name == "error":
             yield answer

@@ -1,8 +1,8 @@
-"""Why no broker answers at an address: what listens there, found out with plain sockets.
+"""Finds out with plain sockets why no gRPC listener answers at an address.
 
-gRPC's own messages do not tell a Kafka listener from one that wants TLS, or an unknown authority from a listener
-without TLS. A probe makes a few connections, one after the other: does anything listen, does it speak TLS, which
-protocol does it speak, and does each side accept the other's certificate? It is for messages to people: it takes up to
+gRPC's own messages do not distinguish a Kafka listener from one that needs TLS, or an unknown authority from a listener
+without TLS. A probe makes a few connections, one after another: does anything listen, does it speak TLS, which protocol
+does it speak, and does each side accept the other's certificate? Use it for messages to people only: it takes up to
 PROBE_S, and the broker's log may show its connections.
 """
 
@@ -26,7 +26,7 @@ SILENT = "nothing"
 
 
 class ProbedProtocol(NamedTuple):
-    """A question, and whether the first bytes of an answer show that it was understood."""
+    """The first bytes that a client of the protocol sends, and a test of the first bytes of the answer."""
 
     name: str
     question: bytes
@@ -44,7 +44,7 @@ _PROTOCOLS = (
 
 
 def diagnose(address: str, options: Mapping[str, Any]) -> str:
-    """Return why no gRPC listener answers at `address` and what to do about it; empty if that cannot be found out.
+    """Return why no gRPC listener answers at `address`, and what to do about it; empty if the probe cannot tell.
 
     `options` are those of any client.
     """
@@ -64,7 +64,7 @@ class _ListenerProbe:
         self._config = config
 
     def result(self) -> str:
-        return self._unreachable() or self._mistaken()
+        return self._unreachable() or self._mismatch()
 
     def _unreachable(self) -> str:
         """Return why no connection can be made; empty if one can."""
@@ -80,17 +80,17 @@ class _ListenerProbe:
             return error.strerror or str(error)
         return ""
 
-    def _mistaken(self) -> str:
-        """Return what listens there instead of what the client expects; empty if it is that."""
+    def _mismatch(self) -> str:
+        """Return how the listener differs from what the client expects; empty if it does not."""
         wants_tls = self._config.security_protocol.endswith("SSL")
         if not self._speaks_tls():
-            protocol = self._protocol(self._connect)
+            protocol = self._detect_protocol(self._connect)
             if protocol == GRPC:
                 return "it speaks gRPC without TLS: leave security.protocol=SSL out of --client-config" * wants_tls
-            return _other(protocol)
-        protocol = self._protocol(lambda: self._connect_tls(verify=False))
+            return _describe_answer(protocol)
+        protocol = self._detect_protocol(lambda: self._connect_tls(verify=False))
         if protocol not in (GRPC, SILENT, ""):
-            return _other(f"{protocol} with TLS")
+            return _describe_answer(f"{protocol} with TLS")
         return self._tls_refusal() if wants_tls else "it speaks TLS: give security.protocol=SSL with --client-config"
 
     def _connect(self) -> socket.socket:
@@ -115,7 +115,7 @@ class _ListenerProbe:
             raise
 
     def _speaks_tls(self) -> bool:
-        """Return whether a handshake begins, even if it ends with an alert as the client has no certificate."""
+        """Return whether a handshake begins, even if it ends with an alert because the client has no certificate."""
         try:
             self._connect_tls(verify=False).close()
         except ssl.SSLError as refused:
@@ -124,13 +124,13 @@ class _ListenerProbe:
             return False
         return True
 
-    def _protocol(self, connect: Callable[[], socket.socket]) -> str:
-        """Return the name of the first protocol in which an answer comes, or SILENT; empty if connections end."""
+    def _detect_protocol(self, connect: Callable[[], socket.socket]) -> str:
+        """Return the first protocol that is answered: SILENT without an answer, empty if each connection ends."""
         answer = SILENT
         for protocol in _PROTOCOLS:
             try:
                 with connect() as connection:
-                    if _answers(connection, protocol):
+                    if _answers_protocol(connection, protocol):
                         return protocol.name
                 answer = ""
             except TimeoutError:
@@ -144,7 +144,7 @@ class _ListenerProbe:
         try:
             with self._connect_tls(verify=True) as connection:
                 # With TLS 1.3 a refused client learns of it when it reads.
-                if _answers(connection, _PROTOCOLS[0]):
+                if _answers_protocol(connection, _PROTOCOLS[0]):
                     return ""
                 why = "it hangs up"
         except ssl.SSLCertVerificationError as unknown:
@@ -157,7 +157,7 @@ class _ListenerProbe:
         return f"it wants a certificate of the client ({why}): give ssl.keystore.location with --client-config"
 
 
-def _answers(connection: socket.socket, protocol: ProbedProtocol) -> bool:
+def _answers_protocol(connection: socket.socket, protocol: ProbedProtocol) -> bool:
     connection.sendall(protocol.question)
     start = b""
     while len(start) < _FIRST_BYTES and (more := connection.recv(_FIRST_BYTES - len(start))):
@@ -165,7 +165,7 @@ def _answers(connection: socket.socket, protocol: ProbedProtocol) -> bool:
     return protocol.is_answer(start)
 
 
-def _other(protocol: str) -> str:
+def _describe_answer(protocol: str) -> str:
     if protocol == SILENT:
         return "it takes connections and does not answer: the broker hangs, or what listens there is no broker"
     if protocol:

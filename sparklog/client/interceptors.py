@@ -1,8 +1,8 @@
 """Interceptors: user code that sees every record sent or returned, for tracing, counting or stamping.
 
 An interceptor is any object with some of the methods of `Interceptor` (for producers) or `ConsumerInterceptor`.
-Interceptors are called in the order given; each gets the records as the one before left them. An exception of an
-interceptor is logged and otherwise ignored: the records continue as they were before that interceptor.
+Interceptors are called in order; each gets the result of the one before. An exception of an interceptor is logged, and
+its result is the records that it got.
 (org.apache.kafka.clients.producer.ProducerInterceptor, org.apache.kafka.clients.consumer.ConsumerInterceptor)
 """
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as given to `send`, before serializers and partitioner."""
+    """The arguments of `send`, before serializers and partitioner."""
 
     topic: str
     value: Any = None
@@ -63,7 +63,7 @@ class ProducerInterceptors:
         return bool(self._on_acknowledgement)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record as the interceptors leave it."""
+        """Return the record after all interceptors."""
         for call in self._on_send:
             try:
                 changed = call(record)
@@ -105,7 +105,7 @@ class ConsumerInterceptors:
         self._on_commit = [item.on_commit for item in interceptors if hasattr(item, "on_commit")]
 
     def on_consume(self, records: list[Any]) -> list[Any]:
-        """Return the records as the interceptors leave them."""
+        """Return the records after all interceptors."""
         for call in self._on_consume:
             try:
                 changed = call(records)

@@ -1,8 +1,8 @@
-"""Rebalance listeners: user code that is called when partitions are assigned, revoked or lost.
+"""Rebalance listeners: user code for partitions that are assigned, revoked or lost.
 
 A listener is any object with some of the methods of `RebalanceListener`. `poll`, `close` and `unsubscribe` call them,
-in the caller's thread: with AsyncConsumer they may be asynchronous, with Consumer they must be plain functions. Their
-exceptions come out of these calls. (org.apache.kafka.clients.consumer.ConsumerRebalanceListener)
+in the caller's thread: with AsyncConsumer they may be asynchronous, with Consumer they must be plain functions. These
+calls raise their exceptions. (org.apache.kafka.clients.consumer.ConsumerRebalanceListener)
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class RebalanceListener(Protocol):
     """Listener of a subscription; any method may be missing."""
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Handle new partitions, read from now on in addition to those already assigned; this is the place to `seek`.
+        """Handle partitions that are added to the assignment; the method may `seek`.
 
-        Called after every rebalance, with no partitions if none was added.
+        Called after every rebalance, with an empty sequence if none was added.
         """
         ...
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Handle partitions that go to other members once this returns: the last chance to `commit` their offsets."""
+        """Handle partitions that go to other members after this call, which may still `commit` their offsets."""
         ...
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Handle partitions lost without a chance to commit: the group has continued without this member.
+        """Handle partitions of a lost membership: their offsets can no longer be committed.
 
         If this method is missing, on_revoked is called.
         """

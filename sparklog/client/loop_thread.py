@@ -1,7 +1,7 @@
 """The event loop behind the synchronous clients: one thread for all of them, started when first needed.
 
-The thread is a daemon and lives as long as the process: gRPC's asyncio layer shares one poller among all event loops of
-a process, and a loop that closes while others run can swallow events meant for them.
+The thread is a daemon and lives as long as the process: gRPC's asyncio layer has one poller for all event loops of a
+process, and the end of one loop can lose events of the others.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class LoopThread:
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Run `work` as a task on the running event loop, and return the task; its failure is logged at once, as a defect.
+    """Run `work` as a task on the running event loop, and return the task. An exception is logged at once, as a defect.
 
-    Nothing is printed if the program ends, or closes the loop, without closing the client.
+    The end of the program or of the loop prints nothing, even if the client was not closed.
     """
     task = asyncio.create_task(work, name=name)
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
@@ -59,10 +59,10 @@ def _report_defect(task: asyncio.Task[None]) -> None:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle exceptions of the loop: ignore two harmless kinds, report everything else.
+    """Report exceptions of the loop, except two harmless kinds.
 
-    These are BlockingIOError, raised by gRPC's shared poller when another loop was faster, and pending tasks of clients
-    that were not closed when the process ends.
+    These are BlockingIOError, raised by gRPC's shared poller when another loop was faster, and pending tasks at the end
+    of the process, of clients that were not closed.
     """
     is_left = context.get("message") == "Task was destroyed but it is pending!"
     if not (is_left or isinstance(context.get("exception"), BlockingIOError)):

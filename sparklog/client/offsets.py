@@ -45,11 +45,11 @@ async def list_offsets(
     timeout_ms: int,
     isolation_level: str = "read_uncommitted",
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the offset of each partition; retry for `timeout_ms` while errors are retriable.
+    """Return the offset of each partition; retries after retriable errors for `timeout_ms`.
 
     With the isolation level "read_committed", "latest" is the last stable offset, and a timestamp finds records below
-    it. Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error; and
-    ConfigError for another isolation level.
+    it. Raises an error that is not retriable, and UnknownTopicOrPartition, at once; the last retriable error after
+    `timeout_ms`; ConfigError for another isolation level.
     """
     if isolation_level not in ISOLATION_LEVELS:
         raise ConfigError(f"isolation_level = {isolation_level!r}: it must be {' or '.join(ISOLATION_LEVELS)}")
@@ -103,7 +103,7 @@ async def _ask(
 
 
 def _query(partition: TopicPartition, spec: OffsetSpec, epoch: int | None) -> log_pb2.PartitionOffsetQuery:
-    """Return the query, with the leader's epoch if known: a replaced leader that does not know it refuses to answer."""
+    """Return the query, with the leader epoch if known, so that a replaced leader refuses it."""
     query = log_pb2.PartitionOffsetQuery(
         topic=partition.topic, partition=partition.partition, current_leader_epoch=epoch
     )

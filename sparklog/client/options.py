@@ -1,9 +1,9 @@
 """The options of `config` as typed keyword arguments of the clients, for type checkers and editors.
 
 The classes in `config` define the options: names, meanings, defaults, bounds and types. This module repeats names and
-types, since type checkers do not read a dataclass as keyword arguments; a test compares the two. An option that
-accepts several forms has the type of all of them. Values as text (``linger_ms="5"``), as read from a file or the
-environment, are not in these types: pass them as ``Producer(**settings)``, with ``settings: dict[str, Any]``.
+types, because type checkers do not accept a dataclass for keyword arguments; a test compares the two. An option that
+accepts several forms has a union of their types. These types exclude values as text (``linger_ms="5"``) from a file or
+the environment: pass them as ``Producer(**settings)``, with ``settings: dict[str, Any]``.
 """
 
 from __future__ import annotations

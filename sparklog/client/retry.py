@@ -1,7 +1,7 @@
-"""Retries: when, and for how long.
+"""Retries: the pauses between them, and their loop.
 
-`Backoff` is the pure part: exponential with jitter (KIP-580), so that clients of a broker that comes back do not all
-connect at once. Admin calls and offset look-ups share the loop `retrying`. The producer and the fetcher have loops of
+`Backoff` computes the pauses: exponential with jitter (KIP-580), so that clients of a restarted broker do not all
+connect at once. Admin calls and offset lookups share the loop `retrying`. The producer and the fetcher have loops of
 their own, because they retry per partition.
 """
 
@@ -44,7 +44,7 @@ async def retrying(
 ) -> T:
     """Return the result of `attempt`; retry after each RetriableError until `timeout_ms` have passed.
 
-    Raises the last error then; raises every other error, and `final` ones, at once.
+    Raises the last error then; raises other errors, and those of `final`, at once.
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
     failures = 0

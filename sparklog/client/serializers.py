@@ -1,9 +1,8 @@
-"""Functions to and from bytes, for the options key_serializer, value_serializer, key_deserializer and
-value_deserializer.
+"""Conversions to and from bytes for key_serializer, value_serializer, key_deserializer and value_deserializer.
 
     Producer(value_serializer=to_json)        Consumer(value_deserializer=from_json)
 
-Any function can be used; it is never called with None.
+Any function can be used; it is not called for None.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The token of a client with sasl_mechanism = OAUTHBEARER: where it comes from, and when another one is due.
+"""The token of a client with sasl_mechanism = OAUTHBEARER: its source and its renewal.
 
     token_provider                                    a function that returns a token; may block
     sasl_oauthbearer_token_endpoint_url = file://…    a file with the token; a change applies within FILE_S
     sasl_oauthbearer_token_endpoint_url = https://…   the client credentials grant (RFC 6749, 4.4), with the options
                                                       clientId, clientSecret and scope of sasl_jaas_config
 
-A token is asked for again after RENEWED_AT of the time that is left to it, as in Apache Kafka, or when a broker has
-refused it. If that fails, the old one is used while it is valid. Messages never contain a token or a secret.
+A token is renewed after RENEWED_AT of its remaining life, as in Apache Kafka, or after a broker has refused it. If the
+renewal fails, the old token is used while it is valid. Messages never contain a token or a secret.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from sparklog.client.config import ClientConfig
 URL_OPTION = "sasl_oauthbearer_token_endpoint_url"
 FILE_S = 1.0
 AGAIN_S = 1.0
-"""Pause after a token could not be obtained, while the old one is valid."""
+"""Pause after a failed renewal, while the old token is valid."""
 RENEWED_AT = 0.8
 UNKNOWN_LIFE_S = 60.0
-"""How long a token is used that does not tell when it expires."""
+"""Assumed life of a token without an expiry time."""
 _TOKEN = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
 logger = logging.getLogger(__name__)
 
 
 class Token(NamedTuple):
-    """A token, and how long it is valid."""
+    """A token and its remaining life."""
 
     text: str
     life_s: float | None
-    """None: it does not tell."""
+    """None: not known."""
 
 
 class TokenSource:
     """The token of one client. Used on one event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Raises ConfigError if no option says where tokens come from, or something is missing for it."""
-        self._obtain = _source(config)
+        """Raises ConfigError if the options name no source of tokens, or an incomplete one."""
+        self._obtain = _token_source(config)
         self._most_s = FILE_S if self._is_file(config) else float("inf")
         self._lock = asyncio.Lock()
         self._text = ""
@@ -67,7 +67,7 @@ class TokenSource:
         return self._text
 
     def refused(self) -> None:
-        """Obtain another token for the next call."""
+        """Request a new token for the next call, after a broker has refused this one."""
         self._due_s = 0.0
 
     async def _renew(self) -> None:
@@ -77,7 +77,7 @@ class TokenSource:
             failure = error if isinstance(error, KafkaError) else NetworkException("no token in time")
             if self._now() >= self._expires_s:
                 raise failure from None
-            logger.warning("%s; the token from before is used while it is valid", failure)
+            logger.warning("%s; the old token is used while it is valid", failure)
             self._due_s = self._now() + AGAIN_S
             return
         life_s = UNKNOWN_LIFE_S if token.life_s is None else token.life_s
@@ -92,10 +92,10 @@ class TokenSource:
         return config.token_provider is None and bool(path_of(config.sasl_oauthbearer_token_endpoint_url))
 
 
-def _source(config: ClientConfig) -> Callable[[], Token]:
-    """Return what obtains tokens. Raises ConfigError."""
+def _token_source(config: ClientConfig) -> Callable[[], Token]:
+    """Return the function that obtains tokens. Raises ConfigError."""
     if config.token_provider:
-        return partial(_ask, config.token_provider)
+        return partial(_token_from_provider, config.token_provider)
     url = config.sasl_oauthbearer_token_endpoint_url
     if not url:
         raise ConfigError(f"sasl_mechanism = OAUTHBEARER needs {URL_OPTION}, or a token_provider")
@@ -103,27 +103,27 @@ def _source(config: ClientConfig) -> Callable[[], Token]:
     text = config.sasl_jaas_config
     login = parse_login("sasl_jaas_config", text, OAUTHBEARER_MODULE) if text else LoginModule(OAUTHBEARER_MODULE, ())
     if path_of(url):
-        return partial(_read, url)
+        return partial(_token_from_file, url)
     if not (login.option("clientId") and login.option("clientSecret")):
         raise ConfigError(
             f"sasl_jaas_config: {without_query(url)} needs clientId and clientSecret of {OAUTHBEARER_MODULE}"
         )
-    return partial(_grant, url, login)
+    return partial(_token_from_endpoint, url, login)
 
 
-def _ask(provider: Callable[[], str]) -> Token:
+def _token_from_provider(provider: Callable[[], str]) -> Token:
     try:
         text = provider()
     except Exception as error:
         raise SaslAuthenticationFailed(f"token_provider failed: {type(error).__name__}") from error
-    return _token(text, "token_provider")
+    return _checked_token(text, "token_provider")
 
 
-def _read(url: str) -> Token:
-    return _token(fetch(url).decode("ascii", "replace").strip(), without_query(url))
+def _token_from_file(url: str) -> Token:
+    return _checked_token(fetch(url).decode("ascii", "replace").strip(), without_query(url))
 
 
-def _grant(url: str, login: LoginModule) -> Token:
+def _token_from_endpoint(url: str, login: LoginModule) -> Token:
     form = {"grant_type": "client_credentials"} | ({"scope": scope} if (scope := login.option("scope")) else {})
     name, value = basic_authorization(login.option("clientId"), login.option("clientSecret"))
     answer = fetch(url, form=urlencode(form).encode(), headers={name: value, "Accept": "application/json"})
@@ -132,21 +132,21 @@ def _grant(url: str, login: LoginModule) -> Token:
         token, life_s = found["access_token"], found.get("expires_in")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SaslAuthenticationFailed(f"{without_query(url)} has no access_token in its answer") from None
-    usable = _token(token, without_query(url))
+    usable = _checked_token(token, without_query(url))
     if usable.life_s is None and isinstance(life_s, int | float):
         return usable._replace(life_s=float(life_s))
     return usable
 
 
-def _token(text: object, source: str) -> Token:
-    """Return a token that may be sent. Raises SaslAuthenticationFailed, with its source, for any other text."""
+def _checked_token(text: object, source: str) -> Token:
+    """Return the token of `text`. Raises SaslAuthenticationFailed, with the source, for invalid text."""
     if not (isinstance(text, str) and _TOKEN.fullmatch(text)):
         raise SaslAuthenticationFailed(f"{source} gives no token: it must be one word, such as a JSON Web Token")
     return Token(text, _life_s(text))
 
 
 def _life_s(token: str) -> float | None:
-    """Return how long a JSON Web Token is valid; None if it does not tell, or is none. Its issuer may be anybody."""
+    """Return the remaining life of a JSON Web Token in s; None without an expiry time. The signature is not checked."""
     try:
         payload = token.split(".")[1]
         expires_s = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"]

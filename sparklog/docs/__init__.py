@@ -1,4 +1,4 @@
-"""The reference pages, generated from the code by ``python -m sparklog.docs``, or ``make reference``.
+"""Generated files: the reference pages, alerts and dashboard, by ``python -m sparklog.docs`` or ``make reference``.
 
     pages.py            every generated file, with the function that generates it
     markdown.py         tables and text
@@ -8,7 +8,9 @@
     grpc_api.py         services and messages of proto/, with their comments
     spark_source.py     options and columns of format("sparklog")
     metrics.py          Prometheus metrics of brokers and job servers
+    alerts.py           alerting rules for Prometheus
+    dashboard.py        dashboard for Grafana
 
-A test compares each file with the text that would be generated now. Generation needs a checkout, with `proto/` and the
-development tools.
+A test generates each file and compares it with the one in the checkout. Generation needs a checkout, with `proto/` and
+the development tools.
 """

@@ -1,4 +1,4 @@
-"""The alerting rules for Prometheus, written from the table of metrics."""
+"""The alerting rules for Prometheus, generated from the table of metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def alerts_yaml() -> str:
 
 
 def _rule(alert: Alert) -> str:
-    """Return one rule. A string of JSON is one of YAML, too."""
+    """Return one rule. JSON strings are valid YAML."""
     return f"""\
       - alert: {alert.name}
         expr: {json.dumps(alert.expr)}

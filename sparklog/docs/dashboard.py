@@ -1,4 +1,4 @@
-"""The dashboard for Grafana, written from the table of metrics.
+"""The dashboard for Grafana, generated from the table of metrics.
 
 Overview       one figure for each alert of a broker: red while the alert's condition holds
 other rows     the sections of the table, with a graph for each metric
@@ -21,14 +21,14 @@ _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _TOO_MANY = {"partition", "client_instance_id", "client_software_version", "attributes"}
 _WIDTH, _STAT_WIDTH, _STAT_HEIGHT, _GRAPH_WIDTH, _GRAPH_HEIGHT = 24, 4, 4, 8, 8
 _TIMES = ("_timestamp_seconds", "_start_time_seconds")
-"""How the names of metrics end that are Unix times."""
+"""Suffixes of metrics that are Unix times."""
 _VARIABLES = {
     "job": "sparklog_active_controller",
     "instance": "sparklog_active_controller",
     "topic": "sparklog_log_end_offset",
     "consumergroup": "sparklog_consumergroup_members",
 }
-"""The labels that a variable of the dashboard selects, each with the metric that has all its values."""
+"""Label of each variable of the dashboard → the metric with all its values."""
 
 
 def dashboard_json() -> str:
@@ -83,7 +83,7 @@ def _panels() -> Iterator[dict[str, Any]]:
 
 
 def _numbered(panels: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Give each panel an id, also those in rows."""
+    """Set the ids of the panels, also of those in rows."""
     number = 0
     for panel in panels:
         for each in (panel, *panel.get("panels", ())):
@@ -101,7 +101,7 @@ def _row(title: str, y: int, panels: Iterable[dict[str, Any]]) -> dict[str, Any]
 
 
 def _stat(info: MetricInfo, x: int, y: int) -> dict[str, Any]:
-    """Return the number of series for which the alert's condition holds."""
+    """Return the panel with the number of series for which the alert's condition holds."""
     assert info.alert is not None
     target = {"refId": "A", "expr": f"count({info.alert.expr}) or vector(0)", "instant": True}
     return {
@@ -142,7 +142,7 @@ def _graphs(section: Section, y: int) -> Iterator[dict[str, Any]]:
 
 
 def _shown_labels(info: MetricInfo) -> tuple[str, ...]:
-    """Return the labels of the graph's lines, without those that have too many values; without labels, brokers."""
+    """Return the labels of the graph's lines, without labels of too many values; the broker if there are none."""
     return tuple(label for label in info.labels if label not in _TOO_MANY) or ("instance",)
 
 
@@ -160,7 +160,7 @@ def _expr(info: MetricInfo, by: tuple[str, ...]) -> str:
 
 
 def _selector(info: MetricInfo) -> str:
-    """Return the selector by the dashboard's variables. A job of sparklog is no job of Prometheus."""
+    """Return the selector by the dashboard's variables, in which a job is one of Prometheus, not of sparklog."""
     if "job" in info.labels:
         return ""
     labels = [label for label in _VARIABLES if label in ("job", "instance", *info.labels)]
@@ -168,7 +168,7 @@ def _selector(info: MetricInfo) -> str:
 
 
 def _unit(info: MetricInfo) -> str:
-    """Return the unit by the metric's name, as Grafana names units; times are in ms there."""
+    """Return Grafana's unit, from the metric's name; Unix times are in ms in Grafana."""
     if info.type is MetricType.COUNTER:
         return "Bps" if "_bytes_" in info.name else "percentunit" if info.name.endswith("_seconds_total") else "ops"
     if info.name.endswith(_TIMES):

@@ -15,7 +15,7 @@ from sparklog.docs.markdown import code, line, page, paragraphs, table
 PROTO = Path(__file__).parents[2] / "proto"
 FILES = ("log", "groups", "admin", "maintenance", "transactions", "sinks", "records")
 MESSAGE, ENUM, SERVICE, FIELD, VALUE, METHOD = 4, 5, 6, 2, 2, 2
-"""Field numbers of the parts of a file, message, enum and service in descriptor.proto; they make a comment's path."""
+"""Field numbers in descriptor.proto of the parts of a file, message, enum and service, for the paths of comments."""
 _INTRODUCTION = """\
 The services in `proto/sparklog/v1`. The broker also serves the standard health and reflection services. Brokers
 talk to each other through one more service, `Replication`, which is not for clients. [Other
@@ -43,7 +43,7 @@ def _descriptors() -> Any:
 
 
 class _Comments:
-    """The comments of a file, by the path of the element below the comment."""
+    """The comments of a file, by the path of their elements."""
 
     def __init__(self, file: Any) -> None:
         self._texts = {tuple(each.path): each.leading_comments for each in file.source_code_info.location}
@@ -120,7 +120,7 @@ def _scalar(field: Any) -> str:
 
 
 def _choice(field: Any, message: Any) -> str:
-    """Return the note that a field is one of several alternatives; empty if it is not."""
+    """Return the note of a field in a oneof; empty for other fields."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     return f"One of `{message.oneof_decl[field.oneof_index].name}`. "

@@ -17,7 +17,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def code(text: str) -> str:
     """Return `text` as code, or nothing if it is empty.
 
-    A bar is written as an HTML entity: in Markdown code it would end a table's cell, or its escape would be shown.
+    A bar is an HTML entity: in Markdown code it would end a table's cell, and its escape would be visible.
     """
     if "|" in text:
         return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>"

@@ -1,4 +1,4 @@
-"""Reference of metrics, written from their table (`base/metric_table.py`)."""
+"""Reference of metrics, generated from their table (`base/metric_table.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference of the Python client: public classes with their methods and options, and the errors that they raise."""
+"""Reference of the Python client: public classes with their methods and options, and their errors."""
 
 from __future__ import annotations
 
@@ -188,16 +188,16 @@ def _errors() -> str:
 
 
 def _kafka_errors() -> list[type[errors.KafkaError]]:
-    found = {cls for cls in _below(errors.KafkaError) if "code" in vars(cls)}
+    found = {cls for cls in _subclasses(errors.KafkaError) if "code" in vars(cls)}
     return sorted(found, key=lambda cls: cls.code)
 
 
 def _client_errors() -> list[type[errors.SparklogError]]:
-    return sorted({errors.ConfigError, *_below(errors.ClientError)}, key=lambda cls: cls.__name__)
+    return sorted({errors.ConfigError, *_subclasses(errors.ClientError)}, key=lambda cls: cls.__name__)
 
 
-def _below(cls: type[Any]) -> Iterator[type[Any]]:
-    importlib.import_module("sparklog.client.aio")  # for errors declared beside the code that raises them
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    importlib.import_module("sparklog.client.aio")  # for errors outside of base/errors.py
     for each in cls.__subclasses__():
         yield each
-        yield from _below(each)
+        yield from _subclasses(each)

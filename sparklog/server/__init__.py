@@ -1,1 +1,1 @@
-"""The listeners of a broker. Each only translates between its protocol and the values of `broker/apis`."""
+"""The listeners of a broker. Each translates between its protocol and the values of `broker/apis`."""

@@ -1,7 +1,7 @@
-"""The broker's metrics for Prometheus: its figures under the names of the table (`base/metric_table.py`).
+"""The broker's metrics for Prometheus, under the names of `base/metric_table.py`.
 
-The values are read while the broker changes them. Each is correct for some moment during the read. Figures that only
-the event loop may read are asked for there, in slices, and waited for in the thread of the scrape.
+The broker changes the values during the read; each value is correct for some moment of it. Values that only the event
+loop may read are collected there, in slices, while the thread of the scrape waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.broker.node import Broker
 WAIT_S = 8.0
 """Less than Prometheus' default scrape_timeout: a scrape without groups is better than none."""
 QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
-"""Those of Kafka's histograms, as the JMX exporter writes them."""
+"""Quantiles of Kafka's histograms, in the notation of the JMX exporter."""
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics of the broker. Blocks until the event loop has given what it alone may read."""
+        """Yield all metrics of the broker. Blocks until the event loop has collected its values."""
         sections = (*BROKER_SECTIONS, KAFKA_ONLY) if self._has_kafka_names else BROKER_SECTIONS
         families = MetricFamilies(sections, with_kafka_names=self._has_kafka_names)
         self._add_requests(families)
@@ -172,7 +172,7 @@ class BrokerCollector(Collector):
                 families.add("kafka_topic_partition_under_replicated_partition", in_sync < replicas, *labels)
 
     def _ask(self, ask: Callable[[], Coroutine[Any, Any, Result]], what: str) -> Result | None:
-        """Return what the event loop answers; None if the broker has not started, or is late."""
+        """Return the result of a coroutine on the broker's event loop; None before the start, or after WAIT_S."""
         loop = self._broker.loop
         if loop is None or loop.is_closed():
             return None

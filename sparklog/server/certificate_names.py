@@ -1,6 +1,6 @@
 """Principal of a client with a certificate: the certificate's subject in Java's notation (RFC 2253).
 
-The last part of the name comes first. An attribute without a short name in RFC 2253 is written as ``OID=#`` and the
+The order of the attributes is reversed. An attribute without a short name in RFC 2253 is written as ``OID=#`` and the
 hexadecimal DER value. So principals configured for Apache Kafka match: ``User:CN=billing,OU=shop,O=Example``.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asn1crypto.x509 import NameTypeAndValue
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a client that has not said who it is."""
+"""The principal of a client without authentication."""
 _SHORT_NAMES = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -35,7 +35,7 @@ _ESCAPED_BLANK = r"\ "
 
 
 def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None, mapper: PrincipalMapper) -> str:
-    """Return the peer's principal, made from its verified certificate, or User:ANONYMOUS without one.
+    """Return the principal of the peer's verified certificate, or User:ANONYMOUS without one.
 
     Raises SaslAuthenticationFailed if no rule applies to the certificate.
     """
@@ -45,7 +45,7 @@ def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None, mapper: Princ
 
 def distinguished_name(certificate: bytes) -> str:
     """Return the subject of a DER certificate in the notation described at the head of this file."""
-    from asn1crypto.x509 import Certificate  # here: it takes a tenth of the time that a broker needs for its imports
+    from asn1crypto.x509 import Certificate  # here: a tenth of a broker's import time
 
     subject = Certificate.load(certificate).subject.chosen
     return ",".join("+".join(map(_attribute, part)) for part in reversed(subject))

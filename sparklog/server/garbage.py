@@ -1,8 +1,8 @@
 """Short garbage collections in a process with much state.
 
-A full collection looks at every object that is not frozen, and nobody is served meanwhile: a tenth of a second for the
-groups of a large broker. Objects that survive a long full collection are long-lived. They are frozen, so that no
-later collection looks at them. Frozen objects are still freed once nothing refers to them; only cycles of them are not.
+A full collection visits every object that is not frozen, and stops the event loop: for a tenth of a second with the
+groups of a large broker. Objects that survive a long full collection are long-lived. They are frozen, so that later
+collections skip them. Frozen objects are still freed with their last reference; only cycles of them are not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GarbageFreezer:
 
 
 def freeze_long_lived() -> None:
-    """Freeze all objects that there are, and from now on those that survive a long collection."""
+    """Freeze all present objects, and from now on those that survive a long collection."""
     gc.collect()
     gc.freeze()
     gc.callbacks.append(GarbageFreezer())

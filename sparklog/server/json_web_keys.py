@@ -1,11 +1,11 @@
-"""The keys that sign tokens: a JSON Web Key Set (RFC 7517) behind a URL, fetched again from time to time.
+"""The keys that verify tokens: a JSON Web Key Set (RFC 7517) behind a URL, fetched again at intervals.
 
-Every `sasl.oauthbearer.jwks.endpoint.refresh.ms` the set is fetched. A token with an unknown key id has it fetched at
-once, unless that was tried less than PAUSE_S ago, because everybody may send such a token. A file is also read when it
-changes (server/reloading.py). A set that cannot be fetched leaves the keys as they are, with a warning.
+The set is fetched every `sasl.oauthbearer.jwks.endpoint.refresh.ms`. A token with an unknown key id causes a fetch at
+once, but at most every PAUSE_S, because any client may send such tokens. A file is also read when it changes
+(server/reloading.py). After a failed fetch the old keys stay, with a warning.
 
-Only public keys of asymmetric algorithms are used. A secret in the set (kty oct) verifies nothing: who knows it could
-make tokens.
+Only public keys of asymmetric algorithms are used. A symmetric key in the set (kty oct) is ignored: with it, a reader
+of the set could sign tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.runtime.remote_waits import waiting_for_others
 
 KEY = "sasl.oauthbearer.jwks.endpoint.url"
 PAUSE_S = 5.0
-"""Least time between two fetches for tokens with unknown keys."""
+"""Minimum time between two fetches for tokens with unknown keys."""
 MAX_KEYS = 100
 _RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES = {
@@ -31,7 +31,7 @@ _CURVES = {
     "secp256k1": frozenset({"ES256K"}), "Ed25519": frozenset({"EdDSA"}), "Ed448": frozenset({"EdDSA"}),
 }  # fmt: skip
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y")
-"""The parts of a public key. A private key in the set is of no use here."""
+"""The parameters of a public key; those of private keys are dropped."""
 logger = logging.getLogger(__name__)
 
 
@@ -40,19 +40,19 @@ class VerificationKey(NamedTuple):
 
     key_id: str | None
     algorithms: frozenset[str]
-    """The algorithms of the signatures that it verifies."""
+    """Signature algorithms of the key."""
     key: Any
-    """As of the package cryptography."""
+    """A key of the package cryptography."""
 
 
 def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
-    """Return the usable keys of a set; the others are skipped, as RFC 7517 says.
+    """Return the usable keys of a set; other keys are skipped, as RFC 7517 says.
 
     Raises ConfigError if there is none.
     """
     try:
         found = json.loads(content)["keys"]
-        keys = [key for each in found[:MAX_KEYS] if isinstance(each, dict) and (key := _parse(each))]
+        keys = [key for each in found[:MAX_KEYS] if isinstance(each, dict) and (key := _parse_key(each))]
     except (ValueError, KeyError, TypeError, RecursionError):
         keys = []
     if not keys:
@@ -64,7 +64,7 @@ class JsonWebKeys:
     """The keys of one broker. Used on one event loop, except `read_file`."""
 
     def __init__(self, url: str, refresh_ms: int) -> None:
-        """Raises ConfigError if it is no URL, or one of a file without keys."""
+        """Raises ConfigError if `url` is no URL, or that of a file without keys."""
         check_url(KEY, url)
         self.url = url
         self.path = path_of(url)
@@ -78,35 +78,35 @@ class JsonWebKeys:
             self.read_file()
 
     def read_file(self) -> None:
-        """Read the file. Blocks. Raises ConfigError, naming it, if it has no keys; the keys then stay as they are."""
+        """Read the file. Blocks. Raises ConfigError with the path, and keeps the old keys, if it has no keys."""
         try:
             self._keys = parse_keys(fetch(self.url))
         except (NetworkException, ConfigError) as error:
             raise ConfigError(f"{KEY} = {without_query(self.url)}: {error}") from None
 
     def start(self) -> None:
-        """Fetch the keys, now and from time to time."""
-        self._repeating = asyncio.create_task(self._repeat(), name="fetching the JSON Web Key Set")
+        """Fetch the keys now, and then at intervals."""
+        self._repeating = asyncio.create_task(self._fetch_at_intervals(), name="fetching the JSON Web Key Set")
 
     async def stop(self) -> None:
-        """Stop fetching; a fetch under way ends unheard. The keys stay."""
+        """Stop fetching, and ignore the result of a fetch under way. The keys stay."""
         for task in (self._repeating, self._fetching):
             if task:
                 task.cancel()
                 await asyncio.wait((task,))
 
     async def find(self, key_id: str | None, algorithm: str) -> list[VerificationKey]:
-        """Return the keys that may have made a signature, after a fetch if there is none.
+        """Return the candidates for the key of a signature; fetches the set if there is none.
 
-        key_id: None if the token names none: then every key for the algorithm
+        key_id: None for a token without one: then every key for the algorithm
         """
-        if not (found := self._known(key_id, algorithm)):
+        if not (found := self._candidates(key_id, algorithm)):
             with waiting_for_others():
                 await self._fetch_for_unknown()
-            found = self._known(key_id, algorithm)
+            found = self._candidates(key_id, algorithm)
         return found
 
-    def _known(self, key_id: str | None, algorithm: str) -> list[VerificationKey]:
+    def _candidates(self, key_id: str | None, algorithm: str) -> list[VerificationKey]:
         return [key for key in self._keys if key_id in (None, key.key_id) and algorithm in key.algorithms]
 
     async def _fetch_for_unknown(self) -> None:
@@ -116,13 +116,13 @@ class JsonWebKeys:
             await self._fetch()
 
     async def _fetch(self) -> None:
-        """Fetch the set once for all who wait for it."""
+        """Fetch the set, once for all waiting callers."""
         if self._fetching is None or self._fetching.done():
             self._fetched_at = asyncio.get_running_loop().time()
-            self._fetching = asyncio.create_task(self._replace())
+            self._fetching = asyncio.create_task(self._fetch_and_replace())
         await asyncio.wait((self._fetching,))
 
-    async def _replace(self) -> None:
+    async def _fetch_and_replace(self) -> None:
         why: object
         try:
             self._keys = await in_thread_for(2 * TIMEOUT_S, lambda: parse_keys(fetch(self.url)))
@@ -134,14 +134,14 @@ class JsonWebKeys:
         kept = f"the {len(self._keys)} keys fetched before stay" if self._keys else "no token is accepted until then"
         logger.warning("%s = %s: %s; %s", KEY, without_query(self.url), why, kept)
 
-    async def _repeat(self) -> None:
+    async def _fetch_at_intervals(self) -> None:
         while True:
             await self._fetch()
             await asyncio.sleep(self._refresh_s if self._keys else min(self._refresh_s, PAUSE_S))
 
 
-def _parse(found: dict[str, Any]) -> VerificationKey | None:
-    """Return a key of the set; None if it is not one for signatures of an asymmetric algorithm."""
+def _parse_key(found: dict[str, Any]) -> VerificationKey | None:
+    """Return a key of the set; None unless it is for signatures of an asymmetric algorithm."""
     kind, key_id, use = found.get("kty"), found.get("kid"), found.get("use", "sig")
     algorithms = _RSA if kind == "RSA" else _CURVES.get(str(found.get("crv"))) if kind in ("EC", "OKP") else None
     if not algorithms or use != "sig" or not isinstance(key_id, str | None):
@@ -151,6 +151,6 @@ def _parse(found: dict[str, Any]) -> VerificationKey | None:
     try:
         public = {name: found[name] for name in _PUBLIC if name in found}
         key = jwt.PyJWK(public, min(algorithms)).key if algorithms else None
-    except (jwt.PyJWTError, ValueError, TypeError):  # their texts repeat the key
+    except (jwt.PyJWTError, ValueError, TypeError):  # not logged: their texts repeat the key
         key = None
     return VerificationKey(key_id, algorithms, key) if key else None

@@ -1,10 +1,10 @@
-"""A broker with its listeners: what `sparklog up` and the test fixtures run.
+"""A broker with its listeners, for `sparklog up` and the test fixtures.
 
 Start: bind the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use.
 Once the broker leads the partitions that it can lead, the Kafka listeners open.
 
-Stop: other brokers take over this broker's leaderships while the listeners are still open. Then everything closes in
-reverse order, within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
+Stop: other brokers take over this broker's leaderships while the listeners are still open. Then all parts close in
+reverse order, within controlled.shutdown.timeout.ms: the first half for requests in flight, the rest for the disks.
 
 Metrics and probes are served from before the start until after the stop.
 """
@@ -49,11 +49,11 @@ class BrokerNode:
     ) -> None:
         """Prepare the broker. Raises ConfigError if a key or a certificate cannot be used.
 
-        file: the file that the configuration comes from, if its users of PLAIN are to be read again when it changes
+        file: the configuration file, if a change of its users of PLAIN should apply without a restart
         """
         self._security = ListenerSecurity(config, clock=clock, file=file)
         self.has_lost_store = asyncio.Event()
-        """Set once the cluster store has lost topics: the node must be stopped, and started again."""
+        """Set once the cluster store has lost topics: the node must then be restarted."""
         self.broker = Broker(
             config, fs=fs, clock=clock, store=store, peers=GrpcPeers(self._security),
             on_lost_store=self.has_lost_store.set,
@@ -64,7 +64,7 @@ class BrokerNode:
         self._kafka: KafkaServer | None = None
         self._metrics: MetricsServer | None = None
         self._unavailable = "starting"
-        """Why clients cannot use this broker yet, or any more; empty in between."""
+        """The reason why clients cannot use this broker; empty between start and stop."""
         self.kafka_addresses: dict[str, Address] = {}
         """Addresses for clients of Kafka's protocol, by listener name."""
 
@@ -98,7 +98,7 @@ class BrokerNode:
         return self._metrics.address if self._metrics else ""
 
     async def stop(self) -> None:
-        """Refuse new requests, answer those in flight, flush and close."""
+        """Refuse new requests, answer the requests in flight, flush and close."""
         self._unavailable = "stopping"
         try:
             await self._stop()

@@ -1,4 +1,4 @@
-"""Listeners on which anybody on the network may do everything."""
+"""Detection of listeners without authentication and authorization."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sparklog.base.listeners import parse_listeners
 
 
 def open_listeners(config: BrokerConfig) -> list[str]:
-    """Return the listeners beyond this machine that do not ask clients who they are; none if there is an authorizer.
+    """Return the listeners beyond this machine without authentication; none if there is an authorizer.
 
     Raises ConfigError if a listener is invalid.
     """
     if config.authorizer_class_name:
-        return []  # an anonymous client may do what ACLs allow to it
+        return []  # ACLs limit an anonymous client
     found = [f"grpc.listener {config.grpc_listener}"] if is_grpc_open(config) else []
     map_, told = config.listener_security_protocol_map, config.advertised_listeners
     for listener in parse_listeners(config.listeners, told, map_, "localhost"):
@@ -24,7 +24,7 @@ def open_listeners(config: BrokerConfig) -> list[str]:
 
 
 def is_grpc_open(config: BrokerConfig) -> bool:
-    """Return whether gRPC listens beyond this machine, and does not ask clients who they are."""
+    """Return whether gRPC listens beyond this machine without authentication."""
     protocol = config.grpc_security_protocol
     asks = protocol.startswith("SASL_") or (protocol == "SSL" and config.ssl_client_auth == "required")
     return not (asks or _is_loopback(Address.parse(config.grpc_listener, "grpc.listener").host))

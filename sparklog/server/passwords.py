@@ -1,11 +1,11 @@
-"""Passwords of users, for calls that bring both (`authorization: Basic`), checked against the users of SASL.
+"""Verification of user and password of a gRPC call (`authorization: Basic`), with the users of SASL.
 
-A user of PLAIN has the password of `plain.sasl.jaas.config`; a user of SCRAM one that the credential in the cluster
-store verifies. Mechanisms that `sasl.enabled.mechanisms` leaves out are not looked at.
+A user of PLAIN has the password of `plain.sasl.jaas.config`; a user of SCRAM has a credential in the cluster
+store. Only mechanisms of `sasl.enabled.mechanisms` count.
 
-To check a password of SCRAM takes thousands of hashes, and each call brings it. So a right one is remembered for
-REMEMBERED_S: a password that was changed or deleted is good for as long. A wrong one, or an unknown user, takes the
-same steps and gets the same error, after `connection.failed.authentication.delay.ms`.
+The check of a SCRAM password takes thousands of hashes, and each call brings a password. So a right password is cached
+for REMEMBERED_S: a changed or deleted password stays valid for as long. A wrong password and an unknown user take the
+same steps and get the same error, after `connection.failed.authentication.delay.ms`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.server.plain_users import PLAIN, PlainUsers
 REMEMBERED_S = 60.0
 MAX_REMEMBERED = 10_000
 FEW = 4
-"""Passwords that are checked at a time: each takes milliseconds of a thread."""
+"""Maximum number of concurrent checks: each takes milliseconds of a thread."""
 logger = logging.getLogger(__name__)
 FindCredentials = Callable[[str], Awaitable[Mapping[ScramMechanism, ScramCredential]]]
 
@@ -40,10 +40,10 @@ class PasswordVerifier:
         self._few = asyncio.Semaphore(FEW)
         self._secret = secrets.token_bytes(32)
         self._known: dict[bytes, float] = {}
-        """When users with their passwords, hashed with the secret, are to be checked again."""
+        """Expiry of right passwords: keys are user and password, hashed with the secret."""
 
     async def check(self, user: str, password: str) -> None:
-        """Raises SaslAuthenticationFailed if this is not the user's password."""
+        """Raise SaslAuthenticationFailed if this is not the user's password."""
         loop = asyncio.get_running_loop()
         known = hmac.digest(self._secret, f"{len(user)}:{user}{password}".encode(), "sha256")
         if self._known.get(known, 0.0) > loop.time():
@@ -66,7 +66,7 @@ class PasswordVerifier:
         return any(checks)
 
     def _verify(self, mechanism: ScramMechanism, credential: ScramCredential | None, password: str) -> bool:
-        """Return whether the credential is of this password. Blocks, as long as for a user without one."""
+        """Return whether the credential is of this password. Blocks, for the same time without a credential."""
         salt = credential.salt if credential else b"0"
         iterations = credential.iterations if credential else MIN_ITERATIONS
         made = ScramCredential.of_password(mechanism, password, salt, iterations)

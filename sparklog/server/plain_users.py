@@ -1,4 +1,4 @@
-"""The users of PLAIN: those of `plain.sasl.jaas.config`, until another text replaces it (server/security.py)."""
+"""The users of PLAIN, from `plain.sasl.jaas.config`; replaced when its text changes (server/security.py)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class PlainUsers:
-    """The users and their passwords, and the login of this broker at others. May be replaced from any thread."""
+    """The users and their passwords, and this broker's login at other brokers. Any thread may replace them."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Raises ConfigError if `plain.sasl.jaas.config` is invalid."""
         self._wants_login = config.grpc_security_protocol.startswith("SASL_")
         self.authorization: tuple[tuple[str, str], ...] = ()
-        """The metadata with which this broker calls others, where the listeners want a password."""
+        """Metadata of this broker's calls to other brokers, if the listeners require a password."""
         self._passwords: Mapping[str, str] = {}
         self.replace(config)
 
@@ -35,7 +35,7 @@ class PlainUsers:
         return bool(self._passwords)
 
     def replace(self, config: BrokerConfig) -> None:
-        """Take the users of another configuration. Raises ConfigError, and keeps the users, if its text is invalid."""
+        """Use the users of another configuration. Raises ConfigError, and keeps the users, if its text is invalid."""
         passwords = parse_plain_users(config.plain_sasl_jaas_config)
         if not passwords and config.sasl_enabled_mechanisms == (PLAIN,):
             raise ConfigError(f"sasl.enabled.mechanisms = PLAIN needs {KEY}: the users and their passwords")
@@ -43,7 +43,7 @@ class PlainUsers:
         self._passwords = passwords
 
     def is_right(self, user: str, password: str) -> bool:
-        """Return whether this is the user's password. It takes as long if it is not, or for an unknown user."""
+        """Return whether this is the user's password. Takes the same time for a wrong password and an unknown user."""
         expected = self._passwords.get(user, "")
         return hmac.compare_digest(_digest(password), _digest(expected)) and bool(expected)
 
@@ -54,7 +54,7 @@ def parse_plain_users(text: str) -> dict[str, str]:
     The text is a line of JAAS configuration, as in Apache Kafka:
 
         org.apache.kafka.common.security.plain.PlainLoginModule required
-            username="broker" password="…"          with which this broker calls others (server/grpc/peers.py)
+            username="broker" password="…"          the login at other brokers (server/grpc/peers.py)
             user_alice="her password"
             user_bob="his";
     """
@@ -85,5 +85,5 @@ def _authorization(config: BrokerConfig) -> tuple[tuple[str, str], ...]:
 
 
 def _digest(text: str) -> bytes:
-    """Return a digest of fixed length, so that the time of a comparison does not depend on the text."""
+    """Return a digest of fixed length, so that the time of a comparison is the same for every text."""
     return hmac.digest(_SECRET, text.encode(), "sha256")

@@ -1,8 +1,8 @@
-"""Files that apply without a restart: certificates, users, keys of tokens.
+"""Reload of changed files: certificates, users, keys of tokens.
 
-Every CHECK_MS a thread looks whether a file is another one, or has another size or time of modification; links are
-followed. Then it is read again. One that cannot be used is logged as an error, and what was read before stays in use
-until the file changes again. So a file may be replaced in place; to rename a complete file over it spares the error.
+Every CHECK_MS a thread compares inode, size and modification time of each file, with links followed, and reads a
+changed file again. A file that cannot be used is logged as an error, and the old content stays in use until the file
+changes again. So a file may be written in place; the rename of a complete file avoids the error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Version = tuple[tuple[int, int, int] | None, ...]
 
 
 class ReloadedFiles:
-    """One set of files that is read as a whole."""
+    """A set of files that are read together."""
 
     def __init__(self, what: str, paths: Sequence[str]) -> None:
-        """Create it before the files are read for the first time, so that no change is missed.
+        """To be created before the files are read for the first time, so that no change is missed.
 
         what: the files' purpose, for the log
         """
@@ -34,14 +34,14 @@ class ReloadedFiles:
         self._seen = self._version()
 
     def check(self, reload: Callable[[], None]) -> None:
-        """Call `reload` if the files have changed. It raises ConfigError, and changes nothing, if it cannot use them.
+        """Call `reload` if the files have changed. `reload` raises ConfigError, without a change, for unusable files.
 
         Blocks.
         """
         version = self._version()
         if version == self._seen:
             return
-        self._seen = version  # of before the reading: a change meanwhile is seen by the next check
+        self._seen = version  # from before the read, so that the next check finds a change during it
         try:
             reload()
         except ConfigError as error:
@@ -61,7 +61,7 @@ class Reloader:
         self._checks: list[tuple[str, Callable[[], None]]] = []
 
     def add(self, files: ReloadedFiles, reload: Callable[[], None]) -> None:
-        """Have `files` checked, and read by `reload` in a thread. Call it before `start`."""
+        """Check `files`, and call `reload` in a thread after a change. Call it before `start`."""
         self._checks.append((f"reading again: {files.what}", partial(files.check, reload)))
 
     def start(self) -> None:
@@ -70,12 +70,12 @@ class Reloader:
             self._schedule.every(CHECK_MS, name, partial(asyncio.to_thread, check))
 
     async def stop(self) -> None:
-        """Check no more; a check under way in a thread is not waited for."""
+        """End the checks, without waiting for one in a thread."""
         await self._schedule.stop()
 
 
 def _version_of(path: str) -> tuple[int, int, int] | None:
-    """Return what tells a file from another; None if there is none."""
+    """Return the identity of a file's content; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,9 +1,9 @@
-"""What the listeners of one broker check their clients with: certificates, users of PLAIN, keys of tokens.
+"""The means of authentication of one broker's listeners: certificates, users of PLAIN, keys of tokens.
 
-All of it comes from the configuration, and is read again when a file changes (server/reloading.py):
+They come from the configuration, and are reloaded when a file changes (server/reloading.py):
 
-    ssl.keystore.location, ssl.truststore.location   for connections made from then on, on all listeners
-    plain.sasl.jaas.config                           where the file of --config gives it; no other key of that file
+    ssl.keystore.location, ssl.truststore.location   for new connections of all listeners
+    plain.sasl.jaas.config                           if the file of --config has it; no other key of that file
     sasl.oauthbearer.jwks.endpoint.url               if it is a file
 """
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConfigFile(NamedTuple):
-    """The file that the configuration comes from."""
+    """The configuration file, and its reader."""
 
     path: str
     read: Callable[[], BrokerConfig]
@@ -41,10 +41,13 @@ class ConfigFile(NamedTuple):
 
 
 class ListenerSecurity:
-    """Create it before the listeners; start and stop it on the event loop of the broker."""
+    """Certificates, users and token keys of one broker. Create it before the listeners.
+
+    Start and stop it on the event loop of the broker.
+    """
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, file: ConfigFile | None = None) -> None:
-        """Raises ConfigError, naming the key, if a file or a text cannot be used."""
+        """Raises ConfigError with the key if a file or a text cannot be used."""
         self._config = config
         self._reloader = Reloader()
         protocols = [config.grpc_security_protocol]
@@ -63,13 +66,13 @@ class ListenerSecurity:
             self._reloader.add(files, partial(self._reload_users, file, self.users))
 
     def start(self) -> None:
-        """Fetch the keys of tokens, and look for changes of files, until `stop`."""
+        """Fetch the keys of tokens, and check files for changes, until `stop`."""
         self._reloader.start()
         if self.tokens and not self.tokens.keys.path:
             self.tokens.keys.start()
 
     async def stop(self) -> None:
-        """Neither fetch keys nor look for changes any more."""
+        """Stop fetching keys and checking files."""
         await self._reloader.stop()
         if self.tokens:
             await self.tokens.keys.stop()
@@ -89,7 +92,7 @@ class ListenerSecurity:
             return None
         if not url:
             raise ConfigError(f"sasl.enabled.mechanisms = {OAUTHBEARER} needs {JWKS_URL}: the keys that sign tokens")
-        # Imported only if needed: what verifies signatures takes as long to import as a broker takes to start.
+        # Imported only if needed: the import of signature verification takes as long as a broker's start.
         keys_module = importlib.import_module("sparklog.server.json_web_keys")
         tokens_module = importlib.import_module("sparklog.server.tokens")
         files = ReloadedFiles("keys of tokens", [keys_module.path_of(url)])

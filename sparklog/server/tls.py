@@ -1,13 +1,13 @@
 """TLS for listeners, configured by Kafka's keys, from PEM files (KIP-651).
 
     ssl.keystore.location     one file: the private key, encrypted or not, and the certificates, the broker's own first
-    ssl.truststore.location   one file: the certificates of the authorities that may vouch for clients
+    ssl.truststore.location   one file: the certificates of the authorities for clients
     ssl.client.auth           none, requested, required; the last two need a truststore, because no public authority
-                              vouches for the clients of a private cluster
+                              signs the certificates of a private cluster's clients
 
-The files are read again when they change (server/reloading.py): connections made from then on use the new ones, open
-ones stay. Kafka listeners use Python's `ssl`. The gRPC listener uses gRPC's own TLS, which does not accept an encrypted
-key and cannot request a certificate without requiring it.
+The files are reloaded when they change (server/reloading.py): new connections use the new certificates, open
+connections stay. Kafka listeners use Python's `ssl`. The gRPC listener uses gRPC's own TLS, which does not accept an
+encrypted key and cannot request a certificate without requiring it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.pem import read_keystore_for_grpc, read_pem
 
 HANDSHAKE_TIMEOUT_S = 10.0
-"""Time limit of the TLS handshake; the connection is closed after it."""
+"""Time limit of a TLS handshake."""
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 def server_context(config: BrokerConfig) -> ssl.SSLContext:
-    """Return the context for SSL and SASL_SSL listeners. Raises ConfigError, naming the key, if a file is unusable."""
+    """Return the context for SSL and SASL_SSL listeners. Raises ConfigError with the key if a file is unusable."""
     if not config.ssl_keystore_location:
         raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
     read_pem("ssl.keystore.location", config.ssl_keystore_location)
@@ -37,7 +37,7 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        # Pass the password even if it is empty: without one, OpenSSL asks for it on the terminal.
+        # An empty password is passed too: without one, OpenSSL prompts on the terminal.
         context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_key_password)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
@@ -56,30 +56,30 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
 
 
 class Certificates(NamedTuple):
-    """What one reading of the files gives."""
+    """The certificates of one read of the files, in the forms of `ssl` and gRPC."""
 
     context: ssl.SSLContext
     """For Kafka listeners."""
     grpc_listener: Any
     """gRPC's configuration of server certificates; None: the gRPC listener has no TLS."""
     grpc_peers: Any
-    """Credentials for calls to other brokers: this broker's certificate, and the authorities it trusts. Or None."""
+    """Credentials for calls to other brokers: this broker's certificate, and its truststore; None without TLS."""
 
 
 class TlsFiles:
-    """The keys and certificates of one broker's listeners. `reload` may be called from any thread."""
+    """The keys and certificates of one broker's listeners. Any thread may call `reload`."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Raises ConfigError, naming the key, if a file cannot be used."""
+        """Raises ConfigError with the key if a file cannot be used."""
         self._config = config
         self.current = self._read()
 
     def reload(self) -> None:
-        """Read the files again. Raises ConfigError, and keeps what was read before, if one cannot be used."""
+        """Read the files again. Raises ConfigError, and keeps the old certificates, if a file cannot be used."""
         self.current = self._read()
 
     def server_credentials(self) -> Any:
-        """Return the gRPC listener's credentials; it asks for the certificates before each handshake."""
+        """Return the gRPC listener's credentials, which fetch the certificates before each handshake."""
         told = self.current.grpc_listener
 
         def fetch() -> Any:
@@ -94,7 +94,7 @@ class TlsFiles:
 
     def _read(self) -> Certificates:
         config = self._config
-        context = server_context(config)  # checks the files: gRPC itself does not report what is wrong with one
+        context = server_context(config)  # checks the files, because gRPC reports no reason
         if not config.grpc_security_protocol.endswith("SSL"):
             return Certificates(context, None, None)
         keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
@@ -111,7 +111,7 @@ def _read_truststore(config: BrokerConfig) -> bytes | None:
         return read_pem("ssl.truststore.location", config.ssl_truststore_location)
     if config.ssl_client_auth != "none":
         raise ConfigError(
-            f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: who may vouch for clients"
+            f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: the authorities for clients"
         )
     return None
 

@@ -1,14 +1,14 @@
-"""Tokens of OAUTHBEARER: JSON Web Tokens (RFC 7519), verified as in Apache Kafka (BrokerJwtValidator).
+"""Verification of OAUTHBEARER tokens: JSON Web Tokens (RFC 7519), as in Apache Kafka (BrokerJwtValidator).
 
 A token needs a signature of a key in the JSON Web Key Set, the claims `exp` and `iat`, and a user in
-`sasl.oauthbearer.sub.claim.name`. `iss` must be `sasl.oauthbearer.expected.issuer` if that is set. `aud` must name one
-of `sasl.oauthbearer.expected.audience`; without this key, a token with an audience is for somebody else.
+`sasl.oauthbearer.sub.claim.name`. `iss` must be `sasl.oauthbearer.expected.issuer` if that is set. `aud` must contain
+one of `sasl.oauthbearer.expected.audience`; without this key, a token with an audience is refused.
 
-Differs from Apache Kafka: an expired token is refused at once. There, one that expired within the clock skew begins a
-session that ends with the next request.
+Different from Apache Kafka: an expired token is refused at once. There, a token that expired within the clock skew
+begins a session that ends with the next request.
 
-A token that was verified is remembered until it expires, for at most REMEMBERED_S: calls over gRPC bring theirs each
-time. Log and errors never contain a token, or parts of one that is not verified.
+A verified token is cached until it expires, for at most REMEMBERED_S, because each gRPC call brings one. Log and errors
+never contain a token, or parts of an unverified one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_BYTES = 64 << 10
 REMEMBERED_S = 60
 MAX_REMEMBERED = 10_000
 FEW = 4
-"""Tokens that are verified at a time."""
+"""Maximum number of concurrent verifications."""
 _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"}
 )
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 class VerifiedToken(NamedTuple):
-    """Whom a token names."""
+    """User and expiry of a verified token."""
 
     user: str
     expires_ms: int
-    """When the token expires, since the Unix epoch."""
+    """Expiry, since the Unix epoch."""
 
 
 class TokenVerifier:
@@ -59,15 +59,15 @@ class TokenVerifier:
         self._few = asyncio.Semaphore(FEW)
         self._secret = secrets.token_bytes(32)
         self._known: dict[bytes, tuple[VerifiedToken, int]] = {}
-        """Verified tokens, hashed with the secret, and until when they need not be verified again."""
+        """Verified tokens, hashed with the secret, and the end of their time in this cache."""
 
     async def verify(self, token: str) -> VerifiedToken:
-        """Return whom the token names. Raises SaslAuthenticationFailed, with a text that does not tell the cause."""
+        """Return the token's user and expiry. Raises SaslAuthenticationFailed, without the cause."""
         known = hmac.digest(self._secret, token.encode(errors="replace"), "sha256")
         if (found := self._known.get(known)) and self._clock.time_ms() < found[1]:
             return found[0]
         try:
-            verified = await self._verify(token)
+            verified = await self._verify_uncached(token)
         except jwt.PyJWTError as error:
             self._known.pop(known, None)
             logger.warning("a token is refused: %s", error)
@@ -78,8 +78,8 @@ class TokenVerifier:
         self._known[known] = verified, until_ms
         return verified
 
-    async def _verify(self, token: str) -> VerifiedToken:
-        """Raises PyJWTError."""
+    async def _verify_uncached(self, token: str) -> VerifiedToken:
+        """Verify a token that is not cached. Raises PyJWTError."""
         if len(token) > MAX_BYTES or not token.isascii():
             raise jwt.DecodeError(f"it is no text of up to {MAX_BYTES} bytes in ASCII")
         async with self._few:
@@ -88,10 +88,12 @@ class TokenVerifier:
         if not keys:
             raise jwt.InvalidKeyError("the JSON Web Key Set has no key for it")
         async with self._few:
-            return self._check(await asyncio.to_thread(self._decode, token, [each.key for each in keys], algorithm))
+            return self._check_claims(
+                await asyncio.to_thread(self._decode, token, [each.key for each in keys], algorithm)
+            )
 
     def _decode(self, token: str, keys: list[Any], algorithm: str) -> dict[str, Any]:
-        """Return the claims, if one of the keys has signed them. Raises PyJWTError."""
+        """Return the claims of a token that one of the keys has signed. Raises PyJWTError for another token."""
         failure: jwt.PyJWTError = jwt.InvalidSignatureError("Signature verification failed")
         for key in keys:
             try:
@@ -103,7 +105,7 @@ class TokenVerifier:
                     audience=self._audience,
                     options={
                         "require": ["exp", "iat", self._user_claim],
-                        "verify_exp": False, "verify_iat": False, "verify_nbf": False,  # `_check` has a clock
+                        "verify_exp": False, "verify_iat": False, "verify_nbf": False,  # `_check_claims` has a clock
                         "verify_sub": False, "verify_jti": False,
                     },
                 )  # fmt: skip
@@ -114,24 +116,24 @@ class TokenVerifier:
                 raise jwt.DecodeError("it cannot be decoded") from None
         raise failure
 
-    def _check(self, claims: dict[str, Any]) -> VerifiedToken:
-        """Return whom the claims name. Raises PyJWTError if they are not valid at this time."""
+    def _check_claims(self, claims: dict[str, Any]) -> VerifiedToken:
+        """Return user and expiry. Raises PyJWTError if the claims are not valid now."""
         now_s = self._clock.time_ms() / 1000
-        if _seconds(claims, "exp") <= now_s:
+        if _time_claim(claims, "exp") <= now_s:
             raise jwt.ExpiredSignatureError("it has expired")
-        if max(_seconds(claims, "iat"), _seconds(claims, "nbf", 0.0)) > now_s + self._skew_s:
+        if max(_time_claim(claims, "iat"), _time_claim(claims, "nbf", 0.0)) > now_s + self._skew_s:
             raise jwt.ImmatureSignatureError("it is not valid yet")
         user = claims[self._user_claim]
         if not (isinstance(user, str) and user.strip()):
             raise jwt.InvalidTokenError(f"the claim {self._user_claim} is no name")
-        return VerifiedToken(user, int(_seconds(claims, "exp") * 1000))
+        return VerifiedToken(user, int(_time_claim(claims, "exp") * 1000))
 
 
 def _header(token: str) -> tuple[str | None, str]:
-    """Return the key id and the algorithm that a token names. Raises PyJWTError."""
+    """Return key id and algorithm of a token's header. Raises PyJWTError."""
     try:
         header = jwt.get_unverified_header(token)
-    except jwt.PyJWTError:  # its text may repeat what was sent
+    except jwt.PyJWTError:  # not raised: its text may repeat the token
         raise jwt.DecodeError("it is no JSON Web Token") from None
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not (isinstance(algorithm, str) and algorithm in _ALGORITHMS):
@@ -139,8 +141,8 @@ def _header(token: str) -> tuple[str | None, str]:
     return key_id, algorithm
 
 
-def _seconds(claims: dict[str, Any], name: str, default: float | None = None) -> float:
-    """Return a time since the Unix epoch. Raises PyJWTError if it is none."""
+def _time_claim(claims: dict[str, Any], name: str, default: float | None = None) -> float:
+    """Return the claim as a time since the Unix epoch. Raises PyJWTError if it is none."""
     value = claims.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12 or math.isnan(value):
         raise jwt.InvalidTokenError(f"the claim {name} is no time")

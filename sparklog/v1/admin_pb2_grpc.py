@@ -185,7 +185,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRecords(self, request, context):
-        """Advance the log start offset. Records before the offset cannot be read any more; their segments are deleted soon
+        """Advance the log start offset. Records before the offset are no longer readable; their segments are deleted soon
         after.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -206,8 +206,8 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AlterReplicaLogDirs(self, request, context):
-        """Move replicas of the broker to other log directories of it. Answered once the moves have begun; DescribeLogDirs shows
-        their progress.
+        """Move replicas of the broker to other log directories of it. Answered once the moves have begun; DescribeLogDirs
+        shows their progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,14 +250,14 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteAcls(self, request, context):
-        """Delete all ACLs that filters select.
+        """Delete all ACLs that match filters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeClientQuotas(self, request, context):
-        """The quotas of users, clients and addresses that filters select.
+        """List the quotas of users, clients and addresses that match filters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

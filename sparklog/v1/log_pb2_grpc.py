@@ -28,8 +28,8 @@ if _version_not_supported:
 class LogStub:
     """Append to topics and read from them.
 
-    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
-    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    An error of one partition is in that partition's result, with Kafka's error code, and does not affect the other
+    partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
     are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
@@ -76,8 +76,8 @@ class LogStub:
 class LogServicer:
     """Append to topics and read from them.
 
-    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
-    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    An error of one partition is in that partition's result, with Kafka's error code, and does not affect the other
+    partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
     are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
@@ -171,8 +171,8 @@ def add_LogServicer_to_server(servicer, server):
 class Log:
     """Append to topics and read from them.
 
-    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
-    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    An error of one partition is in that partition's result, with Kafka's error code, and does not affect the other
+    partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
     (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
     are grpc.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
     more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.

@@ -36,7 +36,7 @@ class MaintenanceStub:
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def __init__(self, channel):
@@ -103,7 +103,7 @@ class MaintenanceServicer:
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def DescribeLog(self, request, context):
@@ -113,7 +113,7 @@ class MaintenanceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadSegment(self, request, context):
-        """Read the bytes of one segment in pieces of at most 1 MiB, as they were when the call began.
+        """Read the bytes of one segment at the start of the call, in pieces of at most 1 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,15 +133,15 @@ class MaintenanceServicer:
     def UploadSegment(self, request_iterator, context):
         """Upload the batches of the new segment in order. The first message names the lease. Every message carries bytes and
         renews the lease. The broker answers each message once its bytes are written, and answers the end of the stream
-        too. A client that waits for each answer before it sends the next message learns why a call was aborted; a client
-        that does not wait may only see that it was.
+        too. A client that waits for each answer before the next message gets the error of an aborted call; a client that
+        does not wait may lose the error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitReplace(self, request, context):
-        """Verify every batch of the new segment, build its indexes, and put it in place. The errors are those of
+        """Verify every batch of the new segment, build its indexes, and replace the sources by it. The errors are those of
         BeginReplace, and RESOURCE_NOT_FOUND if the lease has expired, CORRUPT_MESSAGE or INVALID_RECORD if the segment
         cannot replace the sources. A repeated commit succeeds again.
         """
@@ -150,14 +150,14 @@ class MaintenanceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AbortReplace(self, request, context):
-        """Release a lease and delete what was uploaded under it. Not an error if the lease does not exist.
+        """Release a lease and delete its upload. No error if the lease does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetCleanedOffset(self, request, context):
-        """Record in the cleaner checkpoint that everything below the offset has been compacted.
+        """Record in the cleaner checkpoint that all records below the offset have been compacted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,8 +165,7 @@ class MaintenanceServicer:
 
     def InstallSnapshot(self, request_iterator, context):
         """Store a snapshot of a partition of __consumer_offsets. Its coordinator loads the snapshot before the tail of the
-        log. Messages are answered as in UploadSegment; the answer to the end of the stream confirms that the snapshot is
-        in place.
+        log. Messages are answered as in UploadSegment; the answer to the end of the stream confirms the snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,7 +246,7 @@ class Maintenance:
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     @staticmethod

@@ -33,7 +33,7 @@ class ReplicationStub:
     follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
-    looks for the current one.
+    then searches for the current one.
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
@@ -43,8 +43,7 @@ class ReplicationStub:
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
     partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
-    Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def __init__(self, channel):
@@ -127,7 +126,7 @@ class ReplicationServicer:
     follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
-    looks for the current one.
+    then searches for the current one.
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
@@ -137,8 +136,7 @@ class ReplicationServicer:
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
     partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
-    Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def LeaderAndIsr(self, request, context):
@@ -149,7 +147,7 @@ class ReplicationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopReplica(self, request, context):
-        """Stop replicas, and delete the logs of those that are marked for deletion.
+        """Stop replicas, and delete the logs of replicas that are marked for deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,8 +161,8 @@ class ReplicationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Fetch records from the follower's log end offset on. The requested offset also tells the leader how far the
-        follower has replicated. Waits for records and uses fetch sessions as Kafka's Fetch does.
+        """Fetch records from the follower's log end offset on. For the leader, the requested offset is also the follower's
+        progress. Waits for records and uses fetch sessions as Kafka's Fetch does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,7 +223,7 @@ class ReplicationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribePositions(self, request, context):
-        """Tell how far partitions that the broker leads have come since the given offsets, for the lag of consumer groups.
+        """Describe positions in partitions that the broker leads relative to given offsets, for the lag of consumer groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,7 +312,7 @@ class Replication:
     follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
     ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
-    looks for the current one.
+    then searches for the current one.
     broker     → leader of __cluster_history   AppendHistory
     transaction coordinator → leader   WriteTxnMarkers
     leader     → transaction coordinator   AddPartitionsToTxn
@@ -324,8 +322,7 @@ class Replication:
     gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
     partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
-    Kafka's error.
+    A refused call ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     @staticmethod

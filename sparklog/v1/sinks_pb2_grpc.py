@@ -26,21 +26,21 @@ if _version_not_supported:
 
 
 class SinksStub:
-    """Sinks: batches that many writers write together, each batch once. For Spark queries, and for everything else that
-    numbers its batches and may have to write one again.
+    """Sinks: batches of several writers, each batch written once. For Spark queries, and for other programs that number
+    their batches and may repeat one.
 
-    A sink is a transactional id, and its coordinator is found as that of a transactional id
-    (Transactions.FindCoordinator). A batch:
+    A sink is a transactional id, and its coordinator is that of the transactional id (Transactions.FindCoordinator). The
+    steps of a batch:
 
     1. Each writer calls JoinBatch before its first record, and gets a producer id of its own.
     2. It writes transactional batches with this id and epoch, with sequence numbers from 0, and with the sink's id as
-    the transactional id (Log.Produce). While it writes, it calls JoinBatch with its id from time to time.
-    3. One process calls CommitBatch with the writers that count. Readers of committed records see their records, and
-    none of the other writers'. The sink remembers the id of the batch.
+    the transactional id (Log.Produce). While it writes, it repeats JoinBatch with its id to keep the batch open.
+    3. One process calls CommitBatch with the writers to include. Readers of committed records get the records of these
+    writers only. The sink records the id of the batch.
 
-    A batch that is written again under another run, since nobody knows whether it was committed, is answered with
-    `committed` if it was. A run is one life of the process that commits: a new one replaces the former, whose open batch
-    is aborted.
+    A new run of a process may repeat a batch, because it does not know whether the batch was committed: JoinBatch then
+    returns `committed` for a committed batch. A run is one life of the committing process; a new run replaces the former
+    one, whose open batch is aborted.
     """
 
     def __init__(self, channel):
@@ -82,25 +82,25 @@ class SinksStub:
 
 
 class SinksServicer:
-    """Sinks: batches that many writers write together, each batch once. For Spark queries, and for everything else that
-    numbers its batches and may have to write one again.
+    """Sinks: batches of several writers, each batch written once. For Spark queries, and for other programs that number
+    their batches and may repeat one.
 
-    A sink is a transactional id, and its coordinator is found as that of a transactional id
-    (Transactions.FindCoordinator). A batch:
+    A sink is a transactional id, and its coordinator is that of the transactional id (Transactions.FindCoordinator). The
+    steps of a batch:
 
     1. Each writer calls JoinBatch before its first record, and gets a producer id of its own.
     2. It writes transactional batches with this id and epoch, with sequence numbers from 0, and with the sink's id as
-    the transactional id (Log.Produce). While it writes, it calls JoinBatch with its id from time to time.
-    3. One process calls CommitBatch with the writers that count. Readers of committed records see their records, and
-    none of the other writers'. The sink remembers the id of the batch.
+    the transactional id (Log.Produce). While it writes, it repeats JoinBatch with its id to keep the batch open.
+    3. One process calls CommitBatch with the writers to include. Readers of committed records get the records of these
+    writers only. The sink records the id of the batch.
 
-    A batch that is written again under another run, since nobody knows whether it was committed, is answered with
-    `committed` if it was. A run is one life of the process that commits: a new one replaces the former, whose open batch
-    is aborted.
+    A new run of a process may repeat a batch, because it does not know whether the batch was committed: JoinBatch then
+    returns `committed` for a committed batch. A run is one life of the committing process; a new run replaces the former
+    one, whose open batch is aborted.
     """
 
     def JoinBatch(self, request, context):
-        """Take part in a batch. CONCURRENT_TRANSACTIONS while the former batch ends: ask again. PRODUCER_FENCED: a newer run
+        """Take part in a batch. CONCURRENT_TRANSACTIONS while the former batch ends: retry. PRODUCER_FENCED: a newer run
         has replaced this one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -108,16 +108,16 @@ class SinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitBatch(self, request, context):
-        """Commit a batch. Answered once this is decided for good. May be sent again after a lost answer. INVALID_TXN_STATE:
-        the batch was aborted, or its time was up.
+        """Commit a batch. Answered once the commit is final. May be repeated after a lost answer. INVALID_TXN_STATE: the
+        batch was aborted, or has timed out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortBatch(self, request, context):
-        """Give a batch up: the run cannot write any more, so that no task of it opens the batch again. May be repeated.
-        INVALID_TXN_STATE: the batch is committed.
+        """Abort a batch, and refuse further writes of the run, so that none of its tasks opens the batch again. May be
+        repeated. INVALID_TXN_STATE: the batch is committed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,8 +138,8 @@ class SinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetSink(self, request, context):
-        """Forget a sink: its batches begin anew, and those that were committed are written again if they come again. An open
-        batch is aborted first: CONCURRENT_TRANSACTIONS until that is done.
+        """Forget a sink: a repeated batch is then written again, also if it was committed. An open batch is aborted first:
+        CONCURRENT_TRANSACTIONS until its end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,21 +187,21 @@ def add_SinksServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Sinks:
-    """Sinks: batches that many writers write together, each batch once. For Spark queries, and for everything else that
-    numbers its batches and may have to write one again.
+    """Sinks: batches of several writers, each batch written once. For Spark queries, and for other programs that number
+    their batches and may repeat one.
 
-    A sink is a transactional id, and its coordinator is found as that of a transactional id
-    (Transactions.FindCoordinator). A batch:
+    A sink is a transactional id, and its coordinator is that of the transactional id (Transactions.FindCoordinator). The
+    steps of a batch:
 
     1. Each writer calls JoinBatch before its first record, and gets a producer id of its own.
     2. It writes transactional batches with this id and epoch, with sequence numbers from 0, and with the sink's id as
-    the transactional id (Log.Produce). While it writes, it calls JoinBatch with its id from time to time.
-    3. One process calls CommitBatch with the writers that count. Readers of committed records see their records, and
-    none of the other writers'. The sink remembers the id of the batch.
+    the transactional id (Log.Produce). While it writes, it repeats JoinBatch with its id to keep the batch open.
+    3. One process calls CommitBatch with the writers to include. Readers of committed records get the records of these
+    writers only. The sink records the id of the batch.
 
-    A batch that is written again under another run, since nobody knows whether it was committed, is answered with
-    `committed` if it was. A run is one life of the process that commits: a new one replaces the former, whose open batch
-    is aborted.
+    A new run of a process may repeat a batch, because it does not know whether the batch was committed: JoinBatch then
+    returns `committed` for a committed batch. A run is one life of the committing process; a new run replaces the former
+    one, whose open batch is aborted.
     """
 
     @staticmethod

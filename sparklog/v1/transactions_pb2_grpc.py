@@ -32,16 +32,16 @@ class TransactionsStub:
 
     A producer's transactions, one after the other:
 
-    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This aborts
-    what an earlier producer of the id has left open, and fences it.
+    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This fences
+    earlier producers of the id, and aborts their open transaction.
     2. Log.Produce with the transactional id and transactional batches, to any partitions. The first batch in each
     partition begins the transaction there.
-    3. TxnOffsetCommit, at the coordinator of a group, for offsets that count only if the transaction is committed.
+    3. TxnOffsetCommit, at the coordinator of a group, for offsets that apply once the transaction is committed.
     4. EndTxn at the transaction's coordinator. The answer has the producer id and epoch of the next transaction, in
     which sequence numbers begin with 0.
 
-    A transaction that is not ended within its timeout is aborted. Readers with isolation level READ_COMMITTED see
-    nothing of a transaction before it is committed, and never see an aborted one.
+    A transaction without an end within its timeout is aborted. Readers with isolation level READ_COMMITTED get only
+    records of committed transactions.
     """
 
     def __init__(self, channel):
@@ -93,16 +93,16 @@ class TransactionsServicer:
 
     A producer's transactions, one after the other:
 
-    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This aborts
-    what an earlier producer of the id has left open, and fences it.
+    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This fences
+    earlier producers of the id, and aborts their open transaction.
     2. Log.Produce with the transactional id and transactional batches, to any partitions. The first batch in each
     partition begins the transaction there.
-    3. TxnOffsetCommit, at the coordinator of a group, for offsets that count only if the transaction is committed.
+    3. TxnOffsetCommit, at the coordinator of a group, for offsets that apply once the transaction is committed.
     4. EndTxn at the transaction's coordinator. The answer has the producer id and epoch of the next transaction, in
     which sequence numbers begin with 0.
 
-    A transaction that is not ended within its timeout is aborted. Readers with isolation level READ_COMMITTED see
-    nothing of a transaction before it is committed, and never see an aborted one.
+    A transaction without an end within its timeout is aborted. Readers with isolation level READ_COMMITTED get only
+    records of committed transactions.
     """
 
     def FindCoordinator(self, request, context):
@@ -113,8 +113,8 @@ class TransactionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EndTxn(self, request, context):
-        """Commit or abort the open transaction. Answered once the outcome is decided for good. May be sent again after a lost
-        answer: the second one is the same.
+        """Commit or abort the open transaction. Answered once the outcome is final. May be repeated after a lost answer, with
+        the same result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,15 +142,16 @@ class TransactionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeProducers(self, request, context):
-        """List the producers that partitions remember, with the first offset of their open transactions. Sent to the leaders.
+        """List the producers of partitions, with the first offset of their open transactions. Sent to the leaders.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortTransaction(self, request, context):
-        """Abort a transaction in one partition whose coordinator does not know it any more: readers of committed records wait
-        there for ever. Sent to the partition's leader. The transaction of a producer that still runs is torn by it.
+        """Abort a transaction in one partition that its coordinator no longer knows, so that readers of committed records
+        continue there. Sent to the partition's leader. If the producer still runs, its transaction may be committed in
+        other partitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,16 +209,16 @@ class Transactions:
 
     A producer's transactions, one after the other:
 
-    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This aborts
-    what an earlier producer of the id has left open, and fences it.
+    1. FindCoordinator with its transactional id, then Log.InitProducerId at that broker with the same id. This fences
+    earlier producers of the id, and aborts their open transaction.
     2. Log.Produce with the transactional id and transactional batches, to any partitions. The first batch in each
     partition begins the transaction there.
-    3. TxnOffsetCommit, at the coordinator of a group, for offsets that count only if the transaction is committed.
+    3. TxnOffsetCommit, at the coordinator of a group, for offsets that apply once the transaction is committed.
     4. EndTxn at the transaction's coordinator. The answer has the producer id and epoch of the next transaction, in
     which sequence numbers begin with 0.
 
-    A transaction that is not ended within its timeout is aborted. Readers with isolation level READ_COMMITTED see
-    nothing of a transaction before it is committed, and never see an aborted one.
+    A transaction without an end within its timeout is aborted. Readers with isolation level READ_COMMITTED get only
+    records of committed transactions.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Topics as Arrow tables: Kafka's folders, a running broker's, and one whose files change under the reader."""
+"""Topics as Arrow tables: folders of Kafka, of a running broker, and folders that change during the read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows as `expected_rows` has them."""
+    """Rows in the form of `expected_rows`."""
     return [
         (*list(row.values())[:-1], [(header["key"], header["value"]) for header in row["headers"]])
         for row in table.to_pylist()
@@ -53,7 +53,7 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
 
 
 def timed(topics: Topics, count: int = 60, **configs: Any) -> str:
-    """A topic whose record N has the timestamp N seconds, in segments of three records."""
+    """A topic with the timestamp N s for record N, in segments of three records."""
     topic = topics.create(segment_bytes=1 << 20, **configs)
     times = pa.array([number * 1000 for number in range(count)], pa.timestamp("ms", "UTC"))
     for first in range(0, count, 3):
@@ -161,7 +161,7 @@ class TestARunningBroker:
 class TestTransactions:
     @pytest.fixture
     def folder(self, tmp_path) -> TransactionalFolder:
-        """Records, an aborted transaction, one that has committed, and an open one with a plain record behind it."""
+        """Records, an aborted and a committed transaction, and an open one with a plain record after it."""
         made = TransactionalFolder(LocalFs(), str(tmp_path / "orders-0"))
         made.write()
         for producer_id in (7, 8, 9):

@@ -1,4 +1,4 @@
-"""Typed keys and values without Spark: as the Spark source has them, from the same records."""
+"""Typed keys and values without Spark, equal to those of the Spark source."""
 
 from __future__ import annotations
 

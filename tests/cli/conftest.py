@@ -1,4 +1,4 @@
-"""Command lines, run in this process against a broker of the test's own."""
+"""Command lines, run in this process against the test's own broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.clients.command_result import CommandResult
 def sparklog(
     sparklog_broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., CommandResult]:
-    """Runs `sparklog` with some arguments."""
+    """Runs `sparklog` with these arguments."""
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP", sparklog_broker.bootstrap)
 
     def command(*arguments: str) -> CommandResult:

@@ -1,4 +1,4 @@
-"""`sparklog acls`, on a broker with an authorizer on which the command line is a super user."""
+"""`sparklog acls`, on a broker with an authorizer and the command line as a super user."""
 
 from __future__ import annotations
 

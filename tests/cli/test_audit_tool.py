@@ -1,4 +1,4 @@
-"""The verdict that `sparklog audit` prints."""
+"""The verdict of `sparklog audit`."""
 
 from __future__ import annotations
 

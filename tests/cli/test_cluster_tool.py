@@ -1,4 +1,4 @@
-"""`sparklog cluster`, against brokers that are four, and partitions that move between them."""
+"""`sparklog cluster`, against four brokers and partitions that move between them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def partitions_on(admin: Admin, broker: int, topic: str) -> list[int]:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Ask again and again: what the brokers do can be seen, and nobody tells of it."""
+    """Repeat a command until its output shows the work of the brokers."""
     wait_until(is_so, "the brokers have done it")
 
 

@@ -1,4 +1,4 @@
-"""What holds for every tool: help, errors, exit statuses, pipes."""
+"""Properties of every tool: help, errors, exit statuses, pipes."""
 
 from __future__ import annotations
 

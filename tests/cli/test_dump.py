@@ -1,4 +1,4 @@
-"""`sparklog dump`, held against what Apache Kafka's DumpLogSegments printed for the same files."""
+"""`sparklog dump`, compared with the output of Apache Kafka's DumpLogSegments for the same files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_messages_of_old_formats_have_their_offsets_and_sums(tmp_path: Path, mag
 
 
 def message_set(magic: int, codec: Codec) -> bytes:
-    """Three messages, as kafka-python writes them for old brokers."""
+    """Three messages in the format of kafka-python for old brokers."""
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=10_000)

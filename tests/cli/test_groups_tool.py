@@ -18,7 +18,7 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 
 @pytest.fixture
 def sparklog_broker(tmp_path) -> Iterator[RunningBroker]:
-    """Groups come together at once, in few partitions of the offsets topic."""
+    """A broker whose groups begin at once, with few partitions of the offsets topic."""
     with start_broker(tmp_path, group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=1) as broker:
         yield broker
 

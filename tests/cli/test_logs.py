@@ -1,4 +1,4 @@
-"""What servers write to standard error, in both forms."""
+"""Logs of servers on standard error, in both forms."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def logged_until_stopped(folder: Path, ready: str, *settings: str) -> list[dict[str, Any]]:
-    """Run brokers until they say that they are ready, stop them, and return what they have logged."""
+    """Run brokers until they are ready, stop them, and return their logs."""
     process = subprocess.Popen(
         [*UP, *JSON, *settings], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

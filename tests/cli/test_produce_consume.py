@@ -1,4 +1,4 @@
-"""`sparklog produce` and `sparklog consume`, one against the other."""
+"""`sparklog produce` and `sparklog consume`, each with the other's output."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ READ = ("--from-beginning", "--exit-at-end")
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """Gives the next command something to read."""
+    """Sets the standard input of the next command."""
     return lambda data: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Callable[..., str]:
-    """Writes objects as a file of JSON lines."""
+    """Writes objects to a file of JSON lines."""
 
     def write(*objects: Any) -> str:
         path = tmp_path / "lines.jsonl"
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_has_status_1(sparklog: Sparklog) -> None:
 def test_it_is_told_what_records_wait_for(
     sparklog: Sparklog, lines: Callable[..., str], monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
 ) -> None:
-    """Too few replicas are in sync, until the second time that this is said."""
+    """Too few replicas are in sync until the second message about it."""
     told: list[str] = []
     echo = click.echo
 
@@ -178,7 +178,7 @@ def test_it_is_told_what_records_wait_for(
 def test_it_is_told_what_records_wait_for_while_the_input_stays_open(
     sparklog: Sparklog, monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
 ) -> None:
-    """The input ends once it was told; nothing else ends the wait for it."""
+    """The input ends only after the message."""
     reading, writing = os.pipe()
     told: list[str] = []
     echo = click.echo

@@ -1,4 +1,4 @@
-"""`sparklog sinks`, on a broker with one sink that has committed a batch and has another one open."""
+"""`sparklog sinks`, on a broker with a sink that has a committed batch and a sink with an open one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sparklog_broker(tmp_path) -> Iterator[RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def sinks(sparklog_broker: RunningBroker) -> Iterator[SinkClient]:
-    """Batch 7 of SINK is committed, batch 8 is open; a job has committed its one batch."""
+    """Batch 7 of SINK is committed, batch 8 is open; a job has committed its only batch."""
     with SinkClient(bootstrap_servers=sparklog_broker.bootstrap) as sinks:
         job = SinkBatchId("spark-job-1", "job", 0)
         for batch in (SinkBatchId(SINK, "run-1", 7), job):

@@ -27,7 +27,7 @@ def sparklog_broker(tmp_path) -> Iterator[RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def producer(sparklog_broker: RunningBroker) -> Iterator[Producer]:
-    """A producer with an open transaction in partition 1; in partition 0 one hangs that no coordinator knows."""
+    """A producer with an open transaction in partition 1; partition 0 has a hanging one."""
     with Admin(bootstrap_servers=sparklog_broker.bootstrap) as admin:
         admin.create_topic("orders", partitions=2)
     sparklog_broker.run(hang(sparklog_broker))
@@ -40,7 +40,7 @@ def producer(sparklog_broker: RunningBroker) -> Iterator[Producer]:
 
 
 async def hang(broker: RunningBroker) -> None:
-    """Append a batch of a transaction as it was possible before partitions asked the coordinator (KIP-890)."""
+    """Append a transactional batch without the check at the coordinator (KIP-890), as in old versions."""
     replicas = broker.node.broker.services.replicas
     record = Record(offset=0, timestamp_ms=1_000, key=None, value=b"lost", sequence=0)
     batch = write_records([record], producer_id=HANGING, producer_epoch=3, transactional=True)

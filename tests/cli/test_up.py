@@ -1,4 +1,4 @@
-"""`sparklog up` as a process: what it prints, how it ends, and what it says when it cannot start."""
+"""`sparklog up` as a process: output, exit statuses, and failed starts."""
 
 from __future__ import annotations
 

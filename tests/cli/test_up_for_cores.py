@@ -1,4 +1,4 @@
-"""`sparklog up --brokers auto`: a broker for each core, one cluster for clients, replicas on different machines."""
+"""`sparklog up --brokers auto`: a broker for each core, one cluster, replicas on different machines."""
 
 from __future__ import annotations
 

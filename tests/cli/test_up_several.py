@@ -1,4 +1,4 @@
-"""`sparklog up --brokers`: a cluster as one command, that says when it is ready, reports who dies, and stops whole."""
+"""`sparklog up --brokers`: a cluster as one command: its start, dead brokers, and its stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def ready(up: subprocess.Popen[str], log: Path) -> str:
-    """Where the brokers are."""
+    """The addresses of the brokers."""
     said = first_line(up)
     found = READY.fullmatch(said)
     assert found, f"it is not ready: it said {said!r}\n{log.read_text()}"
@@ -130,7 +130,7 @@ def test_all_stop_cleanly_and_are_a_cluster_again_until_their_parent_is_killed(
 
 
 def check_that_a_second_one_does_not_start(folder: Path) -> None:
-    """Where one broker cannot start, none is left."""
+    """If one broker cannot start, none stays."""
     second = subprocess.run(
         [*UP, "--data-dir", "data"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

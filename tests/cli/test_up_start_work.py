@@ -1,4 +1,4 @@
-"""What a start of `sparklog up` does without: modules that nobody needs yet, and waits for the disk."""
+"""Unneeded work that a start of `sparklog up` avoids: imports, and waits for the disk."""
 
 from __future__ import annotations
 

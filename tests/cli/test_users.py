@@ -17,7 +17,7 @@ Users = Callable[..., CommandResult]
 
 @pytest.fixture
 def users(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Users:
-    """Runs `sparklog users` on a folder of its own, with a standard input."""
+    """Runs `sparklog users` on the test's own folder, with a standard input."""
 
     def command(*arguments: str, typed: str = "") -> CommandResult:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))

@@ -1,4 +1,4 @@
-"""Clients live on when their broker is killed and started again: a real process, on the same port."""
+"""Clients continue after a kill and restart of their broker: a real process, on the same port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def sent_while(broker: BrokerProcess, disturb: Callable[[], None]) -> list[list[Delivery]]:
-    """Deliveries by partition of records sent, some by some, while `disturb` runs in a thread."""
+    """Deliveries by partition of records, sent in groups while `disturb` runs in a thread."""
     deliveries: list[list[Delivery]] = [[] for _ in range(PARTITIONS)]
     thread = threading.Thread(target=disturb)
     with Producer(bootstrap_servers=broker.grpc, batch_size=2_000, linger_ms=1) as producer:
@@ -43,7 +43,7 @@ def sent_while(broker: BrokerProcess, disturb: Callable[[], None]) -> list[list[
 
 
 def read_to_the_end(consumer: Consumer, partition: TopicPartition) -> dict[int, int]:
-    """The numbers in the partition, by offset."""
+    """The numbers of the partition's records, by offset."""
     end = consumer.end_offsets([partition])[partition]
     numbers: dict[int, int] = {}
     for _ in range(10_000):

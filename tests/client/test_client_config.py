@@ -1,4 +1,4 @@
-"""What a client may be told."""
+"""The configuration of clients."""
 
 from __future__ import annotations
 

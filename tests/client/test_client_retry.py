@@ -1,4 +1,4 @@
-"""When to try again, and for how long."""
+"""Pauses and time limits of retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that uses the clients may start others, a JVM for Spark among them."""
+"""A process with clients may fork, for example a JVM for Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every assignor promises, whatever the group looks like."""
+"""Properties of every assignor for any group."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def member(number: int, topics: list[str], owned: list[TopicPartition], generati
 
 
 def again(group: list[Member], assigned: Assignments, generation: int, assignor: Assignor) -> list[Member]:
-    """The members as they join after they have got that assignment."""
+    """The members of the next rebalance, with that assignment."""
     return [
         member(
             int(item.member_id[1:]),
@@ -52,13 +52,13 @@ def again(group: list[Member], assigned: Assignments, generation: int, assignor:
 
 
 def settled(partitions: PartitionCounts, group: list[Member], assignor: Assignor, generation: int = 0) -> Assignments:
-    """The assignment in the end: a cooperative one takes two rebalances."""
+    """The final assignment: a cooperative assignor takes two rebalances."""
     first = assignor.assign(partitions, group)
     return assignor.assign(partitions, again(group, first, generation, assignor)) if assignor.cooperative else first
 
 
 def check_complete(partitions: PartitionCounts, group: list[Member], assigned: Assignments) -> None:
-    """Each partition that somebody wants goes to one member that wants it; all members are named."""
+    """Each partition with subscribers has one of them as its owner; every member has an entry."""
     wanted = {topic for item in group for topic in item.subscription.topics}
     expected = {TopicPartition(topic, n) for topic in wanted & partitions.keys() for n in range(partitions[topic])}
     given_out = [partition for found in assigned.values() for partition in found]
@@ -148,7 +148,7 @@ def test_a_new_member_gets_its_share_and_no_more_moves_than_that(assignor, parti
 
 
 def after_of(before: Assignments, after: Assignments, partition: TopicPartition) -> list[TopicPartition]:
-    """What the member that had the partition has afterwards."""
+    """The new assignment of the partition's former member."""
     return next(after[member_id] for member_id, found in before.items() if partition in found)
 
 
@@ -209,7 +209,7 @@ def test_roundrobin_deals_over_topics() -> None:
 
 
 def test_sticky_relieves_along_a_chain_of_members() -> None:
-    """m0 can give to m1 only, and m1 to m2 only."""
+    """m0 can give only to m1, and m1 only to m2."""
     assignor = ASSIGNORS["sticky"]
     group = [
         member(0, ["a"], [TopicPartition("a", number) for number in range(3)], 1, assignor),

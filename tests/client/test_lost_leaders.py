@@ -1,4 +1,4 @@
-"""A partition without a leader is waited for, and costs the other partitions of its topic nothing."""
+"""Clients wait for a partition without a leader, without delay for the topic's other partitions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_what_a_leader_has_written_is_not_written_again_after_a_replaced_o
 
 
 async def several_in_flight(producer: AsyncProducer, broker: ScriptedBroker, *steps: Any, count: int = 5) -> list[Any]:
-    """Records in a batch each: the first alone, and then `count` others, of which the first request meets `steps`."""
+    """Records in a batch each: a first one alone, then `count` others, whose first request meets `steps`."""
     broker.may_answer.clear()
     broker.script.extend([None, *steps])
     first = await producer.send("t", b"0", partition=0)
@@ -167,13 +167,13 @@ async def test_a_consumer_reads_partitions_with_a_leader_while_another_has_none(
         AsyncConsumer(bootstrap_servers=sparklog_broker.bootstrap, auto_offset_reset="earliest") as consumer,
         asyncio.timeout(PATIENCE_S),
     ):
-        real_topic = consumer._cluster._learn
+        real_topic = consumer._cluster._learn_topic
 
         async def learn(name: str, timeout_ms: int) -> Any:
             picture = await real_topic(name, timeout_ms)
             return type(picture)(name=name, leaders=(*picture.leaders, NO_IDENTITY), learnt_ms=picture.learnt_ms)
 
-        consumer._cluster._learn = learn
+        consumer._cluster._learn_topic = learn
         consumer.assign([TopicPartition("t", 1), TopicPartition("t", 0)])
         while not (records := await consumer.poll(1_000)):
             pass

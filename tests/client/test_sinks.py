@@ -1,4 +1,4 @@
-"""Batches of a sink against a real broker: what readers of committed records see of writers, runs and restarts."""
+"""Batches of a sink against a real broker: readable records of writers, runs and restarts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def writer(bootstrap: str, sink_id: str, identity: BatchProducer) -> Iterator[Pr
 
 
 def write(broker: RunningBroker, sinks: SinkClient, batch: SinkBatchId, topic: str, *values: bytes) -> BatchWinner:
-    """A writer of the batch; the n-th value goes to partition n."""
+    """Write as a writer of the batch; the n-th value goes to partition n."""
     identity = sinks.join(batch, timeout_ms=TIMEOUT_MS)
     assert identity is not None
     with writer(broker.bootstrap, batch.sink_id, identity) as producer:
@@ -71,7 +71,7 @@ def write(broker: RunningBroker, sinks: SinkClient, batch: SinkBatchId, topic: s
 
 
 def committed(broker: RunningBroker, topic: str) -> list[bytes]:
-    """All values that readers of committed records see once every batch has ended."""
+    """All values for readers of committed records, after the end of every batch."""
     names = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     with (
         Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer,
@@ -132,7 +132,7 @@ def test_batches_follow_one_another_with_the_same_producers(
 def test_a_batch_that_is_replayed_is_not_written_again(
     broker: RunningBroker, sinks: SinkClient, sink_id: str, topic: str
 ) -> None:
-    """The driver stops between the commit here and Spark's own."""
+    """The driver stops between this commit and Spark's own."""
     batch = SinkBatchId(sink_id, "run", 0)
     winner = write(broker, sinks, batch, topic, b"1")
     sinks.commit(batch, [winner])
@@ -263,7 +263,7 @@ def test_a_producer_of_a_batch_does_not_end_it(
 def test_an_open_batch_is_not_taken_for_a_hanging_transaction(
     broker: RunningBroker, sinks: SinkClient, admin: Admin, sink_id: str, topic: str
 ) -> None:
-    """The operator who aborts what hangs must not tear a batch."""
+    """An operator who aborts hanging transactions must not abort a part of the batch."""
     batch = SinkBatchId(sink_id, "run", 0)
     winners = [write(broker, sinks, batch, topic, b"v", b"v") for _ in range(3)]
 

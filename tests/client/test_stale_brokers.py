@@ -1,4 +1,4 @@
-"""Brokers that are cut off from the cluster and do not know it: they say what was true, and clients ask others too."""
+"""Brokers that are cut off from the cluster answer with old metadata, and clients ask other brokers too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPIC, ANOTHER = UUID(int=1), UUID(int=2)
 
 
 class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
-    """Says who leads, in which epoch, and who coordinates."""
+    """A broker with its own view of leader, epoch and coordinator."""
 
     def __init__(self, leader: int, epoch: int) -> None:
         super().__init__(partitions=1)
@@ -76,7 +76,7 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
 
 @pytest.fixture
 async def brokers() -> AsyncIterator[list[Opinionated]]:
-    """The first thinks that it leads still; the second does."""
+    """Two brokers: in its own view the first is still the leader; the second is."""
     both = [Opinionated(OLD, 4), Opinionated(NEW, 5)]
     async with AsyncExitStack() as stack:
         for broker in both:
@@ -120,7 +120,7 @@ async def test_a_leader_of_an_older_epoch_than_is_known_is_not_believed(
 
 
 async def test_a_leader_of_an_older_epoch_than_that_of_a_commit_is_not_read_from(brokers: list[Opinionated]) -> None:
-    """Its log ends below what is committed, so the group would begin anew."""
+    """Its log ends below the committed offset, so the group would begin again."""
     cut_off, leader = brokers
     cut_off.all = [cut_off, leader]
     async with AsyncConsumer(

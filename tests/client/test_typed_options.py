@@ -1,4 +1,4 @@
-"""The keyword arguments of clients, as a type checker knows them, are the options of their configurations."""
+"""The typed keyword arguments of clients equal the options of their configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that ends without closing its clients ends in silence, unless it loses records by that."""
+"""A program that ends without closing its clients prints nothing, unless it loses records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of an address at which no broker answers, from gRPC's words about it."""
+"""Messages about an address without a broker, from gRPC's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links lead somewhere, generated pages are as generated, and every page of the site can be found."""
+"""Links of the documentation, generated pages, and the navigation of the site."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONCEPTS = [page for page in pages() if page.parent.name in ("concepts", "decisi
 
 
 def broken(page: Path, target: str) -> str:
-    """What is wrong with a link; empty: nothing."""
+    """The error of a link; empty for a valid one."""
     path, _, anchor = target.partition("#")
     found = (page.parent / path).resolve() if path else page
     if not found.exists():
@@ -55,7 +55,7 @@ def test_pages_that_the_code_mentions_are_there() -> None:
 
 
 def is_there(module: str) -> bool:
-    """Whether a name with a layer or a folder of the project in front is a file or a folder; any other name is."""
+    """Whether a path that begins with a layer or a folder of the project exists; True for other names."""
     first = module.partition("/")[0]
     if first not in {*LAYERS, *CODE}:
         return True
@@ -69,7 +69,7 @@ def test_modules_that_pages_name_are_there(page: Path) -> None:
 
 
 def test_generated_files_are_as_they_would_be_generated() -> None:
-    """In a process of its own: click remembers of a command how it was run before."""
+    """In another process, because click's commands keep state of earlier runs in this one."""
     done = subprocess.run(
         [sys.executable, "-m", "sparklog.docs", "--check"], check=False, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""`make docs` builds a site that loads nothing from elsewhere."""
+"""`make docs` builds a site without external resources."""
 
 from __future__ import annotations
 

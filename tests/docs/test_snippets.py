@@ -1,4 +1,4 @@
-"""Blocks of code in the documentation run, or say why they do not."""
+"""Blocks of code in the documentation run, or have a reason why they do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def name_of(page: Path) -> str:
 
 @pytest.fixture
 def page_run(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageRun]:
-    """Runs blocks of the page on a broker of its own, which has a topic unless the page makes it."""
+    """Runs blocks of the page on a broker of its own, with a topic unless the page creates it."""
     monkeypatch.chdir(tmp_path)
     with start_broker(tmp_path / "sparklog-data", kafka=True, **SETTINGS) as broker, ExitStack() as stack:
         run = PageRun(broker, tmp_path, stack)

@@ -42,7 +42,7 @@ def make_batch(values: list[bytes], timestamp_ms: int = 1000, **fields: int) -> 
 
 
 class Client(SimpleNamespace):
-    """Stubs of one broker, and what the tests say most often."""
+    """Stubs of one broker, with short forms of common calls."""
 
     log: log_pb2_grpc.LogStub
     admin: admin_pb2_grpc.AdminStub

@@ -1,4 +1,4 @@
-"""Answers that clients do not take over gRPC, and requests that take many times their bytes: a broker stays small."""
+"""Memory of gRPC answers that clients do not read, and of requests that take many times their bytes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_answers_that_nobody_takes_fill_no_memory(process: BrokerProcess, method
 
 
 def fetch_one(channel: grpc.Channel) -> bytes:
-    """Read one batch; empty if the broker says that there is no room."""
+    """Read one batch; empty if the broker has no memory for it."""
     part = {"topic": "t", "partition": 0, "partition_max_bytes": 1}
     call = log_pb2_grpc.LogStub(channel).Fetch.future(log_pb2.FetchRequest(max_bytes=1, partitions=[part]))
     if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -29,7 +29,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def back_up_store(source: Path, target: Path) -> None:
-    """As `sqlite3 source ".backup target"` does."""
+    """Copy as `sqlite3 source ".backup target"` does."""
     for file in target.parent.glob(f"{STORE}*"):
         file.unlink()
     with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(target)) as copied:
@@ -38,7 +38,7 @@ def back_up_store(source: Path, target: Path) -> None:
 
 @contextmanager
 def written_to(broker: BrokerProcess) -> Iterator[list[int]]:
-    """A producer that writes until the end of the block; the offsets that were acknowledged, in a list that grows."""
+    """A producer that writes until the end of the block; yields the growing list of acknowledged offsets."""
     acknowledged: list[int] = []
     ends = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a client may send that is wrong: the right error, nothing written, and nobody else harmed."""
+"""Invalid input of clients: the right error, nothing written, and no harm to others."""
 
 from __future__ import annotations
 

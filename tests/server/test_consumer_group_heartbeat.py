@@ -1,4 +1,4 @@
-"""A member of a group over gRPC that makes no bytes by hand: the coordinator assigns, fields say what (KIP-848)."""
+"""A member of a group over gRPC without encoded bytes: the coordinator assigns (KIP-848)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def groups(broker: RunningBroker) -> Iterator[GroupsStub]:
 
 
 class Member:
-    """Says what it reads, and reads what it is told."""
+    """A member that reports its partitions, and reads the assigned ones."""
 
     def __init__(self, groups: GroupsStub, group_id: str, **subscription: object) -> None:
         self._groups = groups
@@ -53,7 +53,7 @@ class Member:
         self.interval_ms = 0
 
     def beat(self) -> str:
-        """One heartbeat; the error's name."""
+        """Send one heartbeat; returns the error's name."""
         answer = self._groups.ConsumerGroupHeartbeat(
             groups_pb2.ConsumerGroupHeartbeatRequest(
                 group_id=self.group_id,
@@ -69,7 +69,7 @@ class Member:
         return answer.error.name
 
     def commit(self, offset: int) -> set[str]:
-        """Of all it reads; the errors' names."""
+        """Commit all owned partitions; returns the errors' names."""
         offsets = [{"topic": item.topic, "partition": item.partition, "offset": offset} for item in self.owned]
         answer = self._groups.OffsetCommit(
             groups_pb2.OffsetCommitRequest(

@@ -1,4 +1,4 @@
-"""The lag of groups whose partitions other brokers lead, and what it costs to read the lag of many."""
+"""The lag of groups in partitions of other brokers, and its cost for many groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 def prepare(cluster: RunningCluster) -> int:
-    """Make a topic with one replica of each partition, and a group that lags by its number in each; its coordinator."""
+    """Create a topic of one replica, and a group whose lag is the partition's number; returns its coordinator."""
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=1)
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:

@@ -1,4 +1,4 @@
-"""What brokers ask of the controller arrives as it was asked."""
+"""Calls between brokers and controller are decoded as they were encoded."""
 
 from __future__ import annotations
 

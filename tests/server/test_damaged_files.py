@@ -1,4 +1,4 @@
-"""Files of a log directory that were changed while no broker ran: what it costs, and what is said."""
+"""Files of a log directory that were damaged while no broker ran: losses and messages."""
 
 from __future__ import annotations
 

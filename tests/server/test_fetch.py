@@ -224,7 +224,7 @@ def test_a_slow_subscriber_is_read_for_slowly(client, connect, broker, topic: st
 
 
 def settle(read) -> int:
-    """The figure, once it has stopped changing."""
+    """The figure once it is stable."""
     last, same = read(), 0
     while same < 10:
         time.sleep(0.02)
@@ -284,7 +284,7 @@ def test_a_fetch_of_nothing_is_answered(client) -> None:
 
 
 def test_a_subscription_to_nothing_is_refused(client) -> None:
-    """It would never end, nor wait for anything: the broker would serve nobody else any more."""
+    """It would neither end nor wait, and so block the broker's event loop."""
     with pytest.raises(grpc.RpcError, match="a subscription to no partitions") as refused:
         list(client.log.Subscribe(log_pb2.SubscribeRequest(), timeout=PATIENCE_S))
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

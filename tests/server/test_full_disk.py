@@ -1,4 +1,4 @@
-"""A broker whose disk is almost full: it reads, says so, and goes on by itself once there is room."""
+"""A broker with an almost full disk: it serves reads, reports the disk, and recovers once there is room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 class Disk:
-    """Of every log directory."""
+    """The disk of every log directory."""
 
     free = 1 << 40
     """What it says to have left."""
@@ -127,7 +127,7 @@ def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, 
 
 
 def disks_by_the_tool(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
-    """What `sparklog cluster brokers` says is full, and what has failed."""
+    """The full and the failed directories in `sparklog cluster brokers`."""
     command = ("cluster", "brokers", "--bootstrap", broker.bootstrap)
     assert run((*command, "--json")) == 0
     row = json.loads(capsys.readouterr().out)

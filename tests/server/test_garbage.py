@@ -1,4 +1,4 @@
-"""What a full garbage collection of a broker with much state looks at."""
+"""Objects that a full garbage collection of a broker with much state visits."""
 
 from __future__ import annotations
 

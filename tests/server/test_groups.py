@@ -1,4 +1,4 @@
-"""The service Groups as any gRPC client meets it, through a real broker."""
+"""The service Groups for gRPC clients, through a real broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def group_id(names: Iterator[str]) -> str:
 
 
 class Member:
-    """A member that does each step when it is told to."""
+    """A member that does each step on request."""
 
     def __init__(self, groups: GroupsStub, group_id: str, **fields: object) -> None:
         self._groups = groups
@@ -49,7 +49,7 @@ class Member:
         self.generation = -1
 
     def join(self) -> groups_pb2.JoinGroupResponse:
-        """Join, with the id that the first answer brings."""
+        """Join with the id of the first answer."""
         metadata = write_subscription(Subscription(topics=["orders"]))
         for _ in range(2):
             answer = self._groups.JoinGroup(
@@ -107,7 +107,7 @@ ONE = write_assignment(Assignment(partitions=[TopicPartition("orders", 1)]))
 
 
 def settle(member: Member) -> groups_pb2.JoinGroupResponse:
-    """The only member joins (again), leads, and has partition 0."""
+    """Let the only member join (again) and lead, with partition 0."""
     joined = member.join()
     assert joined.leader == member.member_id
     assert member.sync({member.member_id: ZERO}).assignment == ZERO
@@ -115,7 +115,7 @@ def settle(member: Member) -> groups_pb2.JoinGroupResponse:
 
 
 def together(leader: Member, other: Member) -> list[groups_pb2.JoinGroupResponse]:
-    """The leader is there, the other comes, and each has a partition; what they were told when they joined."""
+    """Let a second member join the leader, and assign each a partition; returns the answers to their joins."""
     settle(leader)
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(other.join)

@@ -1,4 +1,4 @@
-"""Brokers that call one another over gRPC."""
+"""Calls between brokers over gRPC."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ASKED = (ReplicaFetch, UpdateMetadata, ElectLeadersRequest)
 
 
 class Callee:
-    """As much of a broker as the service needs: it answers what `answers` says."""
+    """The parts of a broker that the service needs, with the responses `answers`."""
 
     def __init__(self) -> None:
         self.answers: dict[type, Callable[[Any], Awaitable[Any]]] = {}
@@ -57,7 +57,7 @@ class Callee:
         return await api.bind(None)(request)
 
     async def access(self, _: Any) -> None:
-        """Everybody may do everything."""
+        """Everything is allowed."""
 
     async def _handle(self, request: Any) -> Any:
         return await self.answers[type(request)](request)
@@ -127,7 +127,7 @@ async def updated(_: Any) -> UpdateMetadataResponse:
 async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_partitions(
     callee: Callee, peers: GrpcPeers
 ) -> None:
-    """Neither the one that sends them nor the one that gets them keeps its event loop from everybody else."""
+    """Neither the sender nor the receiver blocks its event loop."""
     count = 10_000
     part = PartitionInfo(leader=1, leader_epoch=1, in_sync_replicas=(1,), replicas=(1,), partition_epoch=1)
     topic = TopicState(name="t", topic_id=UUID(int=2), partitions=(part,) * count, overrides={})
@@ -161,7 +161,7 @@ async def test_others_have_their_turn_while_brokers_tell_each_other_of_many_part
 
 
 async def run_out_of_time(peers: GrpcPeers, callee: Callee, request: Any, begun: asyncio.Event) -> None:
-    """Call until a request has come so far that its answer has begun: its time may be over before it is even sent."""
+    """Repeat a call until its time-out comes after the start of the answer; an earlier one may precede the request."""
     timeout_ms = 20
     while not begun.is_set():
         with pytest.raises(RequestTimedOut):

@@ -1,4 +1,4 @@
-"""How requests are parsed: what is none is refused, and so is what would grow."""
+"""Parsing of requests: invalid messages and messages that grow in memory are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_other_request_is_small() -> None:
 
 @st.composite
 def damaged_requests(draw: st.DrawFn) -> bytes:
-    """A request with up to two bytes changed, which protobuf may read or not."""
+    """A request with up to two changed bytes, valid or not."""
     payload = draw(st.sampled_from([{"batches": b"b" * 9}, {"records": {"records": [{"value": b"v"}]}}, {}]))
     data = bytearray(request(**payload).SerializeToString())
     for at in draw(st.lists(st.integers(0, len(data) - 1), max_size=2)):

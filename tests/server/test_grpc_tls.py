@@ -1,4 +1,4 @@
-"""TLS on the gRPC listener, from our own client and from the command line."""
+"""TLS on the gRPC listener, for sparklog's client and the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.patience import PATIENCE_MS, PATIENCE_S
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """server.pem and client.pem with keys, ca.pem that vouches for both, other.pem that does for neither."""
+    """server.pem and client.pem with keys, both signed by ca.pem, and other.pem as another authority."""
     folder = tmp_path_factory.mktemp("keys")
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
@@ -31,7 +31,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(keys: Path) -> Iterator[RunningBroker]:
-    """Requires certificates of its clients."""
+    """A broker that requires certificates of its clients."""
     with start_broker(
         grpc_security_protocol="SSL",
         ssl_keystore_location=str(keys / "server.pem"),

@@ -1,4 +1,4 @@
-"""The keys that sign tokens, fetched over HTTP: when, how often, and what a server that is no help leaves."""
+"""The keys of tokens, fetched over HTTP: times of fetches, and failures of the server."""
 
 from __future__ import annotations
 

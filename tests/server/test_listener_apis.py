@@ -1,4 +1,4 @@
-"""Listeners translate: they ask handlers, and do not look into the broker's parts."""
+"""Listeners use handlers only, and no other part of the broker."""
 
 from __future__ import annotations
 

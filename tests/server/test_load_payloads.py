@@ -1,4 +1,4 @@
-"""The import of Arrow and the kernels when a broker needs them first."""
+"""The first import of Arrow and the kernels by a broker."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def replicas(admin: Admin, topic: str, broker: int = 0) -> dict[str, LogDirParti
 
 
 def begin(admin: Admin, topic: str, broker: int = 0) -> tuple[Path, Path]:
-    """Begin to move partition 0 to the broker's other directory. Return where it is, and where it moves."""
+    """Begin to move partition 0 to the broker's other directory; returns its present and its new directory."""
     dirs = {each.path for each in admin.describe_log_dirs()[broker]}
     [(home, _)] = replicas(admin, topic, broker).items()
     [target] = dirs - {home}
@@ -70,7 +70,7 @@ def await_moved(admin: Admin, topic: str, home: Path, target: Path, broker: int 
 
 
 def check_files(folder: Path) -> None:
-    """Nothing in the folder contradicts anything else."""
+    """Check that the files of the folder are consistent."""
     files = [str(path) for suffix in ("log", "index", "timeindex", "snapshot") for path in folder.glob(f"*.{suffix}")]
     assert len(files) > 20
     result = CliRunner().invoke(dump, [*files, "--deep-iteration"])

@@ -1,4 +1,4 @@
-"""Log directories whose topics the cluster store does not know, or knows less of than it did: nothing is deleted."""
+"""Log directories with topics that the cluster store has lost: nothing is deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def logs_in(data: Path) -> dict[str, bytes]:
 
 
 def wait_for_retention(broker: BrokerProcess) -> None:
-    """Until records of a topic that keeps nothing are gone: a round has passed that would have taken others, too."""
+    """Wait until a topic without retention is empty: the same round would have deleted other records."""
     with Admin(bootstrap_servers=broker.grpc) as admin:
         admin.create_topic("passing", partitions=1, configs={"retention.ms": "1"})
         with Producer(bootstrap_servers=broker.grpc) as producer:
@@ -63,7 +63,7 @@ def empty(store: Path) -> None:
 
 
 def garble_changes(store: Path) -> None:
-    """What was written since the last checkpoint, which is in the write-ahead log, makes no sense any more."""
+    """Damage the write-ahead log, which has the changes since the last checkpoint."""
     changes = store.with_name(f"{store.name}-wal")
     content = bytearray(changes.read_bytes())
     assert len(content) > 100_000

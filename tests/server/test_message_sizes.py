@@ -1,4 +1,4 @@
-"""Clients of gRPC that take messages of 4 MiB, as most do by default, read whatever there is in a topic."""
+"""gRPC clients with the default limit of 4 MiB can read all records of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a broker: every metric of the table, the lag of groups, and the state of the process."""
+"""A broker's metrics for Prometheus: every metric of the table, the lag of groups, and the state of the process."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def scrape(broker: RunningBroker) -> Scrape:
 
 
 def fill(broker: RunningBroker, topic: str, count: int, *, timestamp_ms: int | None = None) -> None:
-    """Send records one by one to partition 0, so that each is a batch of its own."""
+    """Send records one by one to partition 0, as a batch each."""
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number, partition=0, timestamp_ms=timestamp_ms).result(PATIENCE_S)
 
 
 def consume(broker: RunningBroker, topic: str, group: str, count: int) -> None:
-    """Read so many records with librdkafka, and commit them."""
+    """Read this number of records with librdkafka, and commit them."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.kafka, "group.id": group, "auto.offset.reset": "earliest"}
     )

@@ -1,4 +1,4 @@
-"""A process may have only so many files open: a broker keeps some of them back, so that it can be reached."""
+"""The limit of open files: a broker reserves some, so that it stays reachable."""
 
 from __future__ import annotations
 

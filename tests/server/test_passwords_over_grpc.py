@@ -1,4 +1,4 @@
-"""A gRPC listener that wants passwords: sparklog's clients, the command line, brokers among themselves, strangers."""
+"""A gRPC listener with passwords: sparklog's clients, the command line, brokers, and clients without a password."""
 
 from __future__ import annotations
 

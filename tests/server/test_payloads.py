@@ -1,4 +1,4 @@
-"""Plain records and Arrow on their way to batches and back, without a broker."""
+"""Conversion of plain records and Arrow to batches and back, without a broker."""
 
 from __future__ import annotations
 

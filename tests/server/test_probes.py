@@ -1,4 +1,4 @@
-"""What probes of a broker tell: /livez and /readyz, from its start to its end."""
+"""Probes of a broker: /livez and /readyz, from its start to its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def locked(store: Path) -> Iterator[None]:
-    """Nobody else writes to the cluster store."""
+    """Lock the cluster store for writes."""
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

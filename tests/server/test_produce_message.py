@@ -1,4 +1,4 @@
-"""ProduceRequests of gRPC that are parsed without their batches and Arrow: whatever is in them, nothing is lost."""
+"""ProduceRequests of gRPC that are parsed without their batches and Arrow are complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def nothing_is_small() -> Iterator[None]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """Requests as other programs may write them: payloads given more than once, and fields that nobody knows."""
+    """Requests of other protobuf writers: with repeated payloads and unknown fields."""
     data = log_pb2.ProduceRequest(acks=draw(st.integers(0, 2)), transactional_id=draw(st.none() | st.text(max_size=5)))
     written = bytearray(data.SerializeToString())
     for part in draw(st.lists(PARTS, max_size=4)):
@@ -70,7 +70,7 @@ def test_a_request_without_its_payloads_says_what_it_said_with_them(data: bytes)
 
 
 def without_payload(part: Any) -> tuple[str | None, bytes]:
-    """What the payload is, and the part without it."""
+    """The payload, and the part without it."""
     rest, kind = log_pb2.PartitionProduce(), part.WhichOneof("payload")
     rest.CopyFrom(part)
     if kind in ("batches", "arrow"):

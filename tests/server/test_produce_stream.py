@@ -1,4 +1,4 @@
-"""The order and the flow of one call of ProduceStream, with a call and a broker that do as they are told."""
+"""The order and the flow control of a ProduceStream call, with a scripted call and broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.v1 import log_pb2
 
 
 class Call:
-    """The gRPC call: a number of requests, or requests without end; answers are kept as their correlation ids."""
+    """The gRPC call: a limited or unlimited number of requests; answers are kept as their correlation ids."""
 
     def __init__(self, requests: int, *, ends: bool = True) -> None:
         self.read_so_far = 0
@@ -37,7 +37,7 @@ class Call:
 
 
 class Appending:
-    """The broker: notes the order of appends, and answers when it may."""
+    """The broker: records the order of appends, and answers on request."""
 
     def __init__(self) -> None:
         self.appended: list[int] = []

@@ -1,4 +1,4 @@
-"""Client quotas over gRPC: a client over its quota is told, and its next call waits (KIP-219)."""
+"""Client quotas over gRPC: a client over its quota gets the throttle time, and its next call waits (KIP-219)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def set_quotas(broker: RunningBroker) -> Iterator[SetQuotas]:
-    """Sets quotas of the client id `grpc` and returns once they apply; removes all of them after the test."""
+    """Set quotas of the client id `grpc` and wait until they apply; remove all of them after the test."""
     known, name = broker.node.broker.client_quotas, entity({"client-id": "grpc"})
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
 
@@ -43,7 +43,7 @@ def set_quotas(broker: RunningBroker) -> Iterator[SetQuotas]:
 
 
 class Stubs:
-    """A client with an id of its own."""
+    """A client with a unique id."""
 
     def __init__(self, broker: RunningBroker, client_id: str) -> None:
         self._channel = grpc.insecure_channel(broker.bootstrap)

@@ -1,4 +1,4 @@
-"""Certificates, users and keys of tokens that change while a broker runs, on both of its listeners."""
+"""Certificates, users and keys of tokens that change while a broker runs, on both listeners."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def is_served_by_grpc(broker: RunningBroker | str, keys: Keys, authority: str, c
 
 
 def is_refused(error: grpc.RpcError, status: grpc.StatusCode) -> bool:
-    """Fails if the error has another status."""
+    """Fail if the error has another status."""
     assert error.code() is status, error
     return True
 

@@ -1,4 +1,4 @@
-"""What brokers say to one another arrives as it was said."""
+"""Messages between brokers are decoded as they were encoded."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ CALL_OF = {call.request: call for call in CALLS}
 
 
 def plain(value: Any) -> Any:
-    """The value with errors as what is to be seen of them: two exceptions never equal one another."""
+    """The value with errors as comparable values: two exceptions are never equal."""
     match value:
         case KafkaError():
             return (type(value), str(value))

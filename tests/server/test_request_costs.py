@@ -102,7 +102,7 @@ def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeyp
 
 
 def too_many_calls(brokers: Brokers, subject: Subject, shape: Shape) -> str:
-    """What is more than a request may cost, in calls of functions: their number is the same on any machine."""
+    """The excess of a request in calls of functions, whose number is the same on any machine."""
     size, most = brokers.count_calls(subject, shape)
     told = []
     if most.total > MOST_CALLS_PER_BYTE * max(size, LARGE_BYTES):

@@ -1,4 +1,4 @@
-"""Every method over gRPC by: a client without rights, one with exactly the right; both with a certificate."""
+"""Every method over gRPC: for a client without rights and with exactly the right; both with a certificate."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Client:
         self.channel = grpc.secure_channel(broker.bootstrap, credentials)
 
     def call(self, name: str, fields: dict[str, Any]) -> Any:
-        """The response, or the number of Kafka's error that the call ended with."""
+        """The response, or the number of Kafka's error at the end of the call."""
         method = METHODS[name]
         path = f"/{method.containing_service.full_name}/{method.name}"
         request = method.input_type._concrete_class(**fields)
@@ -237,7 +237,7 @@ def principal(keys: Path, user: str) -> str:
 
 
 def allow(broker: RunningBroker, keys: Path, needed: Needed) -> None:
-    """Let the client with user.pem do what is needed, and nothing else."""
+    """Allow the client with user.pem the needed operations, and no others."""
     rights.allow(broker, principal(keys, "user"), needed)
 
 

@@ -1,4 +1,4 @@
-"""Secrets stay where they belong: logins right and wrong by every mechanism, and then a look at all that is shown."""
+"""Secrets are in no log, error or metric: successful and failed logins of every mechanism, then a search."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scram(wire: Wire, password: str) -> int:
 
 
 def call(address: str, authorization: str) -> Any:
-    """What ListTopics and DescribeConfigs answer, or the error."""
+    """The answers of ListTopics and DescribeConfigs, or the error."""
     with grpc.insecure_channel(address) as channel:
         stub, metadata = admin_pb2_grpc.AdminStub(channel), [("authorization", authorization)]
         try:
@@ -66,7 +66,7 @@ def basic(user: str, password: str) -> str:
 
 
 def forms(secret: str) -> list[bytes]:
-    """A secret as it is, and as base64 has it wherever it begins."""
+    """A secret as text, and in base64 at every alignment."""
     plain = secret.encode()
     coded = (base64.b64encode(b"x" * shift + plain)[4 * (shift > 0) : -4] for shift in range(3))
     return [plain, *coded]

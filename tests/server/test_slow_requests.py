@@ -1,4 +1,4 @@
-"""The log of slow requests: whom it names, on both listeners, and what does not count as slow."""
+"""The log of slow requests on both listeners: its fields, and the waits that do not count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIGURE = r"\d+\.\d ms"
 
 
 class Clock:
-    """The clock by which the listeners measure requests; the test moves it on."""
+    """The clock of request times, which the test advances."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> threading.Event:
-    """While it is set, a write takes long."""
+    """While the event is set, writes are slow."""
     is_slow, append = threading.Event(), LocalFile.append
 
     def append_slowly(self: LocalFile, data: Buffer) -> None:

@@ -1,4 +1,4 @@
-"""What survives a stop, what a stop does to those who are connected, and what keeps a broker from starting."""
+"""Starts and stops of a broker: kept data, connected clients, and failed starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and certificates that a broker is started with."""
+"""Configured keys and certificates of a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keystore(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def encrypted(keystore: Path) -> Path:
-    """The same, the key encrypted with the password "swordfish"."""
+    """The same keys, encrypted with the password "swordfish"."""
     key, end, certificates = keystore.read_bytes().partition(b"-----END EC PRIVATE KEY-----\n")
     secret = load_pem_private_key(key + end, None).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"swordfish")

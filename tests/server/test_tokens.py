@@ -1,4 +1,4 @@
-"""Which tokens name a user: signatures, claims, time, and whatever somebody may send in place of a token."""
+"""Verification of tokens: signatures, claims, time, and texts that are no token."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def part(value: Any) -> str:
 
 
 def with_hmac(issuer: Issuer) -> str:
-    """Signed with the public key, as if that were a secret: PyJWT itself refuses to make it."""
+    """A token signed with the public key as a symmetric secret, which PyJWT refuses to sign."""
     signed = part({"alg": "HS256", "kid": issuer.key_id("rsa")}) + "." + of_now(issuer).split(".")[1]
     digest = hmac.digest(public_pem(issuer), signed.encode(), "sha256")
     return signed + "." + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER over gRPC, from bare stubs: on every kind of call, beside passwords, until they expire."""
+"""Tokens of OAUTHBEARER over gRPC, by bare stubs: every kind of call, passwords beside them, expiry."""
 
 from __future__ import annotations
 

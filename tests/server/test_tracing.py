@@ -1,4 +1,4 @@
-"""A broker's spans of requests: for clients that bring a trace, and for one request in so many."""
+"""A broker's spans of requests: of clients with a trace, and of a sample."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broker(endpoint: OtlpEndpoint) -> Iterator[RunningBroker]:
 
 
 def application_spans() -> TracerProvider:
-    """What an application has that traces: its spans go nowhere here."""
+    """A tracer of an application whose spans are dropped."""
     return TracerProvider(shutdown_on_exit=False)
 
 

@@ -1,4 +1,4 @@
-"""The service Transactions, as a client in any language uses it: what each call answers, and its errors by name."""
+"""The service Transactions for gRPC clients: answers and errors of each call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRANGER = 987_654
 
 
 def error_of(answer: Any) -> str:
-    """The name of its error; empty if it has none."""
+    """The name of the message's error; empty without one."""
     return answer.error.name if answer.HasField("error") else ""
 
 
@@ -38,7 +38,7 @@ class World:
         self.begin()
 
     def settled(self, ask: Callable[[], Any]) -> Any:
-        """The first answer that is not that the former transaction is about to end."""
+        """The first answer after the end of the former transaction."""
 
         def attempt() -> Any:
             answer = ask()

@@ -1,4 +1,4 @@
-"""Fetches that wait: what an append costs the broker while many of them wait for many partitions."""
+"""Waiting fetches: the cost of an append while many of them wait for many partitions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def append(wire: Wire, partition: int = 0) -> None:
 
 
 def all_of(partitions: int, min_bytes: int = ALWAYS) -> dict:
-    """A fetch of the topic's three partitions, and of others that it does not have."""
+    """A fetch of the topic's three partitions, and of missing ones."""
     asked = [
         {
             "partition": number, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,

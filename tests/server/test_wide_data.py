@@ -1,4 +1,4 @@
-"""Requests that append to thousands of partitions or read them: in their order, while others have their turn."""
+"""Produce and fetch requests with thousands of partitions: in order, while other requests are served."""
 
 from __future__ import annotations
 

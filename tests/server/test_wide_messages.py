@@ -1,4 +1,4 @@
-"""Requests over gRPC that name thousands of things: answered as many small ones, while others have their turn."""
+"""gRPC requests with thousands of elements: answered as many small ones, while other requests are served."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wide_channel(wide_broker: RunningBroker) -> Iterator[grpc.Channel]:
 
 
 def call(channel: grpc.Channel, method: Any, data: bytes) -> bytes:
-    """What a method answers to these bytes."""
+    """The answer of a method to these bytes."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     answer: bytes = channel.unary_unary(path, request_serializer=None, response_deserializer=None)(data)
     return answer
@@ -72,7 +72,7 @@ def call(channel: grpc.Channel, method: Any, data: bytes) -> bytes:
 def test_others_have_their_turn_while_a_long_request_is_served(
     name: str, wide_broker: RunningBroker, wide_channel: grpc.Channel
 ) -> None:
-    """Whatever field is long, and of whatever: the broker does not do more than some thousand calls at a time."""
+    """For any long field: the broker makes at most some thousand calls in one turn."""
     method = METHODS[name]
     random = Random(f"{name} {SEED}")
     for path in repeated_fields(method.input_type):
@@ -164,7 +164,7 @@ def test_every_method_that_is_served_in_parts_has_the_field() -> None:
 
 
 async def test_the_parts_of_a_request_have_none_of_its_unknown_fields(wide_broker: RunningBroker) -> None:
-    """Each of thousands of parts would have a copy of all of them."""
+    """Each of thousands of parts would have a copy of them."""
     parts = []
 
     async def serve(request: admin_pb2.DeleteTopicsRequest, _: object) -> admin_pb2.DeleteTopicsResponse:

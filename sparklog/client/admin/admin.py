@@ -2,7 +2,7 @@
 
 `AsyncAdmin` is the implementation, `Admin` (sync.py) the same for use without an event loop. Every call is retried for
 `default_api_timeout_ms` while no broker answers, except `describe_configs` of a broker. A call for several topics
-raises the error of the first that was refused; the others are carried out nevertheless.
+raises the error of the first topic that was refused; the call still takes effect for the others.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class AsyncAdmin(AsyncClient):
         """Create a topic, and return its number of partitions; None stands for the broker's default.
 
         Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig or
-        PolicyViolation. With `validate_only` everything is checked and nothing created.
+        PolicyViolation. With `validate_only`, the broker checks the request and creates nothing.
         """
         topic = admin_pb2.NewTopic(
             name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
@@ -115,8 +115,8 @@ class AsyncAdmin(AsyncClient):
     async def describe_topics(self, names: Iterable[str], *, include_unsure: bool = False) -> list[TopicDescription]:
         """Return partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition.
 
-        A partition without a leader, or whose leader could not be asked, has an error. include_unsure: look into the
-        cluster store for `unsure` of each topic.
+        A partition has an error if it has no leader or its leader does not answer. include_unsure: set `unsure` of each
+        topic, for which a broker reads the cluster store.
         """
         wanted = list(names)
         return await self._describe(wanted, include_unsure=include_unsure) if wanted else []
@@ -133,7 +133,7 @@ class AsyncAdmin(AsyncClient):
         request = admin_pb2.DescribeConfigsRequest(resources=[_resource(topic, broker)])
         if broker is None:
             answer = await self._ask("DescribeConfigs", request)
-        else:  # only the broker itself knows what it was started with
+        else:  # only the broker itself knows its static configuration
             connection = await self._cluster.broker(broker)
             answer = await connection.call(connection.admin.DescribeConfigs, request, self.config.request_timeout_ms)
         [result] = answer.resources
@@ -257,7 +257,7 @@ class AsyncAdmin(AsyncClient):
             answer = await connection.call(
                 connection.admin.AlterReplicaLogDirs, request, self.config.request_timeout_ms
             )
-            return {(item, broker): error for item, error in _refused(answer).items()}
+            return {(item, broker): error for item, error in _errors_by_partition(answer).items()}
 
         async def attempt() -> dict[tuple[TopicPartition, int], KafkaError]:
             brokers = await self._cluster.brokers()
@@ -276,22 +276,22 @@ class AsyncAdmin(AsyncClient):
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError]:
-        """Start to move partitions to these brokers, in order of preference; None: back to their origin.
+        """Start to move partitions to these brokers, in order of preference; None cancels a move.
 
         Returns once the moves are under way, with the refused partitions and their errors: InvalidReplicaAssignment,
-        NoReassignmentInProgress (no move to take back), UnknownTopicOrPartition.
+        NoReassignmentInProgress (no move to cancel), UnknownTopicOrPartition.
         """
         partitions = [
             admin_pb2.PartitionTarget(topic=item.topic, partition=item.partition, replicas=target or ())
             for item, target in targets.items()
         ]
         request = admin_pb2.AlterPartitionReassignmentsRequest(partitions=partitions)
-        return _refused(await self._ask("AlterPartitionReassignments", request))
+        return _errors_by_partition(await self._ask("AlterPartitionReassignments", request))
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] = ()
     ) -> dict[TopicPartition, Reassignment]:
-        """Return which partitions (of these, or of all) are moving to other brokers."""
+        """Return the partitions, of these or of all, that are moving to other brokers."""
         request = admin_pb2.ListPartitionReassignmentsRequest(partitions=_partition_ids(partitions))
         answer = await self._ask("ListPartitionReassignments", request)
         return {TopicPartition(part.topic, part.partition): to_reassignment(part) for part in answer.partitions}
@@ -301,8 +301,8 @@ class AsyncAdmin(AsyncClient):
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect the first replica of each partition (None: of all) as leader; return each partition's error or None.
 
-        With `unclean`, a partition without a leader gets any replica that is alive; what that has not copied is lost.
-        Partitions that need no election have ElectionNotNeeded if they were named, and are not in the result otherwise.
+        With `unclean`, any live replica becomes the leader of a partition without one; records that it has not copied
+        are lost. A partition that needs no election has ElectionNotNeeded if it was named, else it is left out.
         """
         request = admin_pb2.ElectLeadersRequest(
             type=admin_pb2.UNCLEAN if unclean else admin_pb2.PREFERRED,
@@ -317,7 +317,7 @@ class AsyncAdmin(AsyncClient):
         return await self._groups.list_groups(states, types)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
-        """Return groups with their members, and these with topics and assignment; raises GroupIdNotFound."""
+        """Return groups with the topics and the assignment of each member; raises GroupIdNotFound."""
         return await self._groups.describe_groups(group_ids)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
@@ -354,8 +354,8 @@ class AsyncAdmin(AsyncClient):
     async def create_acls(self, acls: Iterable[AclBinding]) -> None:
         """Create ACLs; those that exist already stay. Brokers apply them a moment later.
 
-        Raises InvalidRequest for the first one that makes no sense, when the others are created; SecurityDisabled, or
-        ClusterAuthorizationFailed without ALTER on the cluster.
+        Raises InvalidRequest for the first invalid ACL, after the others were created; SecurityDisabled if the brokers
+        have no authorizer; ClusterAuthorizationFailed without ALTER on the cluster.
         """
         request = admin_pb2.CreateAclsRequest(acls=[to_message(acl, admin_pb2.AclBinding) for acl in acls])
         for result in (await self._cluster.ask_admin("CreateAcls", request)).acls:
@@ -387,8 +387,8 @@ class AsyncAdmin(AsyncClient):
     async def alter_client_quotas(self, changes: Iterable[QuotaChange], *, validate_only: bool = False) -> None:
         """Set and remove quotas. Brokers apply them a moment later.
 
-        Raises InvalidRequest for the first change that makes no sense, when the others are made, or
-        ClusterAuthorizationFailed without ALTER_CONFIGS on the cluster.
+        Raises InvalidRequest for the first invalid change, after the others were made; ClusterAuthorizationFailed
+        without ALTER_CONFIGS on the cluster.
         """
         messages = [to_message(each, admin_pb2.QuotaChange) for each in changes]
         request = admin_pb2.AlterClientQuotasRequest(changes=messages, validate_only=validate_only)
@@ -436,9 +436,9 @@ class AsyncAdmin(AsyncClient):
 
         topics, partitions: where to search; None: all topics, with the internal ones
         broker: only partitions that this broker leads
-        max_timeout_ms: only transactions whose producer has written nothing for longer. A timeout that producers use
-            must not be larger: a younger transaction may not have reached its coordinator.
-        progress: called, in the event loop's thread, with each number of partitions that were searched
+        max_timeout_ms: only transactions whose producer has written nothing for longer. Use at least the longest
+            transaction timeout of any producer: a younger transaction may not have reached its coordinator.
+        progress: called in the event loop's thread, each time with the number of further partitions searched
 
         Raises UnknownTopicOrPartition, or BrokerNotAvailable for a broker that the cluster does not have.
         """
@@ -454,10 +454,10 @@ class AsyncAdmin(AsyncClient):
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """End a hanging transaction in one partition; its arguments are those that `describe_producers` shows.
+        """Abort a hanging transaction in one partition; `describe_producers` shows the values of the arguments.
 
         Readers of committed records never see its records there. If the producer still runs, its transaction is torn:
-        other partitions may be committed. Raises TransactionCoordinatorFenced or InvalidProducerEpoch if a newer
+        other partitions may commit it. Raises TransactionCoordinatorFenced or InvalidProducerEpoch if a newer
         coordinator or producer has written meanwhile.
         """
         await self._transactions.abort_transaction(partition, producer_id, producer_epoch, coordinator_epoch)
@@ -467,13 +467,13 @@ class AsyncAdmin(AsyncClient):
         await self._cluster.close()
 
     async def _describe(self, names: Iterable[str], *, include_unsure: bool = False) -> list[TopicDescription]:
-        """Describe these topics, or all, with the internal ones, if no name is given."""
+        """Describe these topics; without names, all topics, internal ones included."""
         request = admin_pb2.DescribeTopicsRequest(names=names, include_unsure=include_unsure)
         answer = await self._ask("DescribeTopics", request)
         return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """Return the answer of any broker; raises the first error of a topic or resource in it."""
+        """Return the answer of any broker. Raises the first error of a topic or resource in it."""
         answer = await self._cluster.ask_admin(method, request)
         for result in (*getattr(answer, "topics", ()), *getattr(answer, "resources", ())):
             if hasattr(result, "error"):
@@ -485,7 +485,7 @@ def _partition_ids(partitions: Iterable[TopicPartition]) -> list[admin_pb2.Parti
     return [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in partitions]
 
 
-def _refused(answer: Any) -> dict[TopicPartition, KafkaError]:
+def _errors_by_partition(answer: Any) -> dict[TopicPartition, KafkaError]:
     errors = {TopicPartition(part.topic, part.partition): read_error(part) for part in answer.partitions}
     return {item: error for item, error in errors.items() if error}
 

@@ -36,16 +36,13 @@ class GroupAdmin:
     async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
         request = groups_pb2.ListGroupsRequest(states=list(states), types=list(types))
 
-        async def ask(broker: Connection) -> list[GroupListing]:
+        async def ask(_: int, broker: Connection) -> list[GroupListing]:
             answer = await broker.call(broker.groups.ListGroups, request, self._cluster.config.request_timeout_ms)
             raise_error_of(answer)
             return list(map(to_listing, answer.groups))
 
-        async def attempt() -> dict[str, GroupListing]:
-            answers = await asyncio.gather(*map(ask, (await self._cluster.brokers()).values()))
-            return {group.group_id: group for answer in answers for group in answer}
-
-        found = await self._until_answered(attempt)
+        listed = await self._until_answered(lambda: self._cluster.ask_brokers(ask))
+        found = {group.group_id: group for group in listed}
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
@@ -78,7 +75,7 @@ class GroupAdmin:
         starts, ends = await self._bounds(found)
         next_read = {item: max(found[item].offset, starts[item].offset) for item in starts if found[item].offset >= 0}
         behind = {item: offset for item, offset in next_read.items() if offset < ends[item].offset}
-        since_ms = await self._times(behind)
+        since_ms = await self._batch_timestamps(behind)
         gone = ListedOffset(-1, -1)
         return {
             item: GroupOffset(
@@ -106,13 +103,13 @@ class GroupAdmin:
             await self._ask(group_id, "OffsetDelete", request)
 
     async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Retry `attempt`: a broker may be dead and not known to be, or may not have read its groups yet."""
+        """Retry `attempt`: a dead broker may still be listed, and a broker may still be loading its groups."""
         return await retrying(
             attempt, timeout_ms=self._timeout_ms, backoff=self._cluster.backoff, clock=self._cluster.clock
         )
 
     async def _ask(self, group_id: str, method: str, request: Any) -> Any:
-        """Return the answer of the group's coordinator; raises the first error in it."""
+        """Return the answer of the group's coordinator. Raises the first error in it."""
         return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
 
     async def _bounds(
@@ -120,30 +117,30 @@ class GroupAdmin:
     ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, ListedOffset]]:
         """Return log start offset and high watermark of each partition that has a leader."""
         for is_last in (False, True):
-            there = await self._there(partitions)
+            existing = await self._led_partitions(partitions)
             timeout_ms = self._timeout_ms if is_last else self._timeout_ms // 4
             try:
-                starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), timeout_ms)
-                ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), timeout_ms)
+                starts = await list_offsets(self._cluster, dict.fromkeys(existing, EARLIEST), timeout_ms)
+                ends = await list_offsets(self._cluster, dict.fromkeys(existing, LATEST), timeout_ms)
                 break
             except (LeaderNotAvailable, NetworkException):  # a leader has died since: look the leaders up again
                 if is_last:
                     raise
         return starts, ends
 
-    async def _there(self, partitions: Partitions) -> list[TopicPartition]:
-        """Return the partitions that exist and have a leader: no broker can answer for the others."""
+    async def _led_partitions(self, partitions: Partitions) -> list[TopicPartition]:
+        """Return the partitions that exist and have a leader; no broker can answer for the others."""
         answer = await self._cluster.ask_admin("ListTopics", admin_pb2.ListTopicsRequest(include_internal=True))
         counts = {topic.name: topic.partitions for topic in answer.topics}
-        there = [item for item in partitions if item.partition < counts.get(item.topic, 0)]
-        return [item for item in there if await self._is_led(item)]
+        existing = [item for item in partitions if item.partition < counts.get(item.topic, 0)]
+        return [item for item in existing if await self._is_led(item)]
 
     async def _is_led(self, partition: TopicPartition) -> bool:
         topic = await self._cluster.topic(partition.topic, self._timeout_ms)
         return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NO_LEADER
 
-    async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the timestamp of the batch that contains each offset, or of the next one, from its header."""
+    async def _batch_timestamps(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the timestamp, from its header, of the batch that contains each offset or else of the next batch."""
 
         async def ask(leader: Connection, items: list[TopicPartition]) -> dict[TopicPartition, int]:
             parts = [
@@ -153,7 +150,7 @@ class GroupAdmin:
                 for item in items
             ]
             found: dict[TopicPartition, int] = {}
-            for part in parts:  # a request's first batch is returned whatever its size, others only if there is room
+            for part in parts:  # a response always has the first batch, and others only within the limit
                 request = log_pb2.FetchRequest(partitions=[part])
                 answer = await leader.call(leader.log.Fetch, request, self._cluster.config.request_timeout_ms)
                 headers = (header for _, header in iterate_headers(answer.partitions[0].batches))

@@ -1,12 +1,15 @@
-"""The search for hanging transactions: open in a partition, and no coordinator will write their marker there.
+"""Search for hanging transactions: open in a partition, and no coordinator will write their markers there.
 
-Readers of committed records wait before such a transaction for ever. The search is that of Kafka's tool
-(TransactionsCommand, KIP-664): of the transactions that are open in partitions, take those whose producer has been
-silent for longer than any timeout of a transaction, and ask the coordinators what they know of the producers.
+Readers of committed records never get past a hanging transaction. The search is that of Kafka's tool
+(TransactionsCommand, KIP-664). The candidates are the open transactions whose producer has written nothing for longer
+than any transaction timeout. A candidate hangs if no coordinator has its partition in a transaction of its producer.
 
-Three things differ. The partitions are looked at once more at the end, as a transaction that ended between two answers
-looks as if no coordinator had known it. Only leaders are asked, so a broker's partitions are those that it leads. And
-topics that are deleted during the search are left out.
+Differs from Kafka's tool:
+
+- The partitions of the results are described once more at the end: a transaction that ends between two answers looks
+  as if no coordinator knew it.
+- Only leaders are asked, so a broker's partitions are those that it leads.
+- Topics that are deleted during the search are left out.
 """
 
 from __future__ import annotations
@@ -35,26 +38,26 @@ class OpenTransaction:
     producer: ProducerDescription
 
     def silent_ms(self, now_ms: int) -> int:
-        """Return for how long its producer has written nothing to the partition."""
+        """Return how long ago the producer last wrote to the partition, in ms."""
         return now_ms - self.producer.last_timestamp_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingTransactions:
-    """What a search has found, sorted by partition."""
+    """The result of a search, sorted by partition."""
 
     found: tuple[OpenTransaction, ...]
     searched: tuple[TopicPartition, ...]
     without_leader: tuple[TopicPartition, ...]
-    """Partitions that were not searched, as they have no leader at the moment."""
+    """Partitions that were not searched because they have no leader at the moment."""
 
 
 async def search(
     transactions: TransactionAdmin, clock: Clock, leaders: Leaders, max_timeout_ms: int, progress: Progress | None
 ) -> HangingTransactions:
-    """Return the hanging transactions of the partitions, whose leaders are given by broker id.
+    """Return the hanging transactions of the partitions.
 
-    Partitions without a leader are not searched, and returned as such.
+    leaders: the broker id of each partition's leader. Partitions without a leader are listed, not searched.
     """
     led = [name for name, leader in leaders.items() if leader != NO_LEADER]
     now_ms = clock.time_ms()
@@ -82,9 +85,9 @@ def long_open(
 def without_coordinator(
     candidates: Iterable[OpenTransaction], transactions: Iterable[TransactionDescription]
 ) -> list[OpenTransaction]:
-    """Return the candidates that no coordinator will end: none has the partition in a transaction of the producer.
+    """Return the candidates whose partition is in no transaction of their producer.
 
-    transactions: all that coordinators know of the candidates' producer ids
+    transactions: the coordinators' transactions of the candidates' producer ids
     """
     ending = {(each.producer_id, name) for each in transactions for name in each.partitions}
     return [each for each in candidates if (each.producer.producer_id, each.partition) not in ending]
@@ -97,7 +100,7 @@ async def leaders_of(
 ) -> dict[TopicPartition, int]:
     """Return the leaders of `partitions`, or of all partitions of `topics`. Raises UnknownTopicOrPartition.
 
-    describe: describes these topics, or all if no name is given.
+    describe: returns descriptions of these topics; of all topics if no name is given
     """
     wanted = None if partitions is None else sorted(set(partitions))
     names = topics if wanted is None else dict.fromkeys(item.topic for item in wanted)

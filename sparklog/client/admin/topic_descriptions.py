@@ -1,7 +1,7 @@
-"""Topic descriptions completed by the leaders: any broker knows the leaders, only a leader knows its log end offset.
+"""Completes topic descriptions: any broker knows the leaders, but only a leader knows its log end offset.
 
-Leaders are asked, all at once, for what is -1 in the first answer. If a leader no longer leads or does not answer, its
-partitions get an error; the others are complete.
+All leaders are asked at the same time for the values that are -1 in the first answer. If a leader does not answer, or
+leads a partition no longer, its partitions get an error; the others are complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Parts = Mapping[tuple[str, int], PartitionDescription]
 
 
 async def ask_leaders(cluster: Cluster, topics: Sequence[TopicDescription]) -> list[TopicDescription]:
-    """Return `topics` completed by their leaders."""
+    """Return the descriptions, completed with the values of the partitions' leaders."""
     leaders: dict[int, set[str]] = {}
     for topic in topics:
         for part in topic.partitions:
@@ -30,9 +30,9 @@ async def ask_leaders(cluster: Cluster, topics: Sequence[TopicDescription]) -> l
     if not leaders:
         return list(topics)
     answers = await asyncio.gather(*(_ask(cluster, leader, sorted(leaders[leader])) for leader in sorted(leaders)))
-    told = dict(zip(sorted(leaders), answers, strict=True))
+    answers_by_leader = dict(zip(sorted(leaders), answers, strict=True))
     return [
-        replace(topic, partitions=tuple(_whole(topic.name, part, told) for part in topic.partitions))
+        replace(topic, partitions=tuple(_completed(topic.name, part, answers_by_leader) for part in topic.partitions))
         for topic in topics
     ]
 
@@ -52,10 +52,12 @@ async def _ask(cluster: Cluster, leader: int, names: Iterable[str]) -> Parts | K
     return {(topic.name, part.partition): part for topic in map(to_topic, answer.topics) for part in topic.partitions}
 
 
-def _whole(topic: str, part: PartitionDescription, told: Mapping[int, Parts | KafkaError]) -> PartitionDescription:
+def _completed(
+    topic: str, part: PartitionDescription, answers_by_leader: Mapping[int, Parts | KafkaError]
+) -> PartitionDescription:
     if not _is_asked(part):
         return part
-    answer = told[part.leader]
+    answer = answers_by_leader[part.leader]
     if isinstance(answer, KafkaError):
         return replace(part, error=answer)
     found = answer.get((topic, part.partition))

@@ -1,4 +1,4 @@
-"""The admin client's calls about transactions: who has one open, where, and how to end one that nobody ends.
+"""The admin client's calls about transactions: list, describe, and abort one that hangs.
 
 Lists are collected from all brokers. Transactional ids are described by their coordinators, producers by the leaders of
 their partitions (KIP-664).
@@ -37,11 +37,11 @@ from sparklog.v1 import admin_pb2, transactions_pb2
 TOGETHER = 500
 """Number of partitions, producer ids or transactional ids in one request."""
 FIRST_COORDINATOR_EPOCH = 0
-"""Sent if a partition knows none: it is as old as any coordinator's, so it fences no later one."""
+"""Sent if the partition knows no coordinator epoch. The lowest epoch fences no coordinator."""
 T = TypeVar("T")
 Producers = dict[TopicPartition, tuple[ProducerDescription, ...]]
 Progress = Callable[[int], None]
-"""Called with a number of partitions that have been searched, as the search goes on."""
+"""Called during a search, each time with the number of further partitions searched."""
 
 
 class TransactionAdmin:
@@ -66,15 +66,11 @@ class TransactionAdmin:
                 raise InvalidRequest(f"transactions have no state {', '.join(answer.unknown_states)}")
             return [to_transaction_listing(found, broker_id) for found in answer.transactions]
 
-        async def attempt() -> list[TransactionListing]:
-            brokers = await self._cluster.brokers()
-            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
-            return [found for answer in answers for found in answer]
-
-        return sorted(await self._until_answered(attempt), key=lambda found: found.transactional_id)
+        listed = await self._until_answered(lambda: self._cluster.ask_brokers(ask))
+        return sorted(listed, key=lambda found: found.transactional_id)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
-        found = await self._known(transactional_ids)
+        found = await self._describe_ids(transactional_ids)
         for transactional_id, described in found.items():
             if described is None:
                 raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
@@ -89,10 +85,10 @@ class TransactionAdmin:
     ) -> Producers:
         """See AsyncAdmin; returns each partition's producers.
 
-        omits_missing: leave out topics that do not exist, or that lack one of the partitions, without an error
+        omits_missing: leave out topics that do not exist or lack one of the partitions, instead of raising
         """
         found: Producers = {}
-        for part in _parts(partitions):
+        for part in _chunks(partitions):
             try:
                 found |= await self._until_answered(partial(self._producers, part), UnknownTopicOrPartition)
             except UnknownTopicOrPartition:
@@ -120,24 +116,26 @@ class TransactionAdmin:
         await self._until_answered(lambda: self._ask_leaders([partition], ask), UnknownTopicOrPartition)
 
     async def of_producers(self, producer_ids: Iterable[int]) -> list[TransactionDescription]:
-        """Return the transactions of these producers: each with the producer, as a sink has many."""
+        """Return the transactions of these producers, one for each producer id: a sink has many."""
         listed: list[TransactionListing] = []
-        for some in _parts(producer_ids):
+        for some in _chunks(producer_ids):
             listed += await self.list_transactions((), some, None, "")
-        known = await self._known(dict.fromkeys(each.transactional_id for each in listed))
+        known = await self._describe_ids(dict.fromkeys(each.transactional_id for each in listed))
         found = ((known[each.transactional_id], each.producer_id) for each in listed)
         return [
             replace(described, producer_id=producer_id) for described, producer_id in found if described is not None
         ]
 
-    async def _known(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
+    async def _describe_ids(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
         """Return a description of each id, None for one that does not exist."""
         found: dict[str, TransactionDescription | None] = {}
-        for part in _parts(transactional_ids):
-            found |= await self._until_answered(partial(self._described, part))
+        for part in _chunks(transactional_ids):
+            found |= await self._until_answered(partial(self._describe_at_coordinators, part))
         return found
 
-    async def _described(self, transactional_ids: Sequence[str]) -> dict[str, TransactionDescription | None]:
+    async def _describe_at_coordinators(
+        self, transactional_ids: Sequence[str]
+    ) -> dict[str, TransactionDescription | None]:
         request = transactions_pb2.FindTransactionCoordinatorRequest(transactional_ids=transactional_ids)
 
         def find(broker: Connection) -> Awaitable[Any]:
@@ -176,7 +174,7 @@ class TransactionAdmin:
         return described
 
     async def _producers_of_existing(self, partitions: Iterable[TopicPartition]) -> Producers:
-        """Ask for each topic by itself, all at once, since the look-up of a missing one takes a second."""
+        """Ask for each topic separately, and for all at the same time: a missing topic takes a second to look up."""
         topics: dict[str, list[TopicPartition]] = {}
         for partition in partitions:
             topics.setdefault(partition.topic, []).append(partition)
@@ -209,7 +207,7 @@ class TransactionAdmin:
         partitions: Iterable[TopicPartition],
         ask: Callable[[Connection, Sequence[TopicPartition]], Awaitable[None]],
     ) -> None:
-        """Ask each leader for the partitions that it leads; after a retriable error, leaders are looked up anew."""
+        """Call `ask` for each leader and its partitions. A retriable error outdates the metadata of their topics."""
 
         async def ask_one(leader: Connection, led: Sequence[TopicPartition]) -> None:
             try:
@@ -230,7 +228,7 @@ class TransactionAdmin:
         )
 
 
-def _parts(items: Iterable[T]) -> Iterable[Sequence[T]]:
+def _chunks(items: Iterable[T]) -> Iterable[Sequence[T]]:
     """Yield the items, each once, in parts of TOGETHER."""
     each = list(dict.fromkeys(items))
     return (each[start : start + TOGETHER] for start in range(0, len(each), TOGETHER))

@@ -1,8 +1,8 @@
 """Definition of an assignor: a name, and a pure function from the members' subscriptions to their assignments.
 
-Every partition of a topic with subscribers goes to exactly one of them; cooperative assignors may leave it unassigned
-until the next rebalance. Members are ordered as in Java's assignors: those with an instance id first, by that id, then
-the others by member id. So a group gets the same assignment whichever member leads it.
+An assignor assigns every partition of a topic with subscribers to exactly one of them. A cooperative assignor may leave
+a partition unassigned until the next rebalance. Members have the order of Java's assignors: static members by instance
+id, then the others by member id. So the assignment is the same for every leader of the group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog.base.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of the group, as the leader sees it."""
+    """A member and its subscription, from the JoinGroup response of the leader."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -24,14 +24,14 @@ class Member:
 
 
 PartitionCounts = Mapping[str, int]
-"""Number of partitions of each topic. A topic that does not exist has 0, or is not in it."""
+"""Number of partitions of each topic; 0 or no entry for a topic that does not exist."""
 
 Assignments = dict[str, list[TopicPartition]]
-"""Partitions of each member, by member id; contains every member."""
+"""Partitions by member id, with an entry for every member."""
 
 
 def no_user_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
-    """Return None: most assignors send the leader no data of their own."""
+    """Return None: the subscription has no user data."""
     return None
 
 
@@ -42,14 +42,14 @@ class Assignor:
     name: str
     assign: Callable[[PartitionCounts, Sequence[Member]], Assignments]
     user_data: Callable[[Sequence[TopicPartition], int], bytes | None] = no_user_data
-    """Returns what a member adds to its subscription, given its last assignment and the generation of that."""
+    """Returns the user data of a member's subscription, from its last assignment and the generation of that."""
     cooperative: bool = False
-    """Whether members may keep reading during a rebalance (KIP-429): a partition that moves is first revoked, and
-    only assigned in the rebalance after that."""
+    """Whether members keep reading during a rebalance (KIP-429): one rebalance revokes a partition that moves, and
+    the next one assigns it."""
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
-    """Return the members in the order of Java's assignors; see above."""
+    """Return the members in the order of Java's assignors."""
     return sorted(
         members,
         key=lambda member: (member.group_instance_id is None, member.group_instance_id or "", member.member_id),
@@ -57,7 +57,7 @@ def in_order(members: Iterable[Member]) -> list[Member]:
 
 
 def subscribers_by_topic(partitions: PartitionCounts, members: Iterable[Member]) -> dict[str, list[Member]]:
-    """Return the members that want each existing topic: members in the order given, topics sorted."""
+    """Return the subscribers of each existing topic: topics sorted, members in the order given."""
     found: dict[str, list[Member]] = {}
     for member in members:
         for topic in set(member.subscription.topics):

@@ -1,7 +1,7 @@
-"""range: each topic's partitions in order, cut into as many runs as members want the topic.
+"""range: the partitions of each topic in order, one run of them for each subscriber.
 
-If they do not divide evenly, the first members get one partition more. Topics with equally many partitions and the same
-members are divided alike, so one member reads partition n of each: this is the purpose of range.
+If the partitions do not divide evenly, the first members get one more. Topics with the same number of partitions and
+the same subscribers are divided alike: one member reads partition n of all of them, which a join needs.
 (org.apache.kafka.clients.consumer.RangeAssignor, without racks)
 """
 
@@ -21,7 +21,7 @@ from sparklog.client.assignors.assignor import (
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
-    """Return each member's partitions, as `Assignor.assign`."""
+    """Implement `Assignor.assign`."""
     assigned: Assignments = {member.member_id: [] for member in members}
     for topic, wanting in subscribers_by_topic(partitions, in_order(members)).items():
         each, more = divmod(partitions[topic], len(wanting))

@@ -1,7 +1,7 @@
-"""roundrobin: all partitions of all topics in order, assigned to the members in turn; members that do not want a topic
-are skipped.
+"""roundrobin: all partitions of all topics in order, assigned to the members in turn.
 
-The assignment is even if all members want the same topics. (org.apache.kafka.clients.consumer.RoundRobinAssignor)
+A member without a subscription to the topic is skipped. The assignment is even if all members have the same topics.
+(org.apache.kafka.clients.consumer.RoundRobinAssignor)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.client.assignors.assignor import (
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
-    """Return each member's partitions, as `Assignor.assign`."""
+    """Implement `Assignor.assign`."""
     assigned: Assignments = {member.member_id: [] for member in members}
     turns = itertools.cycle(in_order(members))
     for topic, wanting in subscribers_by_topic(partitions, members).items():

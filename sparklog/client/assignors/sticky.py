@@ -1,27 +1,27 @@
-"""sticky and cooperative-sticky, the assignors that move as little as possible.
+"""sticky and cooperative-sticky: even assignments that move few partitions.
 
-sticky: as even as possible, and among even assignments one that moves as little as possible.
+sticky: the most even assignment; among several of them, one with few moves.
 
-    claims    each partition belongs to the member that reports having had it, in the latest generation if several do;
-              to none if two report the same generation. Partitions that no longer exist, or that the member no longer
-              wants, are not claimed.
-    alike     if all members want the same topics, each keeps at most its share, and the remaining partitions fill up
-              the others
-    unlike    if they do not, claims stand, and each remaining partition goes to the member with the fewest, topics with
-              few subscribers first; then partitions move, along chains of members if necessary, while one member has
-              at least two more than another that could take over from it
+    claims           a member claims the partitions of its prior assignment. Of two claims the one with the later
+                     generation counts; two of the same generation cancel each other. A partition that no longer exists,
+                     or whose topic the member no longer subscribes to, is not claimed
+    same topics      if all members subscribe to the same topics, each member keeps at most its share of its claims.
+                     The remaining partitions fill up the other members
+    different topics otherwise all claims stand, and each remaining partition goes to the subscriber with the fewest
+                     partitions, topics with few subscribers first. Then partitions move, if necessary along chains of
+                     members, while a member has at least two partitions more than another one that can take over
 
-A member reports what it had in its user data: an array of topics with their partitions, then the generation (version 1
-of Java's StickyAssignor; version 0 is without the generation).
+The user data of a member is its prior assignment: an array of topics with their partitions, then the generation
+(version 1 of Java's StickyAssignor; version 0 has no generation).
 (org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor; the order of moves is not Java's)
 
 cooperative-sticky: as sticky, but a partition that another member still reads is not assigned yet.
 
-The member that loses the partition gives it up and joins again; the rebalance that follows can assign it. So no two
-members ever read a partition, and members never stop reading the partitions that they keep.
+The other member revokes the partition and joins again; the next rebalance assigns it. So two members never read one
+partition, and members keep reading the partitions that they keep.
 
-The subscription itself contains the partitions that a member reads, and from version 2 on the generation; in older
-versions the generation is the user data. It is written to both.
+The subscription contains the partitions that a member reads and, from version 2 on, the generation. In older versions
+the user data is the generation. Both are written.
 (org.apache.kafka.clients.consumer.CooperativeStickyAssignor)
 """
 
@@ -43,18 +43,18 @@ from sparklog.client.assignors.assignor import (
 )
 
 PriorAssignment = tuple[Sequence[TopicPartition], int]
-"""The partitions that a member had, and the generation in which they were assigned."""
+"""The partitions of a member before the rebalance, and the generation that assigned them."""
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
-    """Return each member's partitions, as `Assignor.assign`. What a member had comes from its user data."""
+    """Implement `Assignor.assign`; the prior assignment of a member is its user data."""
     return assign_sticky(partitions, members, {member.member_id: reported_assignment(member) for member in members})
 
 
 def assign_sticky(
     partitions: PartitionCounts, members: Sequence[Member], before: Mapping[str, PriorAssignment]
 ) -> Assignments:
-    """Return the assignment, given what each member had."""
+    """Return the new assignment; `before` has the prior assignment of each member."""
     ordered = in_order(members)
     wanting = {
         topic: [member.member_id for member in found]
@@ -91,7 +91,7 @@ def _claims(
 
 
 def _keep_shares(assigned: Assignments, claimed: Mapping[TopicPartition, str], total: int) -> None:
-    """Let each member keep its claims up to its share; if they do not divide evenly, some shares are larger by one."""
+    """Assign each member its claims up to its share; a remainder makes some shares larger by one."""
     claims: dict[str, list[TopicPartition]] = {member_id: [] for member_id in assigned}
     for partition, member_id in claimed.items():
         claims[member_id].append(partition)
@@ -108,7 +108,7 @@ def _fill(
     wanting: Mapping[str, list[str]],
     taken: set[TopicPartition],
 ) -> None:
-    """Assign each remaining partition to the member with the fewest, of those that want it."""
+    """Assign each remaining partition to the subscriber with the fewest partitions."""
     for topic, ids in sorted(wanting.items(), key=lambda item: (len(item[1]), item[0])):
         for number in range(partitions[topic]):
             partition = TopicPartition(topic, number)
@@ -117,7 +117,7 @@ def _fill(
 
 
 def _balance(assigned: Assignments, wanting: Mapping[str, list[str]], claimed: Mapping[TopicPartition, str]) -> None:
-    """Move partitions until no chain is left. Terminates: each round reduces the sum of the squared counts."""
+    """Move partitions along chains until there is none. Ends, as each chain reduces the sum of squared counts."""
     while chain := _chain(assigned, wanting):
         for giver, topic, taker in chain:
             movable = [item for item in assigned[giver] if item.topic == topic]
@@ -149,7 +149,7 @@ def _chain(assigned: Assignments, wanting: Mapping[str, list[str]]) -> list[tupl
 
 
 def reported_assignment(member: Member) -> PriorAssignment:
-    """Return what the member reports having had; nothing if its user data cannot be read."""
+    """Return the prior assignment from the member's user data; empty if it cannot be read."""
     data = member.subscription.user_data
     if not data:
         return (), NO_GENERATION
@@ -162,7 +162,7 @@ def reported_assignment(member: Member) -> PriorAssignment:
 
 
 def user_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
-    """Return user data as Java's StickyAssignor writes it; None for a member that never had an assignment."""
+    """Return user data in the format of Java's StickyAssignor; None for a member without a prior assignment."""
     if generation == NO_GENERATION:
         return None
     return write_partitions(previous) + struct.pack(">i", generation)
@@ -172,7 +172,7 @@ STICKY = Assignor(name="sticky", assign=assign, user_data=user_data)
 
 
 def assign_cooperatively(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
-    """Return each member's partitions, as `Assignor.assign`, without those that another member still reads."""
+    """Implement `Assignor.assign`, without the partitions that another member still reads."""
     balanced = assign_sticky(partitions, members, {member.member_id: owned_assignment(member) for member in members})
     readers: dict[TopicPartition, set[str]] = {}
     for member in members:

@@ -1,13 +1,13 @@
-"""Calls of the user's functions by a consumer's group, within `poll`.
+"""Turns of a consumer's group, and its calls of the user's functions, within `poll`.
 
-The group works in its own task. But it may only revoke partitions while the user is not processing their records, and
-`poll` must call the user's functions, in the user's own context. So the task asks for
+The group has a task of its own. It may revoke partitions only while the user does not process their records, and only
+`poll` may call the user's functions, in the user's thread or task. So the group's task requests
 
-    a turn    begins with the user's next `poll`; no `poll` returns records until it ends
-    a call    of a user's function; `poll` makes it, then the task continues
+    a turn    the time from the user's next `poll` to the end of a block; no `poll` returns records during a turn
+    a call    of a user's function: `poll` makes the call, and the group's task waits for it
 
-and `poll` returns no records while either is pending. `poll` raises a function's exception; the task continues
-nevertheless. Used on one event loop only, except `holds_back` and `UserCall.run_here`.
+`poll` returns no records while a turn or a call is pending. An exception of the function is raised by `poll`, and the
+group's task continues. Used on one event loop only, except `holds_back` and `UserCall.run_here`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class UserCall:
-    """A call for the user to make, in one of two ways."""
+    """A pending call of a user's function; `run` or `run_here` makes it."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.made = asyncio.get_running_loop().create_future()
@@ -53,7 +53,7 @@ class UserCall:
 
 
 class CallbackInvoker:
-    """The turns and calls that a group waits for."""
+    """The pending turns and calls of one consumer's group."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         """`notify` wakes a waiting `poll`."""
@@ -71,14 +71,14 @@ class CallbackInvoker:
         return self._wanted or self._taken or bool(self._calls)
 
     def grant(self) -> None:
-        """Grant the turn that a task waits for, if any: the user is in `poll`."""
+        """Begin the requested turn, if any; called by `poll`."""
         if self._wanted:
             self._wanted, self._taken = False, True
             self._free.clear()
             self._granted.set()
 
     def next_call(self) -> UserCall | None:
-        """Return the next call to make, if any; the same again if an interrupted user has not begun it."""
+        """Return the next pending call, if any; the same one again if an interrupted caller has not begun it."""
         while self._calls and self._calls[0].made.done():
             self._calls.popleft()
         return self._calls[0] if self._calls and not self._calls[0].begun else None
@@ -102,7 +102,7 @@ class CallbackInvoker:
         await self._free.wait()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have the user call the function, and wait for the call."""
+        """Request a call of the function by `poll`, and wait for its end."""
         call = self.post(function, *arguments)
         try:
             await call.made
@@ -111,7 +111,7 @@ class CallbackInvoker:
                 self._calls.remove(call)
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> UserCall:
-        """Have the user call the function, without waiting, and return the call."""
+        """Request a call of the function by `poll`, and return it without waiting."""
         call = UserCall(function, arguments)
         self._calls.append(call)
         self._notify()

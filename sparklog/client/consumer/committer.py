@@ -1,9 +1,8 @@
 """The commits of a consumer: of offsets that the user gives, or of its positions.
 
-A position is after the last record that `poll`, or an iteration over the consumer, has returned. With
-enable_auto_commit, `poll` commits it every auto_commit_interval_ms, for what earlier polls have returned: a record is
-committed once the user comes back for more. Positions are also committed before partitions are given up, and by
-`close`.
+A position is the offset after the last record that `poll`, or an iteration over the consumer, has returned. With
+enable_auto_commit, `poll` commits the positions every auto_commit_interval_ms, before it returns more records: the user
+has then processed the earlier ones. Positions are also committed before partitions are revoked, and by `close`.
 
 Automatic commits contain only positions that have moved since their last commit.
 """
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class _RequestedCommit(NamedTuple):
-    """A commit with the topic ids at its request: a topic may be deleted and created again before it is sent."""
+    """Offsets to commit, and the topic ids of the moment of `commit`: a topic may be recreated before the request."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     topic_ids: dict[TopicPartition, str]
@@ -72,28 +71,28 @@ class Committer:
 
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or the positions if None; retry for `timeout_ms`, not at all if None."""
-        await self._commit(self._wanted(offsets), timeout_ms)
+        await self._commit(self._requested_commit(offsets), timeout_ms)
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         """Commit without waiting; a later `poll`, or `close`, calls `callback(offsets, error)`."""
-        self._start(self._commit_and_report(self._wanted(offsets), callback))
+        self._start(self._commit_and_report(self._requested_commit(offsets), callback))
 
     def start_if_due(self) -> None:
-        """Commit the positions in the background, if it is time.
+        """Commit the positions in the background if auto_commit_interval_ms is over.
 
-        Skipped while other commits wait for their answer: commits would only pile up.
+        Skipped while other commits are under way, so that commits do not pile up.
         """
         if self.is_due:
             self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
-            if not self._tasks and (moved := self._moved()):
-                self._start(self._commit_and_report(self._standing(moved), None))
+            if not self._tasks and (moved := self._uncommitted_positions()):
+                self._start(self._commit_and_report(self._commit_of_positions(moved), None))
 
     async def before_giving_up(self, timeout_ms: int) -> None:
         """Commit the positions, for at most `timeout_ms`, if enable_auto_commit; a failure is logged."""
-        if self._config.enable_auto_commit and (moved := self._moved()):
+        if self._config.enable_auto_commit and (moved := self._uncommitted_positions()):
             try:
                 async with asyncio.timeout(timeout_ms / 1000):  # with the wait for earlier commits
-                    await self._commit(self._standing(moved), timeout_ms)
+                    await self._commit(self._commit_of_positions(moved), timeout_ms)
             except (KafkaError, TimeoutError) as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
@@ -131,20 +130,20 @@ class Committer:
 
     async def _commit(self, wanted: _RequestedCommit, timeout_ms: int | None) -> None:
         await self._commits.commit(
-            wanted.offsets, self._member_with(wanted.states), topic_ids=wanted.topic_ids, timeout_ms=timeout_ms
+            wanted.offsets, self._member_holding(wanted.states), topic_ids=wanted.topic_ids, timeout_ms=timeout_ms
         )
         self._committed |= {partition: at.offset for partition, at in wanted.offsets.items()}
         self._interceptors.on_commit(wanted.offsets)
 
-    def _wanted(self, offsets: Offsets | None) -> _RequestedCommit:
-        """Return the commit of `offsets`, or of the positions if None, as things are now."""
+    def _requested_commit(self, offsets: Offsets | None) -> _RequestedCommit:
+        """Return the commit of `offsets`, or of the current positions if None."""
         if offsets is None:
-            return self._standing(self._assignment.standing())
+            return self._commit_of_positions(self._assignment.positions())
         return _RequestedCommit(
             with_metadata(offsets), self._assignment.topic_ids(offsets), self._assignment.held(offsets)
         )
 
-    def _standing(self, positions: Mapping[TopicPartition, FetchPosition]) -> _RequestedCommit:
+    def _commit_of_positions(self, positions: Mapping[TopicPartition, FetchPosition]) -> _RequestedCommit:
         offsets = {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in positions.items()}
         ids = {item: at.topic_id for item, at in positions.items() if at.topic_id}
         return _RequestedCommit(offsets, ids, self._assignment.held(offsets))
@@ -154,14 +153,14 @@ class Committer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _moved(self) -> dict[TopicPartition, FetchPosition]:
+    def _uncommitted_positions(self) -> dict[TopicPartition, FetchPosition]:
         """Return the positions that are not committed yet."""
-        standing = self._assignment.standing()
-        self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
-        return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
+        positions = self._assignment.positions()
+        self._committed = {item: offset for item, offset in self._committed.items() if item in positions}
+        return {item: at for item, at in positions.items() if self._committed.get(item) != at.offset}
 
-    def _member_with(self, had: Mapping[TopicPartition, TopicPartitionState]) -> Callable[[], Membership | None]:
-        """Return a function for the committing member; it raises once the member gave up one of these partitions."""
+    def _member_holding(self, had: Mapping[TopicPartition, TopicPartitionState]) -> Callable[[], Membership | None]:
+        """Return a function for the committing member; it raises once the member has lost one of these partitions."""
 
         def member() -> Membership | None:
             if not self._assignment.from_group:

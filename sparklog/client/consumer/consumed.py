@@ -1,5 +1,6 @@
-"""Conversion of fetched batches to what `poll` returns: rows of Python values, or Arrow tables. Both work a column at
-a time.
+"""Conversion of fetched batches to the results of `poll` and `poll_arrow`: records, or Arrow tables.
+
+Each step converts a whole column.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 class ConsumerRecord(NamedTuple):
-    """A record that was read. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
+    """A record from a partition. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
 
     topic: str
     partition: int
@@ -34,7 +35,7 @@ class ConsumerRecord(NamedTuple):
 def to_records(
     partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
 ) -> tuple[list[ConsumerRecord], Exception | None]:
-    """Return rows as records, up to the first on which a deserializer fails, and its exception.
+    """Return rows as records, up to the first failure of a deserializer, and the exception of that, if any.
 
     Deserializers are not called for null.
     """
@@ -89,7 +90,7 @@ def _deserialized(values: list[Any], deserializer: Deserializer | None) -> list[
 
 
 def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]]:
-    """Return each record's headers as pairs; the common case without any headers costs nothing per record."""
+    """Return the headers of each record as pairs. Without any header, no work is done per record."""
     if len(column.flatten()) == 0:
         return [()] * len(column)
     return [tuple((item["key"], item["value"]) for item in items or ()) for items in column.to_pylist()]

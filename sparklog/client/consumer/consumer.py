@@ -1,7 +1,7 @@
 """The consumer: reads partitions in order, assigned by the user or by its group.
 
-`AsyncConsumer` is the implementation. Its `take` returns what has been fetched, without waiting and in any thread, so
-the synchronous `Consumer` (sync.py) crosses to the event loop only when it has to wait.
+`AsyncConsumer` is the implementation. Its `take` returns fetched records without waiting, in any thread. So the
+synchronous `Consumer` (sync.py) uses the event loop only when it must wait.
 
 A position moves when records are returned. With a group_id, positions begin at the group's committed offsets, and
 committer.py commits them. After `subscribe`, the group assigns the partitions, and reassigns them during `poll`
@@ -81,7 +81,7 @@ class AsyncConsumer(AsyncClient):
     async def start(self) -> Self:
         """Start fetching, on the running event loop, and return the consumer.
 
-        The first call that waits does this if it was not done before.
+        The first call that waits does the same.
         """
         self._begin()
         return self
@@ -93,7 +93,7 @@ class AsyncConsumer(AsyncClient):
             self._loop = asyncio.get_running_loop()
             self._fetching = background(self._fetcher.run(), "sparklog consumer")
 
-    # Partitions and positions. Changes take effect with the next `poll`; only coroutines wait.
+    # Partitions and positions. Changes take effect with the next `poll`. Only coroutines wait.
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; partitions that were assigned before keep their position.
@@ -101,7 +101,7 @@ class AsyncConsumer(AsyncClient):
         With a group_id, new partitions begin at the group's committed offsets. Raises InvalidRequest after `subscribe`.
         """
         if self._group and self._group.is_subscribed:
-            raise InvalidRequest("the group decides what this consumer reads: unsubscribe first")
+            raise InvalidRequest("the group assigns the partitions of this consumer: unsubscribe first")
         with self._assignment.lock:
             self._assignment.assign(TopicPartition(*partition) for partition in partitions)
         self._wake()
@@ -133,7 +133,7 @@ class AsyncConsumer(AsyncClient):
         group.subscribe(select(topics, pattern, deny, internal=not self.config.exclude_internal_topics), listener)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, as `close` does; partitions may then be assigned."""
+        """Leave the group as `close` does. `assign` and `subscribe` are possible afterwards."""
         if self._group and self._group.is_subscribed:
             await self._leave("unsubscribe")
 
@@ -163,8 +163,8 @@ class AsyncConsumer(AsyncClient):
     def seek_to_committed(self, *partitions: TopicPartition) -> None:
         """Continue at the group's committed offset of these partitions, or of all assigned ones.
 
-        As after the abort of a transaction that should have committed offsets. Where nothing is committed,
-        auto_offset_reset says where to continue. Raises InvalidRequest without a group_id.
+        Needed after the abort of a transaction with offsets. A partition without a committed offset continues where
+        auto_offset_reset says. Raises InvalidRequest without a group_id.
         """
         required(self._group)
         self._positions.seek_to_committed(*partitions)
@@ -183,7 +183,7 @@ class AsyncConsumer(AsyncClient):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes fetched ahead of `poll`, as they came over the wire."""
+        """Bytes fetched ahead of `poll`, before decompression."""
         return self._positions.queued_bytes
 
     def known_position(self, partition: TopicPartition) -> int | None:
@@ -193,7 +193,7 @@ class AsyncConsumer(AsyncClient):
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record that `poll` will return.
 
-        Looks the position up if it is not known yet. Raises RequestTimedOut if no broker answers within
+        Waits for the lookup of an unknown position. Raises RequestTimedOut if no broker answers within
         default_api_timeout_ms, OffsetOutOfRange if the partition has no position and auto_offset_reset is none.
         """
         await self.start()
@@ -202,7 +202,7 @@ class AsyncConsumer(AsyncClient):
                 while (position := self.known_position(partition)) is None:
                     await self._signal.wait()
         except TimeoutError:
-            raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
+            raise RequestTimedOut(f"the position in {partition} was not found in time") from None
         return position
 
     # Reading.
@@ -210,24 +210,24 @@ class AsyncConsumer(AsyncClient):
     async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Return up to `max_records` (None: max_poll_records) as soon as there is one; none after `timeout_ms`.
 
-        Records of one partition come in order. Raises the error that keeps a partition from being read:
-        UnknownTopicOrPartition or CorruptRecord, and with auto_offset_reset="none" OffsetOutOfRange, or LogTruncation
-        if an unclean election has lost records that were read (otherwise the consumer continues as that option says, or
-        where the records were lost). Raises InvalidRequest if nothing is assigned or subscribed to. A broker that does
-        not answer raises no error: the consumer keeps trying.
+        Records of one partition come in order. Raises the error of a partition that cannot be read:
+        UnknownTopicOrPartition or CorruptRecord; with auto_offset_reset="none" also OffsetOutOfRange, and LogTruncation
+        if an unclean election has lost records that were read. With another auto_offset_reset the consumer continues
+        as that option says, or at the first lost record. Raises InvalidRequest if nothing is assigned or subscribed to.
+        A broker that does not answer raises no error: the consumer keeps trying.
 
-        A deserializer's exception is raised once the records before it are returned, and again until `seek` skips its
-        record.
+        A deserializer's exception is raised after the records before it have been returned, and again until `seek`
+        skips the record.
 
-        With `subscribe`, the group's rebalances also happen here: `poll` calls the listener and raises its exceptions.
-        It also raises errors that keep the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
-        InvalidSessionTimeout, GroupMaxSizeReached and the like.
+        With `subscribe`, rebalances of the group happen in `poll`: it calls the listener and raises its exceptions,
+        and errors that exclude the consumer from its group: FencedInstanceId, InconsistentGroupProtocol,
+        InvalidSessionTimeout, GroupMaxSizeReached and others.
         """
         await self._wait_for_rows(timeout_ms)
         return self.take(max_records)
 
     async def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
-        """Return all that has been fetched, or up to `max_records`, as a pyarrow Table; otherwise as `poll`.
+        """Return all fetched records, or up to `max_records`, as a pyarrow Table; otherwise as `poll`.
 
         Its columns are topic, partition, offset, timestamp, timestampType, key, value and headers. Deserializers and
         interceptors are not applied.
@@ -236,7 +236,7 @@ class AsyncConsumer(AsyncClient):
         return self.take_arrow(max_records)
 
     def take(self, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return what `poll` would return without waiting; for any thread, but not for several at once."""
+        """Return the records that `poll` would return without waiting; for any thread, but one at a time."""
         records: list[ConsumerRecord] = []
         taken = deque(self._take_rows(max_records or self.config.max_poll_records))
         while taken:
@@ -252,12 +252,12 @@ class AsyncConsumer(AsyncClient):
         return self._interceptors.on_consume(records) if records else records
 
     def take_arrow(self, max_records: int | None = None) -> Any:
-        """Return what `poll_arrow` would return without waiting."""
+        """Return the table that `poll_arrow` would return without waiting."""
         return to_table(self._take_rows(max_records or MAX_INT))
 
     @property
     def unread(self) -> deque[ConsumerRecord]:
-        """Records that `poll` has returned to an iteration, and that it has not yielded yet.
+        """Records that an iteration has polled and not yet yielded.
 
         The next `poll` returns them again, and `commit` leaves them out.
         """
@@ -265,7 +265,7 @@ class AsyncConsumer(AsyncClient):
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the group decides what is read."""
+        """Whether the group assigns the partitions."""
         return self._group is not None and self._group.is_subscribed
 
     @property
@@ -279,13 +279,13 @@ class AsyncConsumer(AsyncClient):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether the group has something to do before `take` may return records; for any thread."""
+        """Whether the group has work on the event loop before `take` may return records; for any thread."""
         return self._group is not None and self._group.needs_poll
 
     async def next_call(self, deadline: float) -> UserCall | None:
-        """Wait, and return a call for the user to make, or None once `poll` may `take`; to be repeated after a call.
+        """Wait for a call that the user must make, and return it; None once there are records or at the deadline.
 
-        `deadline` is a time of the event loop.
+        To be repeated after each call. `deadline` is a time of the event loop.
         """
         self._begin()
         with self._assignment.lock:
@@ -296,7 +296,7 @@ class AsyncConsumer(AsyncClient):
                     while True:
                         if self._group and (call := self._group.next_call()):
                             return call
-                        if self._has_something():
+                        if self._has_result():
                             return None
                         await self._signal.wait()
             except TimeoutError:
@@ -309,22 +309,22 @@ class AsyncConsumer(AsyncClient):
             while unread:
                 yield unread.popleft()
 
-    # Committed offsets. All of these raise InvalidRequest without a group_id.
+    # Committed offsets. These methods raise InvalidRequest without a group_id.
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit `offsets`, or what `poll` has returned so far, and wait for the coordinator's answer.
+        """Commit `offsets`, or the positions after the records that `poll` has returned, and wait for the answer.
 
-        Raises UnknownMemberId or IllegalGeneration if the group has continued without this consumer, RequestTimedOut or
+        Raises UnknownMemberId or IllegalGeneration if the group has expelled this consumer, RequestTimedOut or
         NetworkException if no coordinator answers for default_api_timeout_ms.
         """
         self._begin()
         await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return what `Producer.send_offsets` names this consumer by: its group, generation and member id.
+        """Return the consumer's group, generation and member id, for `Producer.send_offsets`.
 
-        Raises UnknownMemberId, or the error by which the membership was lost, if the consumer is subscribed and not in
-        its group: others may read what it has read.
+        Raises UnknownMemberId, or the error that ended the membership, if the consumer is subscribed but not in its
+        group: another member may have read the same records.
         """
         return required(self._group).metadata()
 
@@ -337,11 +337,11 @@ class AsyncConsumer(AsyncClient):
         required(self._group).committer.commit_async(offsets, callback)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition; None where there is none."""
+        """Return the group's committed offset of each partition; None for a partition without one."""
         self._begin()
         return await required(self._group).committed_until(list(partitions))
 
-    # About partitions.
+    # Descriptions of partitions.
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         """Return the topic's partitions; raises UnknownTopicOrPartition."""
@@ -352,14 +352,14 @@ class AsyncConsumer(AsyncClient):
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
-        return await self._offsets(dict.fromkeys(partitions, EARLIEST))
+        return await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset before which the consumer could read each partition now.
+        """Return the end of the readable part of each partition.
 
         This is the last stable offset or, with isolation_level "read_uncommitted", the high watermark.
         """
-        return await self._offsets(dict.fromkeys(partitions, LATEST))
+        return await self._list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -374,8 +374,8 @@ class AsyncConsumer(AsyncClient):
     async def close(self) -> None:
         """Release all resources. May be called more than once.
 
-        With a group: commit what was read if enable_auto_commit, call the listener's on_revoked, and leave the group,
-        unless the consumer has a group_instance_id to come back with.
+        With a group: commit the positions if enable_auto_commit, call the listener's on_revoked, and leave the group. A
+        consumer with a group_instance_id stays a member, so that it can come back.
         """
         if self._closed:
             return
@@ -402,17 +402,17 @@ class AsyncConsumer(AsyncClient):
         return await self.start()
 
     async def _wait_for_rows(self, timeout_ms: int) -> None:
-        """Wait until there is something to take or to raise, or for `timeout_ms`; make the pending calls."""
+        """Wait for records or an error, at most `timeout_ms`; make the pending calls."""
         deadline = await self.deadline(timeout_ms)
         while call := await self.next_call(deadline):
             await call.run()
 
     async def begin_to_leave(self, reason: str) -> asyncio.Task[None]:
-        """Begin to leave the group; call `next_call_of` afterwards until it returns None."""
-        return required(self._group).begin_to_end(reason)
+        """Begin to leave the group. The caller then repeats `next_call_of` until it returns None."""
+        return required(self._group).begin_to_leave(reason)
 
     async def next_call_of(self, leaving: asyncio.Task[None]) -> UserCall | None:
-        """Return the next call for the user to make while the consumer leaves its group; None at the end."""
+        """Return the next call that the user must make while the consumer leaves its group; None at the end."""
         return await required(self._group).next_call_of(leaving, self._signal.wait)
 
     async def _leave(self, reason: str) -> None:
@@ -432,14 +432,14 @@ class AsyncConsumer(AsyncClient):
     async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
         """End the task that leaves the group, and raise its error.
 
-        An interrupted caller makes no more calls, so a task that waits for them is cancelled.
+        A task that still waits for calls is cancelled: an interrupted caller makes no more of them.
         """
         leaving.cancel()  # no effect once it is done
         await asyncio.wait([leaving])
         if not leaving.cancelled():
             leaving.result()
 
-    def _has_something(self) -> bool:
+    def _has_result(self) -> bool:
         if self._group and self._group.callbacks.holds_back:
             return False
         with self._assignment.lock:
@@ -479,7 +479,7 @@ class AsyncConsumer(AsyncClient):
             self._wake()
         return taken
 
-    async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    async def _list_offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         await self.start()
         found = await list_offsets(
             self._cluster, wanted, self.config.default_api_timeout_ms, self.config.isolation_level

@@ -1,6 +1,6 @@
-"""A consumer's side of its group, as `consumer.py` uses it: membership, rebalances and commits.
+"""The group of one consumer: its membership, rebalances and commits, behind one class for consumer.py.
 
-`subscribe` only notes the selection; the next `poll` starts the group's task, on the event loop.
+`subscribe` only stores the selection; the next `poll` starts the group's task on the event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparklog.client.retry import retrying
 
 
 class ConsumerCoordinator:
-    """Coordinates a consumer that has a group_id with its group."""
+    """Membership, rebalances and commits of a consumer with a group_id."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ConsumerCoordinator:
             GroupOffsets(coordinator, config), membership, assignment, self.callbacks, config, cluster.clock
         )
         self._group = GroupRebalancer(cluster, config, assignment, membership, self.callbacks, self.committer, wake)
-        self._wanted: tuple[TopicSelection, Any] | None = None
+        self._pending_subscription: tuple[TopicSelection, Any] | None = None
         self._polling = False
         self._polled_ms = cluster.clock.monotonic_ms()
 
@@ -59,24 +59,24 @@ class ConsumerCoordinator:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the group, and not `assign`, decides what is read."""
+        """Whether the group assigns the partitions, and not `assign`."""
         return self._assignment.from_group
 
     @property
     def needs_poll(self) -> bool:
         """Whether there is work on the event loop before records may be returned."""
-        return self._wanted is not None or self.callbacks.holds_back or self.committer.is_due
+        return self._pending_subscription is not None or self.callbacks.holds_back or self.committer.is_due
 
     def subscribe(self, selection: TopicSelection, listener: Any) -> None:
-        """Have the next `poll` subscribe."""
-        self._wanted = selection, listener
+        """Store the subscription for the next `poll`."""
+        self._pending_subscription = selection, listener
         self._assignment.set_from_group(True)
 
     def metadata(self) -> GroupMetadata:
-        """Return the group, and the member that this consumer is; without a member if partitions were assigned by hand.
+        """Return the group and this consumer's member id and generation; without these after `assign`.
 
-        Raises UnknownMemberId or another error if it is subscribed, and no member at the moment: a commit that names no
-        member is not checked.
+        Raises UnknownMemberId or another error if the consumer is subscribed but no member: coordinators do not check
+        commits without a member.
         """
         assert self._config.group_id is not None
         if not self.is_subscribed:
@@ -95,10 +95,10 @@ class ConsumerCoordinator:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Mark the user as being in `poll`, within the block."""
-        if self._wanted is not None:
-            selection, listener = self._wanted
-            self._wanted = None
+        """Mark the block as part of a `poll`."""
+        if self._pending_subscription is not None:
+            selection, listener = self._pending_subscription
+            self._pending_subscription = None
             self._group.subscribe(selection, listener)
         self._polling = True
         self.committer.start_if_due()
@@ -109,13 +109,13 @@ class ConsumerCoordinator:
             self.touch()
 
     def next_call(self) -> UserCall | None:
-        """Grant the group its turn, within `poll`; return the next call for the user to make."""
+        """Begin the turn that the group has requested, and return the next call that the user must make."""
         self._group.check()
         self.callbacks.grant()
         return self.callbacks.next_call()
 
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition | None]:
-        """Return the group's committed positions, None where there is none; one attempt."""
+        """Return the group's committed positions, None for a partition without one; one attempt."""
         found = await self.committer.committed(partitions)
         return {
             partition: FetchPosition(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
@@ -132,26 +132,26 @@ class ConsumerCoordinator:
         )
         return {partition: each.at if each else None for partition, each in found.items()}
 
-    def begin_to_end(self, reason: str) -> asyncio.Task[None]:
-        """Start to commit, revoke and leave, and return the task that does it.
+    def begin_to_leave(self, reason: str) -> asyncio.Task[None]:
+        """Start the task that commits, revokes and leaves, and return it.
 
-        The user must make the calls of `next_call_of` meanwhile.
+        The user must meanwhile make the calls of `next_call_of`.
         """
         self._polling = True
-        task = background(self._end(reason), "sparklog group's end")
+        task = background(self._leave_group(reason), "sparklog group's end")
         task.add_done_callback(lambda _: self._notify())
         return task
 
-    async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> UserCall | None:
-        """Return the next call for the user to make; None once everything is done."""
+    async def next_call_of(self, ending: asyncio.Task[None], wait_for_change: Callable[[], Any]) -> UserCall | None:
+        """Return the next call that the user must make; None at the end of the task `ending`."""
         while True:
             if call := self.callbacks.next_call():
                 return call
             if ending.done():
                 return None
-            await news()
+            await wait_for_change()
 
-    async def _end(self, reason: str) -> None:
+    async def _leave_group(self, reason: str) -> None:
         try:
             if self.is_subscribed:
                 await self.committer.settle(LEAVE_TIMEOUT_MS)  # no commit is accepted after leaving
@@ -162,7 +162,7 @@ class ConsumerCoordinator:
         finally:
             self._polling = False
             self.touch()
-        self._wanted = None
+        self._pending_subscription = None
         self._assignment.set_from_group(False)
 
     async def stop(self) -> None:

@@ -1,31 +1,30 @@
 """The consumer's fetcher: looks up positions, and fetches from brokers ahead of `poll`.
 
-One task, `run`, looks for partitions to fetch: assigned, not paused, their position known, with less than
-`max_partition_fetch_bytes` waiting, while less than `prefetch_max_bytes` wait in all. It groups them by leader and
-sends one long poll for each group. A partition is in at most one request at a time; one that becomes ready while others
-wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` plus the size of one answer wait for
+One task, `run`, selects the partitions to fetch: assigned, not paused, with a known position, and with less than
+`max_partition_fetch_bytes` queued, while less than `prefetch_max_bytes` are queued in all. It groups them by leader and
+sends one long poll per group. A partition is in at most one request at a time; a partition that becomes ready during
+the long poll of others gets a request of its own. So at most `prefetch_max_bytes` plus one answer are queued for
 `poll`.
 
-    no error               kept for `poll`; the next fetch continues after it
-    another broker         the leader has named a nearer replica (client_rack): fetch from that replica until
-                           metadata_max_age_ms have passed or it returns an error; then from the leader again
+    no error               the records are queued for `poll`, and the next fetch continues after them
+    read replica           the leader has named a nearer replica (client_rack): fetches go to that replica until
+                           metadata_max_age_ms have passed or the replica returns an error, then to the leader
     OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
-    a diverging log        an unclean election has lost records that were read (KIP-320): the consumer goes back to
+    diverging log          an unclean election has lost records that were read (KIP-320): the position goes back to
                            where the leader's log diverges from them; with auto_offset_reset "none" `poll` raises
-                           LogTruncation until the consumer is moved. Fetched records not yet returned are dropped
-    the topic is gone      `poll` raises, unless a group assigned the partition: the group takes it back
-    other retriable ones   fetched again after a pause, with the leader looked up anew: the user does not notice a
-                           broker that is away for a while
-    anything else          `poll` raises
+                           LogTruncation until a `seek`. Queued records are dropped
+    deleted topic          `poll` raises, unless a group has assigned the partition: the group revokes it
+    other retriable error  fetched again after a pause and a lookup of the leader: `poll` only waits while a broker is
+                           away
+    any other error        `poll` raises
 
-A fetch carries the leader's known epoch and the epoch of the last record. A broker refuses the fetch if it was replaced
-and does not know the newer epoch, or if the epoch sent is out of date; the leader is then looked up again. A leader
-with an older epoch than that of the last record, or of a commit, is not asked at all. So no answer of a replaced leader
-makes a position out of range.
+A fetch contains the known leader epoch and the epoch of the last record. A broker refuses the fetch if its own epoch is
+older or newer; the fetcher then looks the leader up again. A leader whose epoch is older than that of the last record,
+or of a commit, gets no fetch. So an answer of a replaced leader never puts a position out of range.
 
 A partition without a position begins at the group's committed offset, if there is one; otherwise as auto_offset_reset
-says. A commit carries the leader epoch of what was read, so that the loss of these records is also noticed by a
-consumer that continues there.
+says. A commit contains the leader epoch of the last record, so that a consumer that continues there also detects the
+loss of these records.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ logger = logging.getLogger(__name__)
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
 CommittedLookup = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
-"""Returns the group's committed positions; None where it has committed nothing."""
+"""Returns the group's committed positions; None for a partition without one."""
 
 Generations = dict[TopicPartitionState, int]
-"""Partitions, and their generation when a request for them began."""
+"""The partitions of a request, and their generations at its start."""
 
 
 class PollSignal:
-    """Wakes `poll` when there is something new: records, an error, a position that was looked up, a call to make."""
+    """Signal for a waiting `poll`: new records, an error, a known position, or a call to make."""
 
     def __init__(self) -> None:
         self._come = asyncio.Event()
@@ -83,7 +82,7 @@ class PollSignal:
 
 
 class Fetcher:
-    """Fills the chunks of an assignment. Runs on one event loop."""
+    """The requests for one consumer's positions and records. Runs on one event loop."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Fetcher:
         self._under_way: dict[asyncio.Task[None], Generations] = {}
 
     def wake(self) -> None:
-        """Look for partitions to fetch; called on the event loop."""
+        """Make `run` select partitions again; called on the event loop."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -127,14 +126,14 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cancel_outdated(self) -> None:
-        """Cancel requests for partitions that were moved: a new position should not wait for a long poll."""
+        """Cancel requests for partitions with a new position: it should not wait for the end of a long poll."""
         with self._assignment.lock:
             for task, generations in self._under_way.items():
                 if not all(self._assignment.is_current(state, generation) for state, generation in generations.items()):
                     task.cancel()
 
     def _start_requests(self, now_ms: int) -> int | None:
-        """Start all possible requests; return when the first partition pausing after an error is due (monotonic ms)."""
+        """Start all possible requests; return the end of the next pause after an error (monotonic ms), or None."""
         with self._assignment.lock:
             idle = [state for state in self._assignment if not state.fetching and state.error is None]
             due = [state for state in idle if state.retry_at_ms <= now_ms]
@@ -144,7 +143,7 @@ class Fetcher:
             known: dict[Connection, Generations] = {}
             leaderless: Generations = {}
             for state in due:
-                if state.position is None or (room > 0 and self._wants(state)):
+                if state.position is None or (room > 0 and self._needs_records(state)):
                     broker = self._source(state, now_ms)
                     if broker is None:
                         leaderless[state] = state.generation
@@ -160,7 +159,7 @@ class Fetcher:
         return min(later_ms, default=None)
 
     def _source(self, state: TopicPartitionState, now_ms: int) -> Connection | None:
-        """Return the broker to ask for the partition's position or records; None if it must be looked up."""
+        """Return the broker for a request for the partition's position or records; None if it must be looked up."""
         if state.read_replica >= 0 and state.position is not None:
             nearer = self._cluster.known_broker(state.read_replica)
             if nearer and now_ms < state.read_replica_until_ms:
@@ -170,7 +169,7 @@ class Fetcher:
             self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
         return self._cluster.known_leader(state.partition)
 
-    def _wants(self, state: TopicPartitionState) -> bool:
+    def _needs_records(self, state: TopicPartitionState) -> bool:
         return (
             state.position is not None
             and not state.paused
@@ -182,9 +181,9 @@ class Fetcher:
             state.begin_fetch()
         task = background(work, "sparklog fetch")
         self._under_way[task] = generations
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._request_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _request_ended(self, task: asyncio.Task[None]) -> None:
         for state in self._under_way.pop(task):
             state.end_fetch()
         self._woken.set()
@@ -194,7 +193,7 @@ class Fetcher:
         try:
             committed = await self._move_to_committed(generations)
         except KafkaError as error:
-            self._failed(generations, error)
+            self._handle_failure(generations, error)
             return
         wanted: dict[TopicPartition, OffsetSpec] = {}
         for state in generations:
@@ -205,7 +204,7 @@ class Fetcher:
             if spec is not None:
                 wanted[state.partition] = spec
             else:
-                self._failed(
+                self._handle_failure(
                     {state: generations[state]}, OffsetOutOfRange(f"partition {state.partition} has no position")
                 )
         try:
@@ -217,7 +216,7 @@ class Fetcher:
                 self._cluster, after_all, self._config.request_timeout_ms, self._config.isolation_level
             )
         except KafkaError as error:
-            self._failed(generations, error)
+            self._handle_failure(generations, error)
             return
         with self._assignment.lock:
             for state, generation in generations.items():
@@ -226,7 +225,7 @@ class Fetcher:
         self._signal.notify()
 
     async def _move_to_committed(self, generations: Generations) -> set[TopicPartition]:
-        """Move to the group's committed offsets; return the partitions that have one."""
+        """Set positions to the group's committed offsets; return the partitions that have one."""
         asked = [state.partition for state in generations if state.reset == COMMITTED]
         if not asked or self._committed is None:
             return set()
@@ -239,7 +238,7 @@ class Fetcher:
         return set(found)
 
     async def _find_leaders(self, generations: Generations) -> None:
-        """Look up the leaders of these partitions. A partition without one does not delay the others."""
+        """Look up the leaders of these partitions. A partition without a leader does not delay the others."""
         of_topic: dict[str, Generations] = {}
         for state, generation in generations.items():
             of_topic.setdefault(state.partition.topic, {})[state] = generation
@@ -247,13 +246,13 @@ class Fetcher:
             try:
                 topic = await self._cluster.topic(name, self._config.request_timeout_ms)
             except KafkaError as error:
-                self._failed(states, error)
+                self._handle_failure(states, error)
                 continue
             for state, generation in states.items():
                 try:
                     self._cluster.connection_to_leader(topic, state.partition)
                 except KafkaError as error:
-                    self._failed({state: generation}, error)
+                    self._handle_failure({state: generation}, error)
 
     async def _fetch(self, leader: Connection, generations: Generations, room: int) -> None:
         request = log_pb2.FetchRequest(
@@ -262,28 +261,29 @@ class Fetcher:
             max_bytes=min(self._config.fetch_max_bytes, room),
             client_rack=self._config.client_rack,
             isolation_level=ISOLATION_LEVELS[self._config.isolation_level],
-            partitions=[self._asked(state) for state in generations],
+            partitions=[self._partition_fetch(state) for state in generations],
         )
         states = {state.partition: state for state in generations}
         limit_ms = self._config.fetch_max_wait_ms + self._config.request_timeout_ms
         try:
             answer = await leader.call(leader.log.Fetch, request, limit_ms)
         except KafkaError as error:
-            self._failed(generations, error)
+            self._handle_failure(generations, error)
             return
         for part in answer.partitions:
             state = states[TopicPartition(part.topic, part.partition)]
             if refused := read_error(part):
-                self._failed({state: generations[state]}, refused)
+                self._handle_failure({state: generations[state]}, refused)
             else:
-                self._keep(state, generations[state], part)
+                self._handle_fetched(state, generations[state], part)
         self._signal.notify()
 
-    def _asked(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
-        """Return the fetch of one partition, with leader epochs where the broker surely knows them.
+    def _partition_fetch(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
+        """Return the fetch of one partition, with leader epochs if the broker surely knows them.
 
-        Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
-        epoch if that is newer than its own, as it may be after a commit: the topic may be another of the same name.
+        Only a leader surely knows every epoch, so a fetch from a read replica has none. A fetch from a leader omits the
+        last record's epoch if that is newer than the leader's own, which a commit can cause: the topic may have been
+        recreated.
         """
         state.bind(self._cluster.known_topic_id(state.partition.topic))
         known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
@@ -298,19 +298,22 @@ class Fetcher:
             topic_id=state.topic_id,
         )
 
-    def _keep(self, state: TopicPartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
+    def _handle_fetched(self, state: TopicPartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
             if self._assignment.is_current(state, generation):
                 state.note_answer(part.high_watermark)
                 if part.HasField("diverging"):
-                    self._go_back(state, part.diverging.end_offset)
+                    self._handle_divergence(state, part.diverging.end_offset)
                 elif part.HasField("preferred_read_replica"):
-                    self._prefer(state, part.preferred_read_replica)
+                    self._use_read_replica(state, part.preferred_read_replica)
                 elif part.next_offset > state.fetch_from:
-                    state.add(part.batches, part.next_offset, _aborted(part))
+                    state.add(part.batches, part.next_offset, _aborted_ranges(part))
 
-    def _go_back(self, state: TopicPartitionState, end_offset: int) -> None:
-        """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
+    def _handle_divergence(self, state: TopicPartitionState, end_offset: int) -> None:
+        """Set the position back to `end_offset`, where the leader's log diverges from the records that were read.
+
+        With the lock held.
+        """
         if state.position is None or end_offset >= state.position:  # no lost record has been returned
             logger.info("%s: the records fetched from offset %d on no longer exist", state.partition, end_offset)
             state.move_to(end_offset if state.position is None else state.position)
@@ -326,8 +329,8 @@ class Fetcher:
             logger.warning("%s; continuing at offset %d", text, end_offset)
             state.move_to(end_offset)
 
-    def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
-        """Read from this broker, until it is time to ask the leader again. With the lock held."""
+    def _use_read_replica(self, state: TopicPartitionState, broker_id: int) -> None:
+        """Fetch from this replica for metadata_max_age_ms. With the lock held."""
         now_ms = self._clock.monotonic_ms()
         if self._cluster.known_broker(broker_id):
             state.read_from(broker_id, now_ms + self._config.metadata_max_age_ms)
@@ -335,22 +338,22 @@ class Fetcher:
             self._cluster.lost_leader(state.partition)
             state.wait_until(now_ms + self._cluster.backoff.pause_ms(1))
 
-    def _failed(self, generations: Generations, error: KafkaError) -> None:
+    def _handle_failure(self, generations: Generations, error: KafkaError) -> None:
         with self._assignment.lock:
             for state, generation in generations.items():
                 if self._assignment.is_current(state, generation):
-                    self._react(state, error)
+                    self._handle_error(state, error)
         self._signal.notify()
 
-    def _react(self, state: TopicPartitionState, error: KafkaError) -> None:
-        """React to a failed request for a partition. With the lock held."""
+    def _handle_error(self, state: TopicPartitionState, error: KafkaError) -> None:
+        """Retry or block the partition after a failed request. With the lock held."""
         failures = state.note_failure()
         state.wait_until(self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(failures))
         unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
         gone = unknown and not self._assignment.from_group
         was_nearer = state.read_from_leader()
         if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
-            state.retry_at_once()  # ask the leader at once: it decides
+            state.retry_at_once()  # the leader is asked at once: its answer decides
         elif self._is_made_again(state, error):
             self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
@@ -364,12 +367,12 @@ class Fetcher:
             state.block(error)
 
     def _is_made_again(self, state: TopicPartitionState, error: KafkaError) -> bool:
-        """Return whether another topic has the name by now. With the lock held."""
+        """Return whether the topic has been recreated. With the lock held."""
         known = self._cluster.known_topic_id(state.partition.topic)
         return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
 
     def _begin_anew(self, state: TopicPartitionState) -> None:
-        """Begin in the new topic of the same name, at the offset that auto_offset_reset names. With the lock held."""
+        """Begin in the recreated topic as auto_offset_reset says. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
             state.block(OffsetOutOfRange(f"{text}; seek to continue"))
@@ -379,7 +382,7 @@ class Fetcher:
             state.retry_at_once()
 
 
-def _aborted(part: log_pb2.PartitionFetched) -> AbortedRanges:
+def _aborted_ranges(part: log_pb2.PartitionFetched) -> AbortedRanges:
     if not part.aborted_transactions:
         return NONE_ABORTED
     return AbortedRanges((each.producer_id, each.first_offset, each.last_offset) for each in part.aborted_transactions)

@@ -1,15 +1,15 @@
-"""A member of a group, as its coordinator sees it: joins, synchronizes, sends heartbeats, leaves.
+"""A consumer's membership in its group: JoinGroup, SyncGroup, heartbeats, LeaveGroup.
 
     join        repeated until the group has rebalanced. A broker that is away, is loading the group or no longer
-                coordinates it is asked again after a pause, as long as the consumer lives
-    heartbeat   in a task of its own from the end of `sync` to the next `join`, so also while the user works
-    due         the group must rebalance: the coordinator said so, or `rejoin` did
-    lost        the group has continued without this member. Either the coordinator said so, or no heartbeat was
-                answered for session.timeout.ms, counted from when the last answered one was sent: not later than the
-                coordinator gives the partitions to others. Or the user has not polled for max.poll.interval.ms, so the
-                member left
+                coordinates it is asked again after a pause, without a time limit
+    heartbeat   sent by a task of its own from the end of `sync` to the next `join`, also while the user works
+    due         the group must rebalance, because the coordinator or `rejoin` requests it
+    lost        the group continues without this member, for one of three reasons: the coordinator has reported it; no
+                heartbeat was answered for session.timeout.ms, counted from the sending of the last answered one, so not
+                later than the coordinator expels the member; or the user has not polled for max.poll.interval.ms and
+                the member has left
 
-`join`, `sync`, `until_due` and `check` raise errors that no retry can mend. Used on one event loop only.
+`join`, `sync`, `until_due` and `check` raise errors that no retry can resolve. Used on one event loop only.
 (org.apache.kafka.clients.consumer.internals.AbstractCoordinator)
 """
 
@@ -38,13 +38,13 @@ from sparklog.client.loop_thread import background
 from sparklog.v1 import groups_pb2
 
 JOIN_MARGIN_MS = 5_000
-"""How long after the group's own rebalance time-out a join is given up."""
+"""Time after the group's rebalance time-out at which a join is given up."""
 
 LEAVE_TIMEOUT_MS = 5_000
-"""How long a leaving member waits for the coordinator, in each of its last calls."""
+"""Time-out of each of the last calls of a leaving member."""
 
 HEARTBEATS_IN_A_SESSION = 3
-"""How many heartbeats in a row may time out within one session time-out."""
+"""Number of heartbeats in a row that may time out within one session time-out."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Membership:
     """One member of one group."""
 
     def __init__(self, coordinator: Coordinator, config: ConsumerConfig, idle_ms: Callable[[], int]) -> None:
-        """`idle_ms` returns for how long the user has not polled."""
+        """`idle_ms` returns the time since the end of the last poll."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self._coordinator = coordinator
@@ -63,7 +63,7 @@ class Membership:
         self._backoff = coordinator.cluster.backoff
         self._due = asyncio.Event()
         self._lost: KafkaError | None = None
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
 
     @property
     def is_member(self) -> bool:
@@ -71,7 +71,7 @@ class Membership:
         return self.generation != NO_GENERATION and self._lost is None
 
     def check(self) -> None:
-        """Raise the error by which the membership was lost, if it is lost."""
+        """Raise the error that ended the membership, if it is lost."""
         if self._lost is not None:
             raise self._lost
 
@@ -87,7 +87,7 @@ class Membership:
 
     def reset(self) -> None:
         """End the membership; keep the member id unless the coordinator does not know it."""
-        self._stop_heart()
+        self._stop_heartbeats()
         if isinstance(self._lost, UnknownMemberId):
             self.member_id = ""
         self.generation = NO_GENERATION
@@ -95,7 +95,7 @@ class Membership:
 
     async def join(self, protocols: Callable[[], Sequence[tuple[str, bytes]]]) -> groups_pb2.JoinGroupResponse:
         """Join the group; `protocols` returns the assignors' names and metadata for each attempt."""
-        self._stop_heart()
+        self._stop_heartbeats()
         self._due.clear()
         limit_ms = max(self._config.request_timeout_ms, self._config.rebalance_ms + JOIN_MARGIN_MS)
         failures = 0
@@ -111,13 +111,16 @@ class Membership:
                     logger.info("group %s: member %s, generation %d", *self._names)
                     joined: groups_pb2.JoinGroupResponse = answer
                     return joined
-                self._raise(error)
+                self._raise_group_error(error)
             except RetriableError as failure:
                 failures += 1
                 await self._pause(failures, failure)
 
     async def sync(self, protocol: str, assignments: Mapping[str, bytes]) -> bytes:
-        """Return the member's own assignment; raises RebalanceInProgress if the group must rebalance again."""
+        """Send SyncGroup, and return the member's own assignment.
+
+        Raises RebalanceInProgress if the group must rebalance again.
+        """
         request = groups_pb2.SyncGroupRequest(
             group_id=self._config.group_id,
             generation=self.generation,
@@ -135,16 +138,16 @@ class Membership:
         try:
             answer = await self._coordinator.ask("SyncGroup", request, limit_ms)
             if error := read_error(answer):
-                self._raise(error)
+                self._raise_group_error(error)
         except RetriableError as error:
             raise RebalanceInProgress(str(error)) from None  # joining again is always right
-        self._heart = background(self._beat(sent_ms), "sparklog heartbeat")
+        self._heartbeat_task = background(self._send_heartbeats(sent_ms), "sparklog heartbeat")
         data: bytes = answer.assignment
         return data
 
     async def leave(self, reason: str) -> None:
-        """Leave the group; a static member only stops, so that it can come back. Failures are only logged."""
-        self._stop_heart()
+        """Leave the group; a static member only stops its heartbeats, so that it can come back. Failures are logged."""
+        self._stop_heartbeats()
         self._lost = None
         await self._send_leave(reason)
 
@@ -162,7 +165,7 @@ class Membership:
 
     def stop(self) -> None:
         """Stop the heartbeats."""
-        self._stop_heart()
+        self._stop_heartbeats()
 
     @property
     def _names(self) -> tuple[str | None, str, int]:
@@ -179,8 +182,8 @@ class Membership:
             rebalance_timeout_ms=self._config.rebalance_ms,
         )
 
-    def _raise(self, error: KafkaError) -> None:
-        """Raise an error of the group; one that ends the membership is kept for `reset`."""
+    def _raise_group_error(self, error: KafkaError) -> None:
+        """Raise an error of the group; an error that ends the membership is kept for `reset`."""
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             self._lost = error
         raise error
@@ -189,7 +192,7 @@ class Membership:
         logger.info("group %s: asking again, attempt %d: %s", self._config.group_id, failures, failure)
         await asyncio.sleep(self._backoff.pause_ms(failures) / 1000)
 
-    async def _beat(self, alive_ms: int) -> None:
+    async def _send_heartbeats(self, alive_ms: int) -> None:
         """Send heartbeats until the membership is lost; the coordinator knew this member at `alive_ms`."""
         failures = 0
         pause_ms = self._config.heartbeat_interval_ms
@@ -201,7 +204,9 @@ class Membership:
             sent_ms = self._clock.monotonic_ms()
             session_ms = alive_ms + self._config.session_timeout_ms - sent_ms
             if session_ms <= 0:
-                self._end(IllegalGeneration(f"no heartbeat was answered for {self._config.session_timeout_ms} ms"))
+                self._lose_membership(
+                    IllegalGeneration(f"no heartbeat was answered for {self._config.session_timeout_ms} ms")
+                )
                 return
             pause_ms = self._config.heartbeat_interval_ms
             try:
@@ -212,13 +217,13 @@ class Membership:
                 logger.info("group %s: heartbeat, attempt %d: %s", self._config.group_id, failures, error)
                 continue
             except KafkaError as error:
-                self._end(error)
+                self._lose_membership(error)
                 return
             alive_ms, failures = sent_ms, 0
 
     @property
     def _answer_ms(self) -> int:
-        """How long a heartbeat may take: a hung one must leave time in the session to find another coordinator."""
+        """Time-out of a heartbeat; leaves time in the session to find another coordinator."""
         return min(self._config.request_timeout_ms, self._config.session_timeout_ms // HEARTBEATS_IN_A_SESSION)
 
     async def _send_heartbeat(self, limit_ms: int) -> None:
@@ -233,7 +238,7 @@ class Membership:
                 answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
         except TimeoutError:
             silent = RequestTimedOut(f"no coordinator of group {self._config.group_id} answers")
-            self._coordinator.found_wrong(silent)  # its call was cancelled, so it saw no error
+            self._coordinator.forget_if_wrong(silent)  # its call was cancelled, so it saw no error
             raise silent from None
         try:
             raise_error_of(answer)
@@ -241,26 +246,26 @@ class Membership:
             self._due.set()
 
     def _until_next(self, pause_ms: int) -> int:
-        """Return how many ms to sleep: until the next heartbeat, or until the user should have polled."""
+        """Return the time until the next heartbeat or the end of max.poll.interval.ms, in ms."""
         return max(min(pause_ms, self._config.max_poll_interval_ms - self._idle_ms()), 1)
 
     async def _leave_for_idleness(self) -> None:
         why = f"no poll for {self._config.max_poll_interval_ms} ms: poll more often, or raise max_poll_interval_ms"
         logger.warning("group %s: %s", self._config.group_id, why)
-        self._heart = None  # this task, which must run to its end
-        self._end(UnknownMemberId(why))
+        self._heartbeat_task = None  # this task, which must run to its end
+        self._lose_membership(UnknownMemberId(why))
         await self._send_leave("max.poll.interval.ms is over")
 
-    def _end(self, error: KafkaError) -> None:
+    def _lose_membership(self, error: KafkaError) -> None:
         self._lost = error
         self._due.set()
 
-    def _stop_heart(self) -> None:
-        if self._heart is not None:
-            self._heart.cancel()
-            self._heart = None
+    def _stop_heartbeats(self) -> None:
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
+            self._heartbeat_task = None
 
 
 def is_loss(error: Any) -> bool:
-    """Return whether an error means that the group has continued without this member."""
+    """Return whether the error means that the membership is lost."""
     return isinstance(error, UnknownMemberId | IllegalGeneration)

@@ -1,6 +1,6 @@
-"""The positions of a consumer in its partitions, and how to change them.
+"""Changes of a consumer's positions: seek, pause, resume.
 
-None of this waits. Any thread may use it; changes take effect with the next `poll`.
+The methods do not wait, and any thread may call them. Changes take effect with the next `poll`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Positions:
     """Operations on the partitions that are assigned to a consumer."""
 
     def __init__(self, assignment: SubscriptionState, wake: Callable[[], None]) -> None:
-        """`wake` makes the fetcher look again; it is called in any thread."""
+        """`wake` wakes the fetcher from any thread."""
         self._assignment = assignment
         self._wake = wake
 
@@ -62,7 +62,7 @@ class Positions:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes fetched ahead of `poll`, as they came over the wire."""
+        """Bytes fetched ahead of `poll`, before decompression."""
         with self._assignment.lock:
             return self._assignment.queued_bytes
 
@@ -75,7 +75,7 @@ class Positions:
             return state.position
 
     def give_back(self, rows: Iterable[tuple[TopicPartition, Any]]) -> None:
-        """Set positions back to before rows that were taken and not returned; the next poll begins with them."""
+        """Set positions back before rows that were taken and not returned; the next poll begins with these rows."""
         first = {partition: some.column("offset")[0].as_py() for partition, some in rows}
         with self._assignment.lock:
             for partition, offset in first.items():
@@ -84,7 +84,7 @@ class Positions:
         self._wake()
 
     def raise_error(self, state: TopicPartitionState) -> None:
-        """Raise the error that keeps the partition from being read, once; reading is then tried again."""
+        """Raise the error of a blocked partition, and unblock the partition."""
         if error := state.take_error():
             self._wake()
             raise error

@@ -1,20 +1,19 @@
-"""A consumer's part in its group's rebalances: which partitions it reads, and how they are assigned and revoked.
+"""Rebalances of a consumer's group: joining, and the revocation and assignment of its partitions.
 
-One task, `_run`, loops: revoke what may not be kept, join, synchronize, take over what was assigned, wait until the
-group must rebalance. It changes the user's partitions only in a turn of `CallbackInvoker`.
+One task, `_run`, repeats: revoke the partitions that may not be kept, join, synchronize, apply the new assignment, wait
+until the group must rebalance. It changes the user's partitions only in a turn of `CallbackInvoker`.
 
-    eager         (range, roundrobin, sticky) everything is committed, revoked and dropped before joining
-    cooperative   (cooperative-sticky alone) reading continues; what was assigned elsewhere is committed, revoked and
-                  dropped afterwards, and the group rebalances again so that other members get it
-    lost          everything is dropped, nothing can be committed, and the member joins anew
+    eager         (range, roundrobin, sticky) all partitions are committed, revoked and dropped before joining
+    cooperative   (cooperative-sticky only) reading continues; partitions that move to another member are committed,
+                  revoked and dropped after joining, and the group rebalances again to assign them
+    lost          all partitions are dropped without a commit, and the member joins again
 
-Dropping a partition discards what was fetched for it and not yet returned; its next owner begins at the committed
-offset. So records of a key stay in order over any number of rebalances, and only records between the last commit and a
-crash may come twice.
+Dropping a partition discards its queued records; the next owner begins at the committed offset. So the records of a key
+stay in order over any number of rebalances, and only records between the last commit and a crash may come twice.
 
-A member joins again when the coordinator says so, when `subscribe` has changed the selection, when topics that a
-pattern matches come or go, and, as the leader, when a topic's number of partitions changes. Topics are checked every
-metadata_max_age_ms, and by the leader every second while a topic that the group wants does not exist.
+A member joins again when the coordinator requests a rebalance, after a `subscribe` with another selection, and when the
+topics that match its pattern change. The leader also joins again when the number of partitions of a topic changes.
+Topics are checked every metadata_max_age_ms, by the leader every second while a subscribed topic does not exist.
 (org.apache.kafka.clients.consumer.internals.ConsumerCoordinator)
 """
 
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupRebalancer:
-    """The group of one consumer, from `subscribe` on."""
+    """The rebalances of one consumer's group, from `subscribe` on."""
 
     def __init__(
         self,
@@ -81,13 +80,15 @@ class GroupRebalancer:
         self._selection = TopicSelection()
         self._listener: Any = None
         self._topics: frozenset[str] = frozenset()
-        self._had: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
-        self._led: dict[str, int] | None = None  # as leader: partitions of every topic that the group wants
+        self._last_assignment: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
+        self._led_partition_counts: dict[str, int] | None = (
+            None  # as leader: partitions of every topic that the group wants
+        )
         self._joining = False
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, selection: TopicSelection, listener: Any) -> None:
-        """Read these topics from now on; a selection other than the one before makes the group rebalance."""
+        """Read these topics from now on; a changed selection makes the group rebalance."""
         changed = selection != self._selection
         self._selection, self._listener = selection, listener
         if self._task is None:
@@ -96,15 +97,15 @@ class GroupRebalancer:
             self.membership.rejoin("another subscription")
 
     def check(self) -> None:
-        """Raise the exception that ended the group's task: only a user's own assignor causes one."""
+        """Raise the exception that ended the group's task, such as one of a user's own assignor."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def leave(self, reason: str) -> None:
-        """Commit, revoke everything and leave. The user has to make the calls that this asks for.
+        """Commit, revoke all partitions, and leave. The user must meanwhile make the requested calls.
 
-        A turn that has begun ends first, so that the listener is called for every partition. A join under way continues
-        meanwhile, because the coordinator accepts no commit before it ends.
+        A turn that has begun ends first, so that the listener is called for every partition. A join under way
+        continues, because the coordinator accepts no commit before its end.
         """
         if self._task is None:
             return
@@ -115,7 +116,7 @@ class GroupRebalancer:
             self.membership.check()
             await self._revoke(self._assignment.partitions(), LEAVE_TIMEOUT_MS)
         except KafkaError:
-            await self._lose()
+            await self._drop_lost_partitions()
         await self._end_task()
         await self.membership.leave(reason)
 
@@ -131,17 +132,17 @@ class GroupRebalancer:
             self._task, self._joining = None, False
 
     async def _run(self) -> None:
-        """Run until cancelled, when the consumer ends; each round waits for the coordinator or the user."""
+        """Repeat rebalances until cancelled; each round waits for the coordinator or the user."""
         while True:
             try:
                 await self._revoke_before_joining()
                 self._joining = True
-                assigned = await self._come_together()
+                assigned = await self._join_group()
                 self._joining = False
                 async with self._callbacks.turn():
                     self.membership.check()
-                    await self._take_up(assigned)
-                await self._stay()
+                    await self._apply_assignment(assigned)
+                await self._wait_for_rebalance()
             except RetriableError as error:  # no broker has listed the topics
                 logger.info("group %s: joining again in a while: %s", self._config.group_id, error)
                 await asyncio.sleep(self._config.retry_backoff_max_ms / 1000)
@@ -150,13 +151,13 @@ class GroupRebalancer:
                 self.membership.reset()
                 self._joining = False
                 async with self._callbacks.turn():
-                    await self._lose()
+                    await self._drop_lost_partitions()
                 if not is_loss(error):
                     await self._callbacks.call(_raise, error)
 
     async def _revoke_before_joining(self) -> None:
-        """Revoke partitions before joining: all or, if cooperative, those of topics no longer wanted."""
-        existing = await self._existing() if self._selection.allow else {}
+        """Revoke partitions before joining: all or, if cooperative, those of topics outside the subscription."""
+        existing = await self._partition_counts() if self._selection.allow else {}
         self._topics = self._selection.topics(existing)
         going = [
             item for item in self._assignment.partitions() if not (self._cooperative and item.topic in self._topics)
@@ -166,14 +167,14 @@ class GroupRebalancer:
                 self.membership.check()
                 await self._revoke(going)
 
-    async def _come_together(self) -> list[TopicPartition]:
-        """Join and synchronize, as often as necessary; return the assigned partitions."""
+    async def _join_group(self) -> list[TopicPartition]:
+        """Join and synchronize, until both succeed; return the assigned partitions."""
         while True:
             joined = await self.membership.join(self._protocols)
             assignments: Mapping[str, bytes] = {}
-            self._led = None
+            self._led_partition_counts = None
             if joined.leader == joined.member_id:
-                assignments = await self._lead(joined)
+                assignments = await self._assign_as_leader(joined)
             try:
                 data = await self.membership.sync(joined.protocol, assignments)
             except RebalanceInProgress as error:
@@ -181,55 +182,58 @@ class GroupRebalancer:
                 continue
             return list(_read_assignment(data).partitions)
 
-    async def _take_up(self, assigned: Iterable[TopicPartition]) -> None:
-        """Revoke and read partitions as assigned, within a turn."""
+    async def _apply_assignment(self, assigned: Iterable[TopicPartition]) -> None:
+        """Revoke and add partitions according to the assignment, within a turn."""
         wanted = {item for item in assigned if item.topic in self._topics}
         owned = self._assignment.partitions()
         revoked = [item for item in owned if item not in wanted]
         if revoked:
             await self._revoke(revoked)
         self._assign(wanted)
-        self._had = sorted(wanted), self.membership.generation
+        self._last_assignment = sorted(wanted), self.membership.generation
         await self._call("on_assigned", sorted(wanted.difference(owned)))
         if revoked:
             self.membership.rejoin("partitions are free for others")
 
-    async def _stay(self) -> None:
+    async def _wait_for_rebalance(self) -> None:
         """Wait until the group must rebalance; check the topics meanwhile."""
         while True:
             try:
-                async with asyncio.timeout(self._look_again_ms() / 1000):
+                async with asyncio.timeout(self._topic_check_interval_ms() / 1000):
                     return await self.membership.until_due()
             except TimeoutError:
-                await self._look()
+                await self._check_topics()
 
-    async def _look(self) -> None:
+    async def _check_topics(self) -> None:
         """Join again if topics or partitions have changed since the last rebalance."""
         try:
-            existing = await self._existing()
+            existing = await self._partition_counts()
         except KafkaError as error:
             logger.info("group %s: topics were not to be had: %s", self._config.group_id, error)
             return
         if self._selection.topics(existing) != self._topics:
             self.membership.rejoin("topics were created or deleted")
-        elif self._led is not None and {topic: existing.get(topic, 0) for topic in self._led} != self._led:
+        elif (
+            self._led_partition_counts is not None
+            and {topic: existing.get(topic, 0) for topic in self._led_partition_counts} != self._led_partition_counts
+        ):
             self.membership.rejoin("a topic has other partitions than before")
 
-    def _look_again_ms(self) -> int:
-        """Return after how many ms to check the topics; sooner if a wanted one has 0 partitions: it does not exist."""
-        missing = self._led is not None and 0 in self._led.values()
+    def _topic_check_interval_ms(self) -> int:
+        """Return the time until the next check of the topics in ms; shorter if a subscribed topic does not exist."""
+        missing = self._led_partition_counts is not None and 0 in self._led_partition_counts.values()
         most_ms = max(self._config.metadata_max_age_ms, 1)
         return min(most_ms, MISSING_TOPIC_MS) if missing else most_ms
 
     async def _revoke(self, partitions: Sequence[TopicPartition], timeout_ms: int | None = None) -> None:
-        """Commit what was read, call on_revoked, drop the partitions."""
+        """Commit the positions, call on_revoked, drop the partitions."""
         if not partitions:
             return
         await self._committer.before_giving_up(timeout_ms or self._config.request_timeout_ms)
         await self._call("on_revoked", partitions)
         self._assign(set(self._assignment.partitions()).difference(partitions))
 
-    async def _lose(self) -> None:
+    async def _drop_lost_partitions(self) -> None:
         if partitions := self._assignment.partitions():
             await self._call("on_lost", partitions)
             self._assign(set())
@@ -245,8 +249,8 @@ class GroupRebalancer:
             await self._callbacks.call(call, partitions)
 
     def _protocols(self) -> list[tuple[str, bytes]]:
-        """Return this member's assignors with the subscription for each."""
-        had, generation = self._had
+        """Return the name and the subscription for each of this member's assignors."""
+        had, generation = self._last_assignment
         return [
             (
                 assignor.name,
@@ -262,8 +266,8 @@ class GroupRebalancer:
             for assignor in self._assignors.values()
         ]
 
-    async def _lead(self, joined: Any) -> dict[str, bytes]:
-        """Return every member's assignment, as the group's leader; empty if the group keeps its assignment."""
+    async def _assign_as_leader(self, joined: Any) -> dict[str, bytes]:
+        """Return the assignment of every member, as the leader; empty if the group keeps its assignment."""
         members = [
             Member(
                 member_id=member.member_id,
@@ -272,17 +276,17 @@ class GroupRebalancer:
             )
             for member in joined.members
         ]
-        existing = await self._existing()
+        existing = await self._partition_counts()
         wanted = {topic for member in members for topic in member.subscription.topics}
-        self._led = {topic: existing.get(topic, 0) for topic in wanted}
+        self._led_partition_counts = {topic: existing.get(topic, 0) for topic in wanted}
         if joined.skip_assignment:
             return {}
-        assigned = self._assignors[joined.protocol].assign(self._led, members)
+        assigned = self._assignors[joined.protocol].assign(self._led_partition_counts, members)
         return {
             member_id: write_assignment(Assigned(partitions=partitions)) for member_id, partitions in assigned.items()
         }
 
-    async def _existing(self) -> dict[str, int]:
+    async def _partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of each topic in the cluster."""
         request = admin_pb2.ListTopicsRequest(include_internal=True)
         answer = await self._cluster.ask_admin("ListTopics", request, self._config.request_timeout_ms)

@@ -1,4 +1,4 @@
-"""The topics of a subscription: by name, or all that match one regular expression and not another."""
+"""The topics of a subscription: by name, or by a regular expression for the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparklog.base.ids import INTERNAL_TOPICS, check_topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """Topics by name, or by `allow` and `deny`. Expressions must match whole names."""
+    """Topics by name, or topics that match `allow` and not `deny`; a match is of the whole name."""
 
     names: frozenset[str] = frozenset()
     allow: re.Pattern[str] | None = None

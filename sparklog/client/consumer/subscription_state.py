@@ -1,14 +1,13 @@
-"""A consumer's position in each of its partitions, and the records fetched for it but not yet returned.
+"""The positions of a consumer in its partitions, and its queued records: fetched, but not yet returned.
 
-    position     the offset of the next record to return; None until it is looked up as `reset` says: at first as the
-                 group's committed offset, if there is a group
-    chunks       batches as they came, oldest first; the first may begin before `position`
-    fetch_from   where the next fetch continues: after the last chunk
+    position     offset of the next record to return; None until it is looked up as `reset` says, at first as the
+                 group's committed offset if there is a group
+    chunks       fetched batches, oldest first; the first may begin before `position`
+    fetch_from   offset of the next fetch: after the last chunk
     last_epoch   leader epoch of the last record before `fetch_from`, as fetched or committed; -1: not known
-    begin_epoch  the same for `position`, where there is no chunk
-    topic_id     id of the topic that all of this belongs to, from the first fetch on; if the topic is created again,
-                 all of it is void
-    generation   counts moves of the position: an answer to a fetch from before the last one is ignored
+    begin_epoch  the same for `position`, if there is no chunk
+    topic_id     id of the topic to which all of this belongs, from the first fetch on; void once the topic is recreated
+    generation   number of changes of the position; an answer to a fetch of an earlier generation is ignored
 
 Pure, except for the lock that callers hold (`SubscriptionState.lock`): the fetcher adds chunks on its event loop while
 `poll` takes them in the user's thread.
@@ -30,14 +29,14 @@ from sparklog.records.batch import last_leader_epoch
 
 COMMITTED: Literal["committed"] = "committed"
 Reset = OffsetSpec | Literal["committed"] | None
-"""Where to look for a position. None: as auto_offset_reset says, which also applies if nothing is committed."""
+"""Lookup of a position. None: as auto_offset_reset says, which also applies without a committed offset."""
 
 
 class FetchPosition(NamedTuple):
     """Position to read from.
 
-    leader_epoch: epoch of the last record before it, or of one fetched with that record; -1: not known. Lets the leader
-    detect truncation (KIP-320); a later epoch works too. topic_id: id of the position's topic (KIP-516); empty: not
+    leader_epoch: epoch of the last record before the position, or of a record fetched with it; -1: not known. With it
+    the leader detects truncation (KIP-320). topic_id: id of the position's topic (KIP-516); empty: not
     known.
     """
 
@@ -47,18 +46,18 @@ class FetchPosition(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one fetch returned for one partition; the next fetch begins at `next_offset`."""
+    """Batches of one partition from one fetch; the next fetch begins at `next_offset`."""
 
     data: bytes
     next_offset: int
     last_epoch: int
-    """Leader epoch of its last record, or of the record before if it has none."""
+    """Leader epoch of the last record, or of the record before an empty chunk."""
     aborted: AbortedRanges
     """Transactions whose batches are not returned."""
 
 
 class TopicPartitionState:
-    """One assigned partition. Others read its fields, and change them by its methods only."""
+    """One assigned partition. Fields are public for reading; only methods change them."""
 
     __slots__ = (
         "begin_epoch",
@@ -90,7 +89,7 @@ class TopicPartitionState:
         self.topic_id = ""
         self.high_watermark = -1
         self.read_replica = -1
-        """Broker that the leader said to read from instead, until `read_replica_until_ms`; -1: the leader."""
+        """Replica that the leader has named for reading, until `read_replica_until_ms`; -1: the leader."""
         self.read_replica_until_ms = 0
         self.generation = 0
         self.fetching = False
@@ -108,7 +107,7 @@ class TopicPartitionState:
         self.generation += 1
 
     def begin_at(self, offset: int, leader_epoch: int = -1, topic_id: str = "") -> None:
-        """Set the position to `offset` of the topic with that id; empty: of whichever topic has the name."""
+        """Set the position to `offset` of the topic with that id; empty: of any topic with the name."""
         self.move_to(offset, leader_epoch)
         self.topic_id = topic_id
 
@@ -119,7 +118,7 @@ class TopicPartitionState:
         self.begin_epoch = self.last_epoch = leader_epoch
 
     def begin_fetch(self) -> None:
-        """Note that a request for the partition is under way: no other one may begin."""
+        """Note that a request for the partition is under way, so that no other one begins."""
         self.fetching = True
 
     def end_fetch(self) -> None:
@@ -127,7 +126,7 @@ class TopicPartitionState:
         self.fetching = False
 
     def note_answer(self, high_watermark: int) -> None:
-        """Note that a fetch succeeded: failures in a row are counted anew."""
+        """Note that a fetch succeeded, and reset the count of failures."""
         self.failures = 0
         self.high_watermark = high_watermark
 
@@ -145,7 +144,7 @@ class TopicPartitionState:
         self.retry_at_ms = 0
 
     def block(self, error: KafkaError) -> None:
-        """Begin no request until `take_error` has returned `error`, for `poll` to raise, or the position is moved."""
+        """Begin no request until `take_error` has returned `error` to `poll`, or the position is changed."""
         self.error = error
 
     def take_error(self) -> KafkaError | None:
@@ -171,11 +170,11 @@ class TopicPartitionState:
         self.topic_id = self.topic_id or topic_id
 
     def go_back_to(self, offset: int) -> None:
-        """Set the position back to `offset`: records from there on were taken but not returned."""
+        """Set the position back to `offset`, to return records again that were taken."""
         self.move_to(offset, self.epoch_before)
 
     def drop_ahead(self) -> None:
-        """Drop what was fetched and not returned, but keep `last_epoch`; fetch from `position` on again."""
+        """Drop the queued records and fetch from `position` on again; keep `last_epoch`."""
         assert self.position is not None
         begin_epoch, last_epoch = self.begin_epoch, self.last_epoch
         self.move_to(self.position, begin_epoch)
@@ -183,7 +182,7 @@ class TopicPartitionState:
 
     @property
     def epoch_before(self) -> int:
-        """Leader epoch of the last record before `position`, or of one fetched with it; -1: not known."""
+        """Leader epoch of the last record before `position`, or of a record fetched with it; -1: not known."""
         return self.chunks[0].last_epoch if self.chunks else self.begin_epoch
 
     def look_up(self, reset: Reset) -> None:
@@ -194,7 +193,7 @@ class TopicPartitionState:
         self.reset = reset
 
     def add(self, data: bytes, next_offset: int, aborted: AbortedRanges = NONE_ABORTED) -> None:
-        """Keep batches fetched from `fetch_from` up to `next_offset`; those of `aborted` are not to be returned."""
+        """Queue batches fetched from `fetch_from` up to `next_offset`; records of `aborted` are not returned."""
         self.fetch_from = next_offset
         if data:
             self.last_epoch = last_leader_epoch(data)
@@ -204,15 +203,15 @@ class TopicPartitionState:
     def take(self, most: int, *, check_crc: bool) -> Any | None:
         """Return up to `most` records from the position on, as a pa.RecordBatch; None if there is none.
 
-        Moves the position past them. A chunk is decoded once, when its first record is needed, and dropped after its
-        last. Raises CorruptRecord, and leaves the position, if a chunk cannot be decoded.
+        Moves the position after them. A chunk is decoded once, for its first record, and dropped after its last.
+        Raises CorruptRecord, without a change of the position, if a chunk cannot be decoded.
         """
         while self.chunks:
             if self.rows is None:
                 assert self.position is not None
                 data, aborted = self.chunks[0].data, self.chunks[0].aborted
                 self.rows = decode(data, offset_from=self.position, check_crc=check_crc, aborted=aborted)
-                self.queued_bytes -= len(data)  # so that the next chunk is fetched meanwhile
+                self.queued_bytes -= len(data)  # makes room for the next fetch
             if self.rows.num_rows == 0:
                 self._drop_chunk()
                 continue
@@ -235,12 +234,12 @@ class SubscriptionState:
     """The partitions that a consumer reads, in the order in which it takes records from them."""
 
     def __init__(self, begin: Reset = None) -> None:
-        """`begin` says where to look for the position of a new partition."""
+        """`begin` is the lookup for the position of a new partition."""
         self._begin = begin
         self.from_group = False
-        """Whether a group assigns the partitions; it then takes back those of deleted topics."""
+        """Whether a group assigns the partitions, and revokes those of deleted topics."""
         self.unread: deque[Any] = deque()
-        """Records that `poll` has returned to an iteration, and that it has not yielded yet."""
+        """Records that an iteration has polled and not yet yielded."""
         self.lock = threading.Lock()
         self._states: dict[TopicPartition, TopicPartitionState] = {}
 
@@ -262,7 +261,7 @@ class SubscriptionState:
         return found
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartitionState]:
-        """Return the states of some assigned partitions, or of all if none is named."""
+        """Return the states of these assigned partitions, or of all if there are none."""
         return [self.state(partition) for partition in partitions] or list(self)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -273,7 +272,7 @@ class SubscriptionState:
         }
         for partition, state in before.items():
             if partition not in self._states:
-                state.look_up(None)  # outdates requests under way for it
+                state.look_up(None)  # outdates its requests under way
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions, sorted; takes the lock."""
@@ -281,12 +280,12 @@ class SubscriptionState:
             return sorted(self._states)
 
     def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicPartitionState]:
-        """Return the states of those that are assigned; takes the lock. A partition assigned anew has another state."""
+        """Return the states of the assigned ones; takes the lock. A partition assigned again has a new state."""
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
 
-    def standing(self) -> dict[TopicPartition, FetchPosition]:
-        """Return the position of each partition where known, as the user sees it; takes the lock."""
+    def positions(self) -> dict[TopicPartition, FetchPosition]:
+        """Return the known positions, before records that an iteration has left unread; takes the lock."""
         unread = self._first_unread()
         with self.lock:
             return {
@@ -298,18 +297,18 @@ class SubscriptionState:
             }
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the ids of the assigned partitions' topics, where known; takes the lock."""
+        """Return the known ids of the assigned partitions' topics; takes the lock."""
         return {item: state.topic_id for item, state in self.held(partitions).items() if state.topic_id}
 
     def put_back(self) -> None:
-        """Set positions back to before the records that an iteration has left unread; with the lock held."""
+        """Set positions back before the records that an iteration has left unread; with the lock held."""
         for partition, offset in self._first_unread().items():
             if partition in self._states:
                 self._states[partition].go_back_to(offset)
         self.unread.clear()
 
     def drop_unread(self, states: Iterable[TopicPartitionState]) -> None:
-        """Drop the unread records of these partitions, whose positions are moved."""
+        """Drop the unread records of these partitions, whose positions change."""
         moved = {state.partition for state in states}
         kept = [item for item in self.unread if TopicPartition(item.topic, item.partition) not in moved]
         self.unread.clear()
@@ -322,11 +321,11 @@ class SubscriptionState:
         return first
 
     def is_current(self, state: TopicPartitionState, generation: int) -> bool:
-        """Return whether the partition is still assigned and has not been moved since `generation`."""
+        """Return whether the partition is still assigned, with an unchanged position since `generation`."""
         return self._states.get(state.partition) is state and state.generation == generation
 
     def to_the_end(self, state: TopicPartitionState) -> None:
-        """Move this partition to the end of the order: it has had its turn."""
+        """Move this partition to the end of the order, after its turn."""
         self._states[state.partition] = self._states.pop(state.partition)
 
     def to_the_front(self, partitions: Iterable[TopicPartition]) -> None:

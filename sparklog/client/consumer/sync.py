@@ -1,4 +1,4 @@
-"""The consumer for code without an event loop. Records that have been fetched are returned in the caller's thread."""
+"""The consumer for code without an event loop. The caller's thread takes fetched records without the event loop."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Consumer(SyncClient[AsyncConsumer]):
             self._run(self._core.release())
 
     def _wait(self, timeout_ms: int) -> None:
-        """Wait until there is something to take; make the group's calls here, in the caller's thread."""
+        """Wait for records, and make the group's calls in the caller's thread."""
         deadline = self._run(self._core.deadline(timeout_ms))
         while call := self._run(self._core.next_call(deadline)):
             call.run_here()

@@ -4,9 +4,9 @@
 
 `AsyncMaintenance` is the implementation, `Maintenance` (sync.py) the same for use without an event loop.
 Requests about a log go to the broker that described it, leader or not. Calls are retried while that broker cannot be
-reached, for `default_api_timeout_ms` or until the cluster no longer lists it (BrokerNotAvailable). Reading a segment
-resumes where it broke off. An upload is not retried: start a new one, under the same lease or a new one. If leadership
-has moved since a log was described, plans for it are void: describe it again.
+reached, for `default_api_timeout_ms` or until the cluster no longer lists it (BrokerNotAvailable). An interrupted read
+of a segment resumes at its position. An upload is not retried: start a new one, under the same lease or a new one. A
+change of the leader makes the description of a log invalid: describe it again.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ FINAL = (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-"""Errors that other clients may retry, but that make a maintenance plan void."""
+"""Errors that are retriable for other clients, but end a plan of maintenance."""
 ELECTION_MS = 10_000
-"""How long to wait for a leader before reporting that there is none: a controller elects one sooner."""
+"""Time to wait for the election of a leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to replace segments of one partition on one broker; it expires without signs of life."""
+    """The right to replace segments of one partition on one broker; expires unless it is used."""
 
     lease_id: str
     path: str
-    """Path on the broker's own disk where the new segment may be written: the file must be created new (O_EXCL)."""
+    """Path on the broker's own disk for the new segment. The writer must create the file (O_EXCL)."""
     partition: TopicPartition
     broker_id: int
 
@@ -91,7 +91,7 @@ class AsyncMaintenance(AsyncClient):
     async def describe_logs(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, LogDescription | KafkaError]:
-        """Return the leader's log of each partition (None: of all), or an error if it cannot be described.
+        """Return the leader's log of each partition (None: of all), or the error of a log that cannot be described.
 
         Waits for an election. Raises NetworkException or RequestTimedOut if a broker that the cluster still lists does
         not answer.
@@ -133,12 +133,12 @@ class AsyncMaintenance(AsyncClient):
     ) -> list[tuple[TopicPartition, LogDescription | KafkaError]]:
         try:
             answer = await self._ask(broker_id, "DescribeLog", request)
-        except BrokerNotAvailable:  # gone since brokers were listed: others lead its partitions now
+        except BrokerNotAvailable:  # gone since the listing of brokers: others lead its partitions
             return []
         return [
             (
                 TopicPartition(part.topic, part.partition),
-                read_error(part) or _log(part, answer),
+                read_error(part) or _to_description(part, answer),
             )
             for part in answer.partitions
         ]
@@ -154,7 +154,7 @@ class AsyncMaintenance(AsyncClient):
         """Yield a file of a segment from `position` on, `size` bytes (None: all), in pieces of at most a megabyte.
 
         file: log, index, timeindex, txnindex, or leader-epoch-checkpoint, which is that of the whole log. Raises
-        InvalidUpdateVersion if the segment is no longer as described; a read that began before continues to its end.
+        InvalidUpdateVersion if the segment has changed since the description; a read that has begun continues.
         """
         request = maintenance_pb2.ReadSegmentRequest(
             topic=log.partition.topic,
@@ -199,15 +199,15 @@ class AsyncMaintenance(AsyncClient):
 
         The sources must be adjacent, closed and committed.
 
-        holder: names the caller; the same holder may ask again, and takes its lease over. lease_ms: how long the lease
-        lives without a sign of life. Raises DuplicateResource if another holder has the lease; InvalidUpdateVersion,
+        holder: name of the caller; a repeated call of the same holder renews its lease. lease_ms: time until the lease
+        expires if it is not used. Raises DuplicateResource if another holder has the lease; InvalidUpdateVersion,
         FencedLeaderEpoch, UnknownLeaderEpoch or UnknownTopicOrPartition if `log` is out of date.
         """
         request = maintenance_pb2.BeginReplaceRequest(
             topic=log.partition.topic,
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
-            sources=map(_message, sources),
+            sources=map(_segment_message, sources),
             lease_ms=lease_ms,
             holder=holder,
         )
@@ -225,17 +225,18 @@ class AsyncMaintenance(AsyncClient):
             upload.close()
 
     async def open_upload(self, lease: Lease) -> Upload:
-        """Return an upload of the new segment; what was sent before under the lease is dropped."""
+        """Return an upload of the new segment; replaces an earlier upload under the lease."""
         connection = await self._cluster.broker(lease.broker_id)
         call = connection.maintenance.UploadSegment(metadata=await connection.metadata())
         first = maintenance_pb2.UploadSegmentRequest(lease_id=lease.lease_id)
         return Upload(connection, call, first, self.config.request_timeout_ms)
 
     async def commit_replace(self, lease: Lease, leader_epoch: int, size_bytes: int, crc32c: int) -> SegmentDescription:
-        """Have the new segment checked and put in place, and return its description; repeatable after success.
+        """Replace the sources by the new segment, after the broker's check, and return its description.
 
-        size_bytes, crc32c: of all its bytes. Raises CorruptRecord or InvalidRecord if it may not replace the sources,
-        ResourceNotFound if the lease has ended, and as `begin_replace` does. Ends the lease.
+        May be repeated after success. size_bytes, crc32c: of the whole file. Raises CorruptRecord or InvalidRecord if
+        the segment fails the check, ResourceNotFound if the lease has ended, and as `begin_replace` does. Ends the
+        lease.
         """
         request = maintenance_pb2.CommitReplaceRequest(
             lease_id=lease.lease_id, leader_epoch=leader_epoch, size_bytes=size_bytes, crc32c=crc32c
@@ -244,14 +245,14 @@ class AsyncMaintenance(AsyncClient):
         return to_value(committed.segment, SegmentDescription)
 
     async def abort_replace(self, lease: Lease) -> None:
-        """Give up a lease, and what was uploaded or written; does nothing if the lease has ended."""
+        """End a lease and delete its new segment; no effect if the lease has ended."""
         request = maintenance_pb2.AbortReplaceRequest(lease_id=lease.lease_id)
         await self._ask(lease.broker_id, "AbortReplace", request)
 
     async def set_cleaned_offset(
         self, log: LogDescription, offset: int, segments: Sequence[SegmentDescription]
     ) -> None:
-        """Report that everything below `offset`, which is in `segments`, has been compacted.
+        """Report that all records below `offset` are compacted; `segments` contain them.
 
         Raises InvalidUpdateVersion if one of the segments no longer exists, and as `begin_replace` does.
         """
@@ -260,7 +261,7 @@ class AsyncMaintenance(AsyncClient):
             partition=log.partition.partition,
             leader_epoch=log.leader_epoch,
             offset=offset,
-            segments=map(_message, segments),
+            segments=map(_segment_message, segments),
         )
         await self._ask(log.broker_id, "SetCleanedOffset", request)
 
@@ -304,7 +305,7 @@ class AsyncMaintenance(AsyncClient):
         error: str | None = None,
         schedule: str | None = None,
     ) -> None:
-        """Record a job's run in the cluster's history, if one is kept. Asks any broker, without a retry."""
+        """Record a job's run in the cluster's history, if there is one; one attempt, at any broker."""
         request = maintenance_pb2.NoteJobRunRequest(
             job=job, run_id=run_id, started_ms=started_ms, status=status, rows=rows, findings=findings, error=error,
             schedule=schedule,
@@ -328,7 +329,7 @@ class AsyncMaintenance(AsyncClient):
         return await self._retrying(attempt)
 
     def _note_loss(self, error: KafkaError) -> None:
-        """Check before the next attempt that the broker is still there, if it could not be reached."""
+        """Make the next attempt check that the cluster still lists a broker that could not be reached."""
         if isinstance(error, NetworkException | RequestTimedOut):
             self._cluster.lost_broker()
 
@@ -346,20 +347,20 @@ class AsyncMaintenance(AsyncClient):
 def leaders(
     wanted: Iterable[TopicPartition], told: Iterable[tuple[TopicPartition, LogDescription | KafkaError]]
 ) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Return the leader's log of each partition from several brokers' answers, or why there is none."""
+    """Return the leader's log of each partition from the answers of several brokers, or the error without one."""
     found: dict[TopicPartition, LogDescription | KafkaError] = {
         name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted
     }
     for name, log in told:
         leads_not = not log.is_leader if isinstance(log, LogDescription) else isinstance(log, NotLeaderOrFollower)
         better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if leads_not else log
-        if name not in found or _weight(better) > _weight(found[name]):
+        if name not in found or _rank(better) > _rank(found[name]):
             found[name] = better
     return found
 
 
-def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
-    """Return the rank of an answer. A later epoch ranks higher: a replaced leader may not know that it is replaced."""
+def _rank(told: LogDescription | KafkaError) -> tuple[int, int]:
+    """Return the rank of an answer. A later epoch ranks higher: a replaced leader may not know of its successor."""
     match told:
         case UnknownTopicOrPartition():
             return 0, 0
@@ -370,12 +371,14 @@ def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
     return 3, told.leader_epoch
 
 
-def _message(segment: SegmentDescription) -> maintenance_pb2.SegmentOfLog:
+def _segment_message(segment: SegmentDescription) -> maintenance_pb2.SegmentOfLog:
     return to_message(segment, maintenance_pb2.SegmentOfLog)
 
 
-def _log(message: maintenance_pb2.PartitionLog, answer: maintenance_pb2.DescribeLogResponse) -> LogDescription:
-    """Return a log's description. Configuration keys that only a newer broker knows are left out."""
+def _to_description(
+    message: maintenance_pb2.PartitionLog, answer: maintenance_pb2.DescribeLogResponse
+) -> LogDescription:
+    """Return a log's description. Unknown configuration keys, of a newer broker, are omitted."""
     known = {name: value for name, value in message.configs.items() if name in TOPIC_KEYS}
     config = TopicConfig.parse(known, TopicConfig())
     return to_value(message, LogDescription, broker_id=answer.broker_id, cluster_id=answer.cluster_id, config=config)

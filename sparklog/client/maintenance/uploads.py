@@ -1,4 +1,4 @@
-"""Uploads of bytes in order, in pieces: a segment that replaces others, a snapshot for a coordinator."""
+"""Uploads of a file in pieces: a segment that replaces others, or a snapshot for a coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE_BYTES = 1 << 20
 
 
 class Upload:
-    """A call that sends bytes in order, in pieces, with an answer to each. Close it in any case."""
+    """A stream of pieces, with an answer to each. The caller must close it."""
 
     def __init__(self, connection: Connection, call: Any, first: Any, timeout_ms: int) -> None:
         """`first` is the first message, without its bytes; `timeout_ms` applies to each step."""
@@ -30,14 +30,14 @@ class Upload:
     async def write(self, chunk: bytes) -> None:
         """Send any number of bytes, and return once the broker has written them. Raises the error that ended the call.
 
-        Only one piece is under way at a time: if a call breaks off during a write, gRPC may lose the reason.
+        Only one piece is under way at a time, because gRPC may lose the error of a call that ends during a write.
         """
         view = memoryview(chunk)
         for start in range(0, len(view), PIECE_BYTES):
             await self._send(bytes(view[start : start + PIECE_BYTES]))
 
     async def finish(self) -> int:
-        """End the upload, and return how many bytes the broker has."""
+        """End the upload, and return the number of bytes at the broker."""
         if self._size is None:
             await self._send(b"")
         await self._step(self._call.done_writing())
@@ -73,9 +73,7 @@ class Upload:
 
 
 class SnapshotUpload(Upload):
-    """An upload that ends with the number of bytes sent: to the broker, a call that breaks off looks like one that is
-    complete.
-    """
+    """An upload whose last message has the number of bytes, so that the broker detects an interrupted call."""
 
     _sent_bytes = 0
 

@@ -1,21 +1,21 @@
-"""Records waiting to be sent, by partition, and the memory that they take.
+"""The producer's buffer: unsent records by partition, and the memory that they take.
 
     append ──▶ open batch ──full──▶ closed batches ──take──▶ in flight ──acknowledged, or failed──▶ release
                         └──linger over, flush, no memory left────▶                └──retriable──▶ put_back, divide
 
-One rule keeps the order within a partition: while batches of a partition are in flight, no others of it are taken.
-Batches put back go to the front. A request may hold several batches of a partition, so this costs no throughput.
+While batches of a partition are in flight, no others of it are taken, so its records stay in order. Batches put back go
+to the front. A request may hold several batches of a partition, so this costs no throughput.
 
 An idempotent producer's batches get sequence numbers when they are first taken (`ProducerIdentity`). At most
 `NUMBERED_IN_FLIGHT` batches of a partition are taken at once: a broker remembers no more, and the next leader may have
 only some of them. Batches put back are taken again together and keep their numbers, so that the broker recognizes them.
 A numbered batch that is given up may or may not have been written. The partition then continues with the next epoch,
 and its sequence numbers begin with 0. Other batches that may have been written are given up too: under new numbers
-they might be written twice.
+the broker might write them twice.
 
-Any thread may call `append`; everything else runs on the producer's event loop. One lock guards the state. `append`
-calls `wake` when the sender has something new to do: a batch was closed, or a first record came and a linger began.
-This module never waits.
+Any thread may call `append`; the other methods run on the producer's event loop. One lock guards the state. `append`
+calls `wake` for new work of the sender: a closed batch, or the first record of a batch, which begins its linger. This
+module never waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMBERED_IN_FLIGHT = 5
 
 
 class PartitionQueue:
-    """Batches that wait for one partition, or are in flight."""
+    """The waiting and in-flight batches of one partition."""
 
     __slots__ = (
         "base_identity",
@@ -62,13 +62,13 @@ class PartitionQueue:
         self.closed: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.retry_at_ms = 0
-        self.retried_together = 0  # how many of the closed batches to take together, as they were taken before
-        self.base_identity = NO_IDENTITY  # the producer's identity from which this partition's follows
+        self.retried_together = 0  # number of closed batches to take together, as before
+        self.base_identity = NO_IDENTITY  # the producer's identity from which that of this partition derives
         self.identity = NO_IDENTITY
         self.next_sequence = 0
 
     def oldest_ms(self) -> float:
-        """Return when the oldest waiting batch was created; NEVER_MS if none waits."""
+        """Return the creation time of the oldest waiting batch; NEVER_MS if none waits."""
         if self.closed:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
@@ -76,7 +76,7 @@ class PartitionQueue:
     def number(self, batches: Sequence[ProducerBatch], identity: ProducerIdentity) -> None:
         """Number the batches that have no number, under this partition's identity.
 
-        It is `identity`, the producer's, until a failure. If the producer has another one, numbers begin with 0.
+        That is `identity`, the producer's, until a failure. With a new identity numbers begin with 0.
         """
         if self.base_identity != identity:
             self.base_identity = self.identity = identity
@@ -88,7 +88,7 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """The queues of one topic, one per partition; `sticky` is the partition that takes records without key."""
+    """The queues of one topic, one per partition; `sticky` is the partition for records without key."""
 
     __slots__ = ("batch_limit", "leaders", "name", "queues", "sticky")
 
@@ -112,7 +112,7 @@ class TopicQueues:
 
 
 class ReadyQueues(NamedTuple):
-    """Queues to take from now, and when to look again without being woken (monotonic ms; NEVER_MS: never)."""
+    """Queues to take from now, and the time of the next look without a wake (monotonic ms; NEVER_MS: none)."""
 
     ready: list[PartitionQueue]
     next_ms: float
@@ -140,13 +140,13 @@ class Accumulator:
         self._random = random
         self._wake = wake
         self._lock = threading.Lock()
-        self.topics: dict[str, TopicQueues] = {}  # others may read it, not change it
-        self._busy: dict[PartitionQueue, None] = {}  # queues that are not empty, in the order in which they filled
+        self.topics: dict[str, TopicQueues] = {}  # read-only outside this class
+        self._busy: dict[PartitionQueue, None] = {}  # non-empty queues, in the order in which they filled
         self._used = 0
         self.is_identity_used_up = False  # a partition has no epochs left: a new producer id is needed
         self._hurried = 0
         self._refusal: Callable[[], SparklogError] | None = None
-        self._next_work_ms: float = NEVER_MS  # when the sender looks without being woken
+        self._next_work_ms: float = NEVER_MS  # when the sender looks without a wake
         self._next_expiry_ms = 0.0
 
     @property
@@ -156,7 +156,7 @@ class Accumulator:
 
     @property
     def is_sender_awaited(self) -> bool:
-        """Whether the sender was woken and has not yet looked for work."""
+        """Whether the sender has been woken and has not yet looked for work."""
         return self._next_work_ms == AT_ONCE_MS
 
     def add_topic(self, name: str, leaders: Sequence[int]) -> TopicQueues:
@@ -175,20 +175,20 @@ class Accumulator:
         """Note that the sender has a new producer id."""
         self.is_identity_used_up = False
 
-    # Whether records are taken.
+    # Acceptance of records.
 
     def accept(self) -> None:
-        """Take records, as in the beginning."""
+        """Take records again, after `refuse`."""
         with self._lock:
             self._refusal = None
 
     def refuse(self, refusal: Callable[[], SparklogError]) -> None:
-        """Take no records from now on: `append` raises what `refusal` returns."""
+        """Take no records from now on: `append` raises the result of `refusal`."""
         with self._lock:
             self._refusal = refusal
 
     def check_accepting(self) -> None:
-        """Raise as `append` does if no records are taken; from any thread."""
+        """Raise the error of `refuse` if no records are taken; from any thread."""
         refusal = self._refusal
         if refusal is not None:
             raise refusal()
@@ -253,7 +253,7 @@ class Accumulator:
             return True
 
     def hurry(self) -> None:
-        """Send batches that are not full, too, until `unhurry`: a caller waits for room."""
+        """Send also batches that are not full, until `unhurry`: a caller waits for room."""
         with self._lock:
             self._hurried += 1
             self._notify()
@@ -263,10 +263,10 @@ class Accumulator:
         with self._lock:
             self._hurried -= 1
 
-    # What the sender calls.
+    # Called by the sender.
 
     def work(self, now_ms: int) -> ReadyQueues:
-        """Return queues to take from, longest filled first, and when others are due or batches expire."""
+        """Return the queues to take from, longest filled first, and when others are due or batches expire."""
         with self._lock:
             ready = []
             times = []
@@ -279,7 +279,7 @@ class Accumulator:
                     due_ms = max(due_ms, queue.open.created_ms + self._linger_ms)
                 if due_ms <= now_ms:
                     ready.append(queue)
-                    due_ms = NEVER_MS  # but without a leader it cannot be taken, and must still expire
+                    due_ms = NEVER_MS  # its batches still expire without a leader
                 times.append(min(due_ms, queue.oldest_ms() + self._delivery_timeout_ms))
             self._next_work_ms = min(times, default=NEVER_MS)
             return ReadyQueues(ready, self._next_work_ms)
@@ -289,8 +289,8 @@ class Accumulator:
     ) -> list[ProducerBatch]:
         """Return the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.
 
-        With an `identity` they are numbered, and at most NUMBERED_IN_FLIGHT; numbered batches that were put back are
-        taken as they were.
+        With an `identity` they are numbered, and at most NUMBERED_IN_FLIGHT. Numbered batches that were put back keep
+        their numbers and are taken together.
         """
         with self._lock:
             if not queue.closed and queue.open is not None:
@@ -299,7 +299,7 @@ class Accumulator:
                 taken = [queue.closed.popleft() for _ in range(queue.retried_together)]
                 queue.retried_together = 0
             else:
-                taken = self._fitting(
+                taken = self._first_fitting(
                     queue, max_bytes, len(queue.closed) if identity == NO_IDENTITY else NUMBERED_IN_FLIGHT
                 )
             if identity != NO_IDENTITY:
@@ -325,7 +325,7 @@ class Accumulator:
             self._end_flight(queue)
 
     def give_up(self, queue: PartitionQueue) -> list[ProducerBatch]:
-        """End the flight of batches that have failed; return the other batches that fail with them."""
+        """End the flight of failed batches; return the other batches that fail with them."""
         with self._lock:
             also = self._begin_anew(queue)
             self._used -= sum(batch.size for batch in also)
@@ -333,7 +333,7 @@ class Accumulator:
         return also
 
     def divide(self, queue: PartitionQueue, *, is_doubtful: bool = False) -> None:
-        """Put batches in flight back for smaller requests: several batches go one by one, one batch is split.
+        """Put batches in flight back for smaller requests: several batches one by one, a single batch split.
 
         is_doubtful: the broker may have written some of the batches.
         """
@@ -353,7 +353,7 @@ class Accumulator:
             self._end_flight(queue)
 
     def note(self, topic: str, error: str) -> None:
-        """Note why batches of the topic still wait, for the error when they time out."""
+        """Note why batches of the topic wait, for the error of a time-out."""
         with self._lock:
             for queue in self._busy:
                 if queue.partition.topic == topic:
@@ -377,7 +377,7 @@ class Accumulator:
             return [batch for queue in list(self._busy) for batch in self._drop(queue, None)]
 
     def incomplete(self) -> list[ProducerBatch]:
-        """Return every batch that waits or is in flight; closes the open ones, so that none of them grows."""
+        """Return every batch that waits or is in flight; closes the open ones."""
         with self._lock:
             for queue in self._busy:
                 if queue.open is not None:
@@ -385,7 +385,7 @@ class Accumulator:
             return [batch for queue in self._busy for batch in (*queue.in_flight, *queue.closed)]
 
     def unacknowledged(self) -> list[ProducerBatch]:
-        """Return every batch that waits or is in flight; others may add records to the open ones."""
+        """Return every batch that waits or is in flight; open ones may still grow."""
         with self._lock:
             return [
                 batch
@@ -416,7 +416,7 @@ class Accumulator:
                 batch.number(NO_IDENTITY, -1)
         return doubtful
 
-    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[ProducerBatch]:
+    def _first_fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[ProducerBatch]:
         taken = [queue.closed.popleft()]
         size = taken[0].size
         while (

@@ -1,7 +1,7 @@
 """Batches of records to be sent to one partition.
 
-`RowBatch` grows record by record, as three Python lists; `TableBatch` is a slice of an Arrow table. Both become one
-record batch of Kafka's format when the sender takes them: columns are built and encoded per batch, never per record.
+`RowBatch` grows record by record, as Python lists; `TableBatch` is a slice of an Arrow table. The sender encodes both
+as one record batch of Kafka's format: columns are built and encoded per batch, not per record.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TIMESTAMP = pa.timestamp("ms", "UTC")
 
 Headers = Sequence[tuple[str, bytes | None]]
 SEQUENCES = 1 << 31
-"""Number of sequence numbers: after the last, SEQUENCES - 1, comes 0."""
+"""Number of sequence numbers: 0 follows SEQUENCES - 1."""
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id, given by a broker, and the producer epoch: how often numbering has started anew."""
+    """A producer id from a broker, and the producer epoch: the number of restarts of the sequence numbers."""
 
     producer_id: int
     epoch: int
@@ -45,7 +45,7 @@ NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
 class ProducerBatch(ABC):
-    """Base of both kinds of batches; `size` is the most bytes that the batch can take before compression."""
+    """Base of both kinds of batches; `size` is the maximum size in bytes before compression."""
 
     __slots__ = (
         "attempts",
@@ -72,7 +72,7 @@ class ProducerBatch(ABC):
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
         self.identity = NO_IDENTITY
-        self.sequence = -1  # sequence number of its first record
+        self.sequence = -1  # sequence number of the first record; -1: none yet
 
     @abstractmethod
     def columns(self) -> Any:
@@ -83,8 +83,13 @@ class ProducerBatch(ABC):
         """Return each record's timestamp."""
 
     @abstractmethod
+    def _part(self, start: int, stop: int) -> ProducerBatch:
+        """Return a batch with the records from `start` to before `stop`."""
+
     def halves(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Return the batch as two; it must have at least two records."""
+        middle = self.count // 2
+        return self._part(0, middle), self._part(middle, self.count)
 
     def encode(self, codec: Codec) -> bytes | bytearray:
         """Return the encoded batch; encodes once. Raises InvalidRecord if a record cannot be written at all."""
@@ -109,7 +114,7 @@ class ProducerBatch(ABC):
         self.identity, self.sequence, self.encoded = identity, sequence, None
 
     def send_alone(self) -> None:
-        """Share no request with other batches of the partition from now on: this one may be too large."""
+        """Share no request with other batches of the partition from now on: the request may have been too large."""
         self.is_sent_alone = True
 
     def mark_doubtful(self) -> None:
@@ -117,7 +122,7 @@ class ProducerBatch(ABC):
         self.is_doubtful = True
 
     def note(self, error: str) -> None:
-        """Note why the batch still waits, for the error when it times out."""
+        """Note why the batch waits, for the error of a time-out."""
         self.last_error = error
 
     def refused(self, error: str) -> None:
@@ -181,7 +186,7 @@ class RowBatch(ProducerBatch):
         return pa.record_batch(columns)
 
     def _headers_column(self) -> Any:
-        """Return the headers, built from flat arrays: Arrow takes ten times as long with lists of dictionaries."""
+        """Return the headers, built from flat arrays: ten times as fast as from lists of dictionaries."""
         names: list[str] = []
         values: list[bytes | None] = []
         starts = [0]
@@ -200,10 +205,6 @@ class RowBatch(ProducerBatch):
 
     def timestamps_ms(self) -> Sequence[int]:
         return self.timestamps
-
-    def halves(self) -> tuple[RowBatch, RowBatch]:
-        middle = self.count // 2
-        return self._part(0, middle), self._part(middle, self.count)
 
     def _part(self, start: int, stop: int) -> RowBatch:
         part = RowBatch(self.outcome.partition, self.created_ms)
@@ -231,10 +232,6 @@ class TableBatch(ProducerBatch):
     def timestamps_ms(self) -> Sequence[int]:
         found: list[int] = pc.cast(self.rows.column("timestamp"), TIMESTAMP).view(pa.int64()).to_pylist()
         return found
-
-    def halves(self) -> tuple[TableBatch, TableBatch]:
-        middle = self.count // 2
-        return self._part(0, middle), self._part(middle, self.count)
 
     def _part(self, start: int, stop: int) -> TableBatch:
         size = HEADER_SIZE + (self.size - HEADER_SIZE) * (stop - start) // self.count

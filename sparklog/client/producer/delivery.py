@@ -1,10 +1,10 @@
 """Deliveries: the future results of records that are sent.
 
-A batch is acknowledged as a whole, so one `BatchDelivery` serves all its records. A `Delivery` is that outcome and the
-record's index in the batch (as Kafka's FutureRecordMetadata), so it is cheap. A batch that the broker finds too large
-is split: its outcome then points to the outcomes of its parts, and deliveries follow the pointer.
+A batch is acknowledged as a whole, so one `BatchDelivery` serves all its records. A `Delivery` is a reference to it and
+the record's index in the batch, as Kafka's FutureRecordMetadata. A batch that is too large for the broker is split: its
+result is then a `SplitBatch` with the deliveries of the parts, which waiting deliveries follow.
 
-Outcomes are completed on the producer's event loop; any thread or event loop may wait for them.
+Results are set on the producer's event loop; any thread or event loop may wait for them.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class TableMetadata(NamedTuple):
 
 
 class Unacknowledged(NamedTuple):
-    """Records that were sent and are neither acknowledged nor failed yet.
+    """Records that are neither acknowledged nor failed yet.
 
-    `waiting_ms` is the age of the oldest one, `error` the last error that delays some of them, empty if there was none,
-    and `silent` the broker that has not answered a request for longest, as HOST:PORT, for `silent_ms`.
+    waiting_ms: age of the oldest record. error: the last error that delays some of them; empty if there was none.
+    silent: the broker with the oldest unanswered request, as HOST:PORT; silent_ms: the age of that request.
     """
 
     records: int
@@ -72,7 +72,7 @@ class Unacknowledged(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The reason why they wait, as far as it is known."""
+        """The known reasons why they wait."""
         if self.error or not self.silent:
             return self.error or "there was no chance to send them"
         return f"{self.silent} has not answered for {self.silent_ms / 1000:.1f} s"
@@ -106,7 +106,7 @@ class BatchDelivery:
         self.count = 0
         self._callbacks: list[tuple[int, OnDelivery]] = []
         self._future: Future[AcknowledgedBatch | SplitBatch] = Future()
-        self._future.set_running_or_notify_cancel()  # cancelling one waiter must not cancel the others
+        self._future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the others
 
     @property
     def done(self) -> bool:
@@ -114,7 +114,7 @@ class BatchDelivery:
         return self._future.done()
 
     def set_count(self, count: int) -> None:
-        """Set the number of the batch's records, which is known once no more are added."""
+        """Set the number of the batch's records, once the batch is closed."""
         self.count = count
 
     def call_when_done(self, index: int, callback: OnDelivery) -> None:
@@ -125,18 +125,18 @@ class BatchDelivery:
         """Complete the batch as acknowledged, and call its records' callbacks."""
         self._future.set_result(written)
         for index, callback in self._callbacks:
-            _call(callback, self.metadata_of(written, index), None)
+            _call_logged(callback, self.metadata_of(written, index), None)
         self._callbacks = []
 
     def failed(self, error: SparklogError) -> None:
-        """Complete the batch as failed, though it may have been written, and call its records' callbacks."""
+        """Complete the batch as failed, and call its records' callbacks. The batch may have been written."""
         self._future.set_exception(error)
         for _, callback in self._callbacks:
-            _call(callback, None, error)
+            _call_logged(callback, None, error)
         self._callbacks = []
 
     def split(self, split: SplitBatch) -> None:
-        """Complete the batch as split into several; its callbacks move to them."""
+        """Complete the batch as split; its callbacks move to the parts."""
         for index, callback in self._callbacks:
             part = bisect.bisect_right(split.starts, index) - 1
             split.parts[part].call_when_done(index - split.starts[part], callback)
@@ -185,13 +185,13 @@ class Delivery:
                 return True
             if isinstance(found, AcknowledgedBatch):
                 return True
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is written, and return where.
+        """Wait for the acknowledgement, and return the record's partition and offset.
 
-        Raises TimeoutError if that is not known after `timeout` seconds (the record is still on its way), or the
+        Raises TimeoutError if there is no result after `timeout` seconds (the record is still under way), or the
         record's error: DeliveryTimeout, ClosedError, or a KafkaError that is not retriable or came after all `retries`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -200,15 +200,15 @@ class Delivery:
             found = outcome.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
             if isinstance(found, AcknowledgedBatch):
                 return outcome.metadata_of(found, index)
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return self._known().__await__()
+        return self._await_result().__await__()
 
-    async def _known(self) -> RecordMetadata:
+    async def _await_result(self) -> RecordMetadata:
         outcome, index = self._outcome, self._index
         while isinstance(found := await outcome.known(), SplitBatch):
-            outcome, index = _part(found, index)
+            outcome, index = _part_of(found, index)
         return outcome.metadata_of(found, index)
 
 
@@ -226,7 +226,7 @@ class TableDelivery:
         return all(Delivery(outcome, outcome.count - 1).done() for outcome in self._outcomes)
 
     def result(self, timeout: float | None = None) -> TableMetadata:
-        """Wait until the rows are written, and return where; raises as Delivery.result does."""
+        """Wait for the acknowledgements, and return the rows' offsets; raises as Delivery.result does."""
         deadline = None if timeout is None else time.monotonic() + timeout
         ranges: list[OffsetRange] = []
         waiting = list(reversed(self._outcomes))
@@ -240,9 +240,9 @@ class TableDelivery:
         return self._metadata(ranges)
 
     def __await__(self) -> Generator[Any, None, TableMetadata]:
-        return self._known().__await__()
+        return self._await_result().__await__()
 
-    async def _known(self) -> TableMetadata:
+    async def _await_result(self) -> TableMetadata:
         ranges: list[OffsetRange] = []
         waiting = list(reversed(self._outcomes))
         while waiting:
@@ -259,7 +259,7 @@ class TableDelivery:
 
 
 async def settled(outcomes: Sequence[BatchDelivery]) -> None:
-    """Wait until every batch, with the parts it was split into, is acknowledged or has failed."""
+    """Wait until every batch, or each part of a split batch, is acknowledged or has failed."""
     waiting = list(outcomes)
     while waiting:
         with contextlib.suppress(SparklogError):
@@ -268,12 +268,12 @@ async def settled(outcomes: Sequence[BatchDelivery]) -> None:
                 waiting.extend(found.parts)
 
 
-def _part(split: SplitBatch, index: int) -> tuple[BatchDelivery, int]:
+def _part_of(split: SplitBatch, index: int) -> tuple[BatchDelivery, int]:
     part = bisect.bisect_right(split.starts, index) - 1
     return split.parts[part], index - split.starts[part]
 
 
-def _call(callback: OnDelivery, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+def _call_logged(callback: OnDelivery, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
     try:
         callback(metadata, error)
     except Exception:

@@ -1,14 +1,12 @@
 """Choice of a record's partition.
 
-    partition given         that one
-    partitioner given       what it returns; None: as a record without key
-    key                     murmur2 of the key, as Kafka's default partitioner: the same for every client
-    no key                  the topic's sticky partition
+    with a partition        that partition
+    with a partitioner      the partitioner's result; None: as a record without key
+    with a key              murmur2 of the key, as Kafka's default partitioner: the same for every client
+    without a key           the topic's sticky partition
 
-The sticky partition (KIP-480) changes whenever its open batch is closed, because the batch is full or is taken to be
-sent. So records without key fill whole batches instead of small parts of many, and over time every partition gets its
-share. The next one is drawn at random from the partitions with a leader, never the same twice in a row unless no other
-partition has a leader.
+The sticky partition (KIP-480) changes when its open batch is closed. So records without key fill whole batches, and
+over time every partition gets its share. The next one is drawn at random from the other partitions with a leader.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from sparklog.base.murmur2_column import partition_column
 Partitioner = Callable[[str, bytes | None, int], int | None]
 
 STICKY = -1
-"""Stands for the sticky partition in a column of partitions."""
+"""The sticky partition, in a column of partitions."""
 
 REMEMBERED_KEYS = 16_384
 
-# Most topics see the same keys again and again, and a look-up costs a tenth of the hash.
+# Keys repeat in most topics, and a lookup costs a tenth of the hash.
 remembered_partition = lru_cache(maxsize=REMEMBERED_KEYS)(partition_for_key)
 
 
@@ -55,7 +53,7 @@ def checked(chosen: int, topic: str, partitions: int) -> int:
 def partition_keys(
     topic: str, keys: Any | None, rows: int, partitions: int, custom: Partitioner | None
 ) -> npt.NDArray[np.int32]:
-    """Return the partition of each of `rows` keys; STICKY where there is no key or `custom` returns None.
+    """Return the partition of each of `rows` keys; STICKY for a row without key and where `custom` returns None.
 
     keys: an Arrow binary column, or None for no keys.
     """

@@ -1,8 +1,7 @@
 """The producer: takes records, returns deliveries.
 
-`AsyncProducer` is the implementation. Its `try_send` does not wait for anything and may be called from any thread,
-so the synchronous `Producer` (sync.py) calls it directly and crosses to the event loop only when it has to
-wait: for a topic's metadata, or for room in the buffer.
+`AsyncProducer` is the implementation. Its `try_send` does not wait, and any thread may call it. So the synchronous
+`Producer` (sync.py) uses the event loop only when it must wait: for a topic's metadata, or for room in the buffer.
 
     send ─▶ interceptors ─▶ serializers ─▶ partitioner ─▶ accumulator ─▶ sender ─▶ broker
                                                               ▲ waits here while buffer_memory is used up
@@ -65,9 +64,9 @@ class AsyncProducer(AsyncClient):
             delivery = await producer.send("orders", b"3 apples", key=b"customer-7")
             metadata = await delivery
 
-    Options are those of ProducerConfig; raises ConfigError for an invalid one. A record whose acknowledgement was lost
-    is sent again, and written once (`enable_idempotence`; without it, at least once). A record that failed may have
-    been written nevertheless. Within a partition, records keep the order in which they were sent.
+    Options are those of ProducerConfig; raises ConfigError for an invalid one. With `enable_idempotence` each record is
+    written once, also if it is sent again after a lost acknowledgement; without it, at least once. A record that failed
+    may have been written nevertheless. Within a partition, records keep the order in which they were sent.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class AsyncProducer(AsyncClient):
         self.transforms = bool(
             config.interceptors or config.key_serializer or config.value_serializer or self._current_traceparent
         )
-        self._largest = min(self.config.max_request_size, self.config.buffer_memory)
+        self._max_record_bytes = min(self.config.max_request_size, self.config.buffer_memory)
         self._partitioner = self.config.partitioner
         self._topics = self._accumulator.topics  # bound here for speed in `try_send`, as are the next two
         self._append = self._accumulator.append
@@ -112,7 +111,7 @@ class AsyncProducer(AsyncClient):
     async def start(self) -> Self:
         """Start sending, on the running event loop, and return the producer. Raises ClosedError.
 
-        The first `send` does this if it was not done before.
+        The first `send` does the same.
         """
         if self._closed:
             raise ClosedError("the producer is closed")
@@ -140,13 +139,13 @@ class AsyncProducer(AsyncClient):
     ) -> Delivery:
         """Take a record to be sent, and return its Delivery without waiting for the acknowledgement.
 
-        `value` and `key` are bytes, text (encoded as UTF-8) or None, or whatever the serializers accept.
+        `value` and `key` are bytes, text (encoded as UTF-8) or None, or of the types that the serializers accept.
         `timestamp_ms` defaults to now. `on_delivery(metadata, error)` is called on the event loop; one of the two is
         None.
 
         Waits up to `max_block_ms` for the topic's metadata and for room in the buffer. Raises BufferExhausted if there
         is no room by then; UnknownTopicOrPartition, InvalidTopic or InvalidPartitions if there is no such topic or
-        partition; MessageTooLarge, InvalidRecord or InvalidTimestamp for a record that could never be written;
+        partition; MessageTooLarge, InvalidRecord or InvalidTimestamp for a record that no retry could write;
         ClosedError after `close`.
         """
         if self.transforms:
@@ -157,7 +156,7 @@ class AsyncProducer(AsyncClient):
         if taken is None:
             return await self.send_when_possible(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if self._accumulator.is_sender_awaited:
-            await asyncio.sleep(0)  # a loop of sends that never waits would starve the sender
+            await asyncio.sleep(0)  # a loop of sends would otherwise starve the sender
         return taken
 
     async def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> TableDelivery:
@@ -184,7 +183,7 @@ class AsyncProducer(AsyncClient):
                 now_ms=self._clock.monotonic_ms(),
             )
             while not self._accumulator.append_batches(queues, batches):
-                await self._room(deadline_ms)
+                await self._wait_for_room(deadline_ms)
             outcomes += [batch.outcome for batch in batches]
         return TableDelivery(topic, outcomes)
 
@@ -204,25 +203,25 @@ class AsyncProducer(AsyncClient):
     # Transactions, with `transactional_id`.
 
     async def begin(self) -> None:
-        """Begin a transaction. What is sent until `commit` or `abort` is seen as a whole or not at all.
+        """Begin a transaction. Readers get all records sent until `commit` or `abort`, or none of them.
 
-        The first call fences earlier producers with the same `transactional_id`, and aborts what they left open; it
-        takes up to `default_api_timeout_ms`. Raises InvalidTxnState without a `transactional_id` or with a transaction
-        open, ProducerFenced if another producer has the id by now.
+        The first call fences earlier producers with the same `transactional_id`, and aborts their open transaction; it
+        takes up to `default_api_timeout_ms`. Raises InvalidTxnState without a `transactional_id` or with an open
+        transaction, ProducerFenced if a newer producer has the id.
         """
         await self.start()
         await self._checked_transactions().begin()
 
     async def enlist(self, producer_id: int, producer_epoch: int) -> None:
-        """Send what follows in a transaction that someone else has begun, and ends: a batch of a sink.
+        """Send the records that follow in a transaction of another process, which begins and ends it: a sink's batch.
 
-        `transactional_id` is the sink's id. Raises InvalidTxnState without one, or with a transaction open.
+        `transactional_id` is the sink's id. Raises InvalidTxnState without one, or with an open transaction.
         """
         await self.start()
         self._checked_transactions().enlist(ProducerIdentity(producer_id, producer_epoch, True))
 
     async def send_offsets(self, offsets: Offsets, group: str | GroupMetadata) -> None:
-        """Commit offsets of a consumer group with the open transaction: they count if it is committed.
+        """Commit offsets of a consumer group in the open transaction: valid once the transaction is committed.
 
         `group` is a group's id, or `Consumer.group_metadata()`: then the commit is refused if the consumer is no longer
         in its group (KIP-447). Raises InvalidTxnState without a transaction; after any other KafkaError the transaction
@@ -234,14 +233,14 @@ class AsyncProducer(AsyncClient):
     async def commit(self) -> None:
         """Wait for all records of the transaction, and commit it.
 
-        Raises TransactionAbortable if some could not be written, or if the transaction was open for too long: call
-        `abort`. Raises ProducerFenced if another producer has the id by now, and InvalidTxnState without a transaction.
-        RequestTimedOut says that the outcome is not known after `default_api_timeout_ms`: call `commit` again.
+        Raises TransactionAbortable if a record could not be written, or if the transaction was open for too long: call
+        `abort`. Raises ProducerFenced if a newer producer has the id, InvalidTxnState without a transaction, and
+        RequestTimedOut if the outcome is unknown after `default_api_timeout_ms`: call `commit` again.
         """
         await self._checked_transactions().commit(self.flush)
 
     async def abort(self) -> None:
-        """Drop the records of the transaction that are not sent yet, and abort it.
+        """Abort the transaction, and drop its unsent records.
 
         Raises ProducerFenced, InvalidTxnState and RequestTimedOut as `commit` does.
         """
@@ -263,7 +262,7 @@ class AsyncProducer(AsyncClient):
         await self.end_block(is_commit=True)
 
     async def end_block(self, *, is_commit: bool) -> None:
-        """Commit or abort what a block of `transaction` has left open."""
+        """Commit or abort the transaction that a block of `transaction` has left open."""
         transactions = self._checked_transactions()
         if not transactions.is_to_be_ended:
             return
@@ -278,7 +277,7 @@ class AsyncProducer(AsyncClient):
             raise
 
     async def _abort_failed(self, transactions: TransactionManager) -> None:
-        """Abort; the error because of which that is done says more than one of the abort."""
+        """Abort, and log an error of the abort: the caller raises the error that caused it."""
         try:
             await transactions.abort(self._sender.drop)
         except KafkaError as error:
@@ -312,7 +311,7 @@ class AsyncProducer(AsyncClient):
             await self._cluster.close()
 
     def unacknowledged(self) -> Unacknowledged:
-        """Return how many records are neither acknowledged nor failed yet, and what they wait for."""
+        """Return the number of records that are neither acknowledged nor failed yet, and why they wait."""
         batches = self._accumulator.unacknowledged()
         silent, silent_ms = self._sender.silent() if self._loop is not None else ("", 0)
         return Unacknowledged(
@@ -372,13 +371,13 @@ class AsyncProducer(AsyncClient):
         """Take a record that needs no transformation, from any thread, and return its delivery.
 
         None if `send_when_possible` is needed. Raises ClosedError, and as `send` does for a record that cannot be sent.
-        Every record takes this path, so it does no more than it must.
+        Performance: called for every record.
         """
         if self._closed:
             raise ClosedError("the producer is closed")
         queues = self._topics.get(topic)
         if queues is None or (partition is not None and partition >= len(queues.queues)):
-            return None  # look the topic up, for the first time or because it may have grown
+            return None  # a lookup is needed: the topic is unknown or may have grown
         size = RECORD_OVERHEAD
         if key is not None:
             if type(key) is not bytes:
@@ -391,20 +390,20 @@ class AsyncProducer(AsyncClient):
         if headers:
             headers, headers_bytes = checked_headers(headers)
             size += headers_bytes
-        if size > self._largest:
+        if size > self._max_record_bytes:
             raise MessageTooLarge(
                 f"a record of {size} bytes: max_request_size is {self.config.max_request_size}, "
                 f"buffer_memory {self.config.buffer_memory}"
             )
         count = len(queues.queues)
-        partition = self._choose(topic, key, count) if partition is None else checked(partition, topic, count)
+        partition = self._choose_partition(topic, key, count) if partition is None else checked(partition, topic, count)
         if timestamp_ms is None:
             timestamp_ms = self._time_ms()
         elif not (isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= MAX_LONG):
             raise InvalidTimestamp(f"timestamp_ms = {timestamp_ms!r}: it must be whole milliseconds since 1970")
         return self._append(queues, partition, key, value, timestamp_ms, headers, size, on_delivery)
 
-    def _choose(self, topic: str, key: bytes | None, partitions: int) -> int:
+    def _choose_partition(self, topic: str, key: bytes | None, partitions: int) -> int:
         """Return the partition for a record that was sent without one."""
         if self._partitioner is not None:
             chosen = self._partitioner(topic, key, partitions)
@@ -435,10 +434,10 @@ class AsyncProducer(AsyncClient):
             taken = self.try_send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
             if taken is not None:
                 return taken
-            await self._room(deadline_ms)
+            await self._wait_for_room(deadline_ms)
 
     async def _topic(self, name: str, deadline_ms: int, *, known: bool = True) -> TopicQueues:
-        """Return the topic's queues; look the topic up if they are not known, or if not `known`."""
+        """Return the topic's queues; looks the topic up if there are none, or if not `known`."""
         if self._closed:
             raise ClosedError("the producer is closed")
         await self.start()
@@ -448,8 +447,8 @@ class AsyncProducer(AsyncClient):
         metadata = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))
         return self._accumulator.add_topic(name, metadata.leaders)
 
-    async def _room(self, deadline_ms: int) -> None:
-        """Wait until memory has been freed; raises BufferExhausted at the deadline."""
+    async def _wait_for_room(self, deadline_ms: int) -> None:
+        """Wait until memory is freed; raises BufferExhausted at the deadline."""
         began_ms = self._clock.monotonic_ms()
         self._accumulator.hurry()
         try:

@@ -1,29 +1,29 @@
 """The producer's sender: takes batches from the accumulator, sends them to brokers, and handles the answers.
 
-One task, `run`, looks for queues with something to send, groups them by the broker that leads their partition, and
-starts a request for each group while that broker has fewer than `max_in_flight_requests_per_connection`. What an
-answer means for a partition's batches:
+One task, `run`, selects queues with batches to send, groups them by the leader of their partition, and starts a request
+for each group while that broker has fewer than `max_in_flight_requests_per_connection`. Effects of an answer on a
+partition's batches:
 
     no error                               acknowledged
-    a duplicate sequence number            acknowledged at an unknown offset: an earlier attempt has written it
+    duplicate sequence number              acknowledged at an unknown offset: an earlier attempt has written it
     too large, several batches             sent again one by one
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
-    retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
-                                           the topic's other partitions continue with theirs
-    an out-of-order sequence number        the same, for BEHIND_MS: the broker lacks batches acknowledged before, such
-                                           as a leader that was replaced while it was hung. The batch keeps its numbers,
-                                           so that a broker that has it recognizes it; with others it might be written
-                                           twice. After BEHIND_MS it has failed: records are lost. Several batches go
-                                           one by one: the new leader may have copied only the first
-    anything else, or time is up           failed; an idempotent producer's partition continues with the next epoch
+    retriable (base/errors.py)             put back at the front, with a pause and a lookup of the leader; the topic's
+                                           other partitions continue
+    out-of-order sequence number           the same, for BEHIND_MS: the broker lacks batches acknowledged before, such
+                                           as a leader that was replaced while it was hung. The batch keeps its numbers:
+                                           with new ones it might be written twice. After BEHIND_MS it fails, because
+                                           the earlier records are lost. Several batches go one by one: the new leader
+                                           may have copied only the first
+    any other error, or a time-out         failed; an idempotent producer's partition continues with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains only about a tenth, and each call has its own deadline.
 
 A request whose answer was lost is sent again. With `enable_idempotence` its batches are numbered, and a broker that has
 written them repeats its answer; so each record is written once, unless its batch is given up. Without it, a record may
-be written twice. Records are never written out of order, as no other batch of their partition is in flight meanwhile.
-The producer id is requested when there is first something to send. A transactional producer has one from `begin` on
-(transactions.py); once its transaction has failed, nothing more of it is sent.
+be written twice. Records are written in order, because no other request of their partition is in flight. The first
+batch to send requests the producer id. A transactional producer has its id from `begin` on (transactions.py); after a
+failure of its transaction, no more batches of the transaction are sent.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _CLOSED = ClosedError("the producer was closed before the record was acknowledge
 CONCURRENT_MS = 20
 """First pause while the markers of the last transaction are written (ADD_PARTITIONS_RETRY_BACKOFF_MS)."""
 BEHIND_MS = 10_000
-"""How long to retry a batch if leaders lack the one before: a replaced leader learns of that within seconds."""
+"""Retry time of a batch if leaders lack the one before: a replaced leader learns of that within seconds."""
 
 RequestBatches = dict[PartitionQueue, list[ProducerBatch]]
 PartitionResults = dict[TopicPartition, KafkaError | tuple[int, int]]
@@ -90,7 +90,7 @@ class Sender:
         config: ProducerConfig,
         transactions: TransactionManager | None = None,
     ) -> None:
-        """transactions: None: the producer has none."""
+        """transactions: None for a producer without a transactional id."""
         self._transactions = transactions
         self._accumulator = accumulator
         self._cluster = cluster
@@ -106,20 +106,20 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._asked: dict[object, tuple[str, int]] = {}
-        """Address of each request without an answer, and since when (monotonic ms)."""
+        """Address and start (monotonic ms) of each request without an answer."""
         self._behind_since_ms: dict[PartitionQueue, int] = {}
-        """Since when (monotonic ms) the leaders of a partition only answer that a sequence number is out of order."""
+        """Time (monotonic ms) from which the leaders of a partition only answer with OutOfOrderSequence."""
 
     def wake(self) -> None:
-        """Look for work; called on the event loop."""
+        """Make `run` look for work; called on the event loop."""
         self._woken.set()
 
     async def freed(self) -> None:
-        """Wait until memory is freed next."""
+        """Wait until memory is freed."""
         await self._freed.wait()
 
     def silent(self) -> tuple[str, int]:
-        """Return the broker that has not answered a request for longest, and for how many ms; empty if there is none.
+        """Return the broker with the oldest unanswered request, and its age in ms; an empty name if there is none.
 
         May be called from any thread.
         """
@@ -142,7 +142,7 @@ class Sender:
                 self._drop_waiting()
             work = self._accumulator.work(now_ms)
             if work.ready and self._needs_identity():
-                self._identify()
+                self._request_id_in_background()
             else:
                 self._dispatch(work.ready)
             timeout = None if work.next_ms == NEVER_MS else max(work.next_ms - now_ms, 1) / 1000
@@ -160,7 +160,7 @@ class Sender:
             self._report(batch.outcome.partition, [batch], _CLOSED)
 
     async def drop(self) -> None:
-        """Fail all batches that wait, and wait until none is in flight: their transaction is aborted."""
+        """Fail all waiting batches of an aborted transaction, and wait until none is in flight."""
         while True:
             self._drop_waiting()
             if not self._accumulator.incomplete():
@@ -179,12 +179,12 @@ class Sender:
         by_leader: dict[Connection, deque[PartitionQueue]] = {}
         for queue in ready:
             if self._cluster.is_old(queue.partition.topic):
-                self._learn(queue.partition.topic)
+                self._look_up_in_background(queue.partition.topic)
             leader = self._cluster.known_leader(queue.partition)
             if leader is not None:
                 by_leader.setdefault(leader, deque()).append(queue)
             else:
-                self._learn(queue.partition.topic)
+                self._look_up_in_background(queue.partition.topic)
         for leader, queues in by_leader.items():
             while queues and self._in_flight[leader] < self._config.max_in_flight_requests_per_connection:
                 load = self._take_request_batches(queues)
@@ -219,13 +219,13 @@ class Sender:
             payloads = {}
             for queue, payload in encoded.items():
                 if isinstance(payload, InvalidRecord):
-                    self._refused(queue, load.pop(queue), payload)
+                    self._handle_refusal(queue, load.pop(queue), payload)
                 else:
                     payloads[queue] = payload
             if payloads:
                 answer = await self._ask(leader, payloads, load)
                 for queue in list(payloads):
-                    self._answered(queue, load.pop(queue), answer[queue.partition])
+                    self._handle_result(queue, load.pop(queue), answer[queue.partition])
         except asyncio.CancelledError:
             self._give_up(load, _CLOSED)
             raise
@@ -239,13 +239,13 @@ class Sender:
             self.wake()
             self._notify_freed()
 
-    def _traced(self, load: RequestBatches) -> Metadata:
+    def _trace_metadata(self, load: RequestBatches) -> Metadata:
         """Return the metadata with the trace context of the first record that has one."""
         found = (each for batches in load.values() for batch in batches if (each := batch.traceparent()))
         return tuple((TRACEPARENT, each) for each in islice(found, 1))
 
     def _encode(self, load: RequestBatches) -> dict[PartitionQueue, bytes | InvalidRecord]:
-        """Return each queue's batches as bytes, or the error if they cannot be written."""
+        """Return each queue's batches as bytes, or the error if they cannot be encoded."""
         encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
         for queue, batches in load.items():
             try:
@@ -274,7 +274,7 @@ class Sender:
         ticket = object()
         self._asked[ticket] = (leader.address, self._clock.monotonic_ms())
         try:
-            traced = self._traced(load) if self._config.tracing else ()
+            traced = self._trace_metadata(load) if self._config.tracing else ()
             response = await leader.call(leader.log.Produce, request, timeout_ms, traced)
         except KafkaError as error:
             return dict.fromkeys((queue.partition for queue in payloads), error)
@@ -295,11 +295,11 @@ class Sender:
                 answer[place] = refusal or (part.base_offset, part.log_append_time_ms)
         return answer
 
-    def _answered(
+    def _handle_result(
         self, queue: PartitionQueue, batches: list[ProducerBatch], answer: KafkaError | tuple[int, int]
     ) -> None:
         if isinstance(answer, KafkaError):
-            self._refused(queue, batches, answer)
+            self._handle_refusal(queue, batches, answer)
             return
         offset, log_append_time_ms = answer
         for batch in batches:
@@ -308,7 +308,7 @@ class Sender:
         self._behind_since_ms.pop(queue, None)
         self._accumulator.done(queue)
 
-    def _refused(self, queue: PartitionQueue, batches: list[ProducerBatch], error: KafkaError) -> None:
+    def _handle_refusal(self, queue: PartitionQueue, batches: list[ProducerBatch], error: KafkaError) -> None:
         now_ms = self._clock.monotonic_ms()
         for batch in batches:
             batch.refused(str(error))
@@ -317,8 +317,8 @@ class Sender:
         elif isinstance(error, OutOfOrderSequenceNumber) and len(batches) > 1:
             self._cluster.lost_leader(queue.partition)
             self._accumulator.divide(queue, is_doubtful=True)
-        elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
-            self._fail(queue, batches, _explained(queue, error))
+        elif not self._may_succeed_later(queue, error, now_ms) or batches[0].attempts > self._config.retries:
+            self._fail(queue, batches, _with_explanation(queue, error))
         elif self._accumulator.expires_ms(batches) <= now_ms:
             self._fail(queue, batches, self._timed_out(batches))
         else:
@@ -330,7 +330,7 @@ class Sender:
                 self._cluster.lost_leader(queue.partition)
             self._accumulator.put_back(queue, now_ms + backoff.pause_ms(batches[0].attempts))
 
-    def _may_pass(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
+    def _may_succeed_later(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
         """Return whether the same batches may succeed later.
 
         A partition has one request in flight, so an out-of-order sequence number means that the broker lacks
@@ -373,12 +373,12 @@ class Sender:
             return False
         return self._identity == NO_IDENTITY or self._accumulator.is_identity_used_up
 
-    def _identify(self) -> None:
+    def _request_id_in_background(self) -> None:
         """Request a producer id in the background, one request at a time; the batches wait in their queues."""
         if self._identifying is None:
-            self._identifying = background(self._ask_for_id(), "sparklog producer id")
+            self._identifying = background(self._request_producer_id(), "sparklog producer id")
 
-    async def _ask_for_id(self) -> None:
+    async def _request_producer_id(self) -> None:
         request, timeout_ms = log_pb2.InitProducerIdRequest(), min(self._config.request_timeout_ms, LEARNING_TIMEOUT_MS)
         try:
             given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
@@ -395,7 +395,7 @@ class Sender:
             self._identifying = None
             self.wake()
 
-    def _learn(self, topic: str) -> None:
+    def _look_up_in_background(self, topic: str) -> None:
         """Look up the topic's leaders in the background, one lookup at a time; the batches wait in their queues."""
         if topic not in self._learning:
             self._learning[topic] = background(self._look_up(topic), "sparklog producer leaders")
@@ -424,7 +424,7 @@ class Sender:
         self._freed = asyncio.Event()
 
 
-def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
+def _with_explanation(queue: PartitionQueue, error: KafkaError) -> KafkaError:
     if not isinstance(error, OutOfOrderSequenceNumber):
         return error
     return OutOfOrderSequenceNumber(

@@ -1,4 +1,4 @@
-"""The producer for code without an event loop. Work for each record stays in the caller's thread."""
+"""The producer for code without an event loop. The caller's thread does the work of each record."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class Producer(SyncClient[AsyncProducer]):
 
 
 _started_in: WeakKeyDictionary[AsyncProducer, int] = WeakKeyDictionary()
-"""The process of each producer. One that sends lives on without its Producer: its task holds it."""
+"""The process of each producer. The task of a started one keeps it alive without its Producer."""
 
 
 @atexit.register
-def _tell_what_is_lost() -> None:
-    """Count the records that are lost with producers of this process that were not closed."""
+def _log_lost_records() -> None:
+    """Log the records that this process loses at its end, because producers were not closed."""
     process = os.getpid()
     if lost := sum(
         each.unacknowledged().records for each, started_in in list(_started_in.items()) if started_in == process

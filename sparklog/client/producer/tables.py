@@ -1,8 +1,8 @@
-"""Conversion of Arrow tables into batches: every step works a column at a time.
+"""Conversion of Arrow tables into batches, column by column.
 
-checked_table    columns of the types that are written, a timestamp for every row
+checked_table    the table with the types that are written, and a timestamp for every row
 pieces           slices that are converted one by one, so that a large table does not need twice its memory
-batches_of       a slice split by partition, each partition's rows in their order, cut to the size of a batch
+batches_of       a slice split by partition, rows in order, and cut to the size of a batch
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Sizes = npt.NDArray[np.int64]
 def checked_table(table: Any, now_ms: int) -> Any:
     """Return the table with the columns and types that are written, and `now_ms` for missing timestamps.
 
-    Raises InvalidRecord for anything but a table or record batch, for a column that is unknown, present twice or cannot
-    be cast, and if there is neither key nor value.
+    Raises InvalidRecord for an object that is no table or record batch, for a column that is unknown, present twice or
+    impossible to cast, and if there is neither key nor value.
     """
     rows = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     if not isinstance(rows, pa.Table):
@@ -56,7 +56,7 @@ def _cast(name: str, column: Any) -> Any:
     try:
         return column.cast(_TYPES[name], safe=name != "timestamp")  # timestamps finer than ms are truncated
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRecord(f"column {name} of type {column.type} does not become {_TYPES[name]}: {error}") from None
+        raise InvalidRecord(f"column {name} of type {column.type} cannot be cast to {_TYPES[name]}: {error}") from None
 
 
 def pieces(rows: Any, topic: TopicQueues, config: ProducerConfig) -> Iterator[Any]:
@@ -73,7 +73,7 @@ def batches_of(
 ) -> list[TableBatch]:
     """Return the rows of a piece as batches of their partitions.
 
-    Raises MessageTooLarge for a row that could never be sent, and whatever the partitioner raises.
+    Raises MessageTooLarge for a row over the limits, and exceptions of the partitioner.
     """
     sizes = row_sizes(piece)
     if sizes.max() > min(config.max_request_size, config.buffer_memory):
@@ -114,7 +114,7 @@ def row_sizes(piece: Any) -> Sizes:
 
 
 def _place_sticky(numbers: npt.NDArray[np.int32], sizes: Sizes, topic: TopicQueues, random: Random) -> None:
-    """Assign rows without partition to sticky partitions, one batch's worth at a time."""
+    """Assign rows without partition to sticky partitions, in runs of the size of a batch."""
     rows = np.flatnonzero(numbers == STICKY)
     for start, stop, _ in _cuts(sizes[rows], topic.batch_limit):
         numbers[rows[start:stop]] = topic.sticky

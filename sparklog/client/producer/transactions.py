@@ -1,4 +1,4 @@
-"""The transactions of one producer: which state they are in, and what ends them (KIP-98, protocol 2 of KIP-890).
+"""The transactions of one producer: their states and transitions (KIP-98, protocol 2 of KIP-890).
 
     READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY      the first `begin` gets the producer's id and epoch
                       │                   │
@@ -6,13 +6,13 @@
                       ├─ a record, or offsets, failed ───────────────┴▶ FAILED
                       └─abort──▶ ABORTING ──▶ READY                        │
                                     ▲──────────────────abort───────────────┘
-    fenced, or refused by the coordinator ─▶ FENCED: the producer is of no more use
+    any state ──fenced, or refused by the coordinator──▶ FENCED: final
 
-The accumulator takes records in OPEN alone. COMMITTING and ABORTING last until the coordinator has answered: after a
-time-out, only the same end may be asked for again, as its outcome is not known.
+The accumulator takes records only in OPEN. COMMITTING and ABORTING last until the answer of the coordinator: after a
+time-out the outcome is unknown, and only the same call may be repeated.
 
-Each end of a transaction gives the producer its next epoch, under which sequence numbers begin with 0. So a request
-that was delayed cannot join a later transaction. As org.apache.kafka.clients.producer.internals.TransactionManager.
+Each end of a transaction gives the producer its next epoch, under which sequence numbers begin with 0. So a delayed
+request cannot join a later transaction. As org.apache.kafka.clients.producer.internals.TransactionManager.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FATAL: dict[type[KafkaError], str] = {
     InvalidTxnState: "the coordinator knows its transaction otherwise",
     TransactionalIdAuthorizationFailed: "it has no right to use this id",
 }
-"""Errors of the coordinator after which the producer cannot go on, and what they say of it."""
+"""Errors of the coordinator that fence the producer, and the meaning of each."""
 
 
 class ProducerTransactionState(Enum):
@@ -80,16 +80,16 @@ class TransactionManager:
         self._group_coordinators: dict[str, Coordinator] = {}
         self._in_turn = asyncio.Lock()
         self._error: SparklogError | None = None
-        """Why the transaction has failed, or the producer is fenced."""
+        """The reason of FAILED or FENCED."""
         self._is_begun = False
         """Whether the brokers may know of the open transaction."""
         self._is_enlisted = False
-        """Whether the transaction is someone else's, who ends it."""
-        self._move(ProducerTransactionState.READY)
+        """Whether another process begins and ends the transaction."""
+        self._enter(ProducerTransactionState.READY)
 
     @property
     def is_dropped(self) -> bool:
-        """Whether nothing more of the transaction may be sent."""
+        """Whether no more batches of the transaction may be sent."""
         return self._state in (
             ProducerTransactionState.FAILED,
             ProducerTransactionState.ABORTING,
@@ -106,15 +106,15 @@ class TransactionManager:
         self._is_begun = True
 
     def failed(self, error: SparklogError) -> None:
-        """Note that a record could not be written: the transaction can only be aborted."""
+        """Note that a record could not be written: from now on the transaction can only be aborted."""
         if self._state is ProducerTransactionState.OPEN:
-            self._move(ProducerTransactionState.FAILED, error)
+            self._enter(ProducerTransactionState.FAILED, error)
 
     async def begin(self) -> None:
-        """Begin a transaction; get the producer's id first, if it has none.
+        """Begin a transaction; the first call requests the producer id.
 
-        Raises InvalidTxnState if one is open, TransactionAbortable if one has failed, ProducerFenced, or the KafkaError
-        that `default_api_timeout_ms` left.
+        Raises InvalidTxnState if one is open, TransactionAbortable if one has failed, ProducerFenced, or the last
+        KafkaError after `default_api_timeout_ms`.
         """
         async with self._in_turn:
             if self._state is not ProducerTransactionState.READY:
@@ -123,18 +123,18 @@ class TransactionManager:
                 request = log_pb2.InitProducerIdRequest(
                     transactional_id=self.transactional_id, transaction_timeout_ms=self._config.transaction_timeout_ms
                 )
-                self._identify(await self._ask("InitProducerId", request, "log"))
-            self._move(ProducerTransactionState.OPEN)
+                self._set_identity(await self._ask("InitProducerId", request, "log"))
+            self._enter(ProducerTransactionState.OPEN)
 
     def enlist(self, identity: ProducerIdentity) -> None:
-        """Send in a transaction that someone else has begun, and ends, as the producer of this identity.
+        """Send under this identity, in a transaction that another process begins and ends.
 
         Raises InvalidTxnState if a transaction is open.
         """
         if self._state is not ProducerTransactionState.READY:
             raise self._refusal()
         self.identity, self._is_enlisted = identity, True
-        self._move(ProducerTransactionState.OPEN)
+        self._enter(ProducerTransactionState.OPEN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit offsets in the open transaction.
@@ -172,39 +172,39 @@ class TransactionManager:
                 raise
 
     async def commit(self, flush: Callable[[], Awaitable[None]]) -> None:
-        """Commit the transaction, once `flush` has waited for its records. May be repeated after a time-out.
+        """Commit the transaction after `flush`, which waits for its records. May be repeated after a time-out.
 
-        Raises TransactionAbortable if it has failed, or has run out of time; ProducerFenced; InvalidTxnState without a
-        transaction; RequestTimedOut if the outcome is not known after `default_api_timeout_ms`.
+        Raises TransactionAbortable if it has failed or timed out; ProducerFenced; InvalidTxnState without a
+        transaction; RequestTimedOut if the outcome is unknown after `default_api_timeout_ms`.
         """
         async with self._in_turn:
-            self._check_own()
+            self._refuse_if_enlisted()
             if self._state is ProducerTransactionState.OPEN:
                 self._accumulator.refuse(lambda: InvalidTxnState(ProducerTransactionState.COMMITTING.value))
                 try:
                     await flush()
                 except BaseException:
-                    self._move(self._state, self._error)
+                    self._enter(self._state, self._error)
                     raise
             if self._state not in (ProducerTransactionState.OPEN, ProducerTransactionState.COMMITTING):
                 raise self._refusal()
-            self._move(ProducerTransactionState.COMMITTING)
+            self._enter(ProducerTransactionState.COMMITTING)
             await self._end(is_commit=True)
 
     async def abort(self, drop: Callable[[], Awaitable[None]]) -> None:
-        """Abort the transaction, once `drop` has dropped its records. May be repeated after a time-out.
+        """Abort the transaction after `drop`, which drops its records. May be repeated after a time-out.
 
         Raises as `commit` does, but not TransactionAbortable.
         """
         async with self._in_turn:
-            self._check_own()
+            self._refuse_if_enlisted()
             if self._state not in (
                 ProducerTransactionState.OPEN,
                 ProducerTransactionState.FAILED,
                 ProducerTransactionState.ABORTING,
             ):
                 raise self._refusal()
-            self._move(ProducerTransactionState.ABORTING)
+            self._enter(ProducerTransactionState.ABORTING)
             await drop()
             await self._end(is_commit=False)
 
@@ -222,24 +222,24 @@ class TransactionManager:
             why = error if isinstance(error, KafkaError) else f"{timeout_ms} ms passed"
             logger.warning("the transaction of %r was not aborted: %s", self.transactional_id, why)
 
-    def _check_own(self) -> None:
+    def _refuse_if_enlisted(self) -> None:
         if self._is_enlisted:
             raise InvalidTxnState("the transaction is ended by whoever has begun it")
 
     async def _end(self, *, is_commit: bool) -> None:
         if self._is_begun:
             try:
-                ended = await self._ask_for_end(is_commit=is_commit)
+                ended = await self._request_end(is_commit=is_commit)
             except RetriableError as error:
                 again = "commit" if is_commit else "abort"
                 raise RequestTimedOut(
                     f"whether the transaction has ended is not known: call {again}() again, or close the producer. "
                     f"({error})"
                 ) from error
-            self._identify(ended)
-        self._move(ProducerTransactionState.READY)
+            self._set_identity(ended)
+        self._enter(ProducerTransactionState.READY)
 
-    async def _ask_for_end(self, *, is_commit: bool) -> Any:
+    async def _request_end(self, *, is_commit: bool) -> Any:
         """Return the coordinator's answer, with the identity for the next transaction."""
         request = transactions_pb2.EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -252,14 +252,14 @@ class TransactionManager:
         try:
             return await self._ask("EndTxn", request, "transactions", bearable=ProducerFenced)
         except ProducerFenced as error:
-            # The coordinator has aborted it for its age, or for another producer. It lets this one go on in the first
+            # The coordinator has aborted it for its age or for another producer, and accepts this producer in the first
             # case alone.
-            self._identify(await self._ask_for_end(is_commit=False))
+            self._set_identity(await self._request_end(is_commit=False))
             text = f"it was open for longer than transaction_timeout_ms = {self._config.transaction_timeout_ms}"
-            self._move(ProducerTransactionState.FAILED, TransactionAbortable(f"{text}: {error}"))
+            self._enter(ProducerTransactionState.FAILED, TransactionAbortable(f"{text}: {error}"))
             raise self._refusal() from error
 
-    def _identify(self, given: Any) -> None:
+    def _set_identity(self, given: Any) -> None:
         """Continue with the producer id and epoch in an answer."""
         self.identity = ProducerIdentity(given.producer_id, given.producer_epoch, True)
         self._is_begun = False
@@ -269,7 +269,7 @@ class TransactionManager:
     ) -> Any:
         """Return the coordinator's answer; retry until `default_api_timeout_ms`.
 
-        Raises KafkaError, and fences the producer after those of _FATAL that are not `bearable`.
+        Raises KafkaError, and fences the producer after an error of _FATAL that is not `bearable`.
         """
 
         async def attempt() -> Any:
@@ -287,11 +287,11 @@ class TransactionManager:
         except tuple(_FATAL) as error:
             if isinstance(error, bearable):
                 raise
-            self._move(ProducerTransactionState.FENCED, error)
+            self._enter(ProducerTransactionState.FENCED, error)
             raise self._refusal() from error
 
-    def _move(self, state: ProducerTransactionState, error: SparklogError | None = None) -> None:
-        """Enter a state, with the error of FAILED and FENCED. Records are taken in OPEN alone."""
+    def _enter(self, state: ProducerTransactionState, error: SparklogError | None = None) -> None:
+        """Enter a state, with the error of FAILED and FENCED. Only OPEN takes records."""
         self._state, self._error = state, error
         if state is ProducerTransactionState.OPEN:
             self._accumulator.accept()

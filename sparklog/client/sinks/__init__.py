@@ -1,1 +1,1 @@
-"""The client for batches that many writers write together, each batch once."""
+"""The client of sinks: batches of several writers, each batch written once."""

@@ -2,13 +2,12 @@
 
 `AsyncSinkClient` is the implementation, `SinkClient` (sync.py) the same for use without an event loop. A sink is a
 transactional id, so the coordinator of that id is the sink's coordinator. A call is retried for
-`default_api_timeout_ms` after a retriable error, such as a previous batch that has not ended yet. Every call is safe to
-send again after a lost answer.
+`default_api_timeout_ms` after a retriable error, such as a previous batch that has not ended yet. Every call can be
+repeated after a lost answer.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -28,11 +27,11 @@ from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import sinks_pb2
 
 FIRST_LOOK_MS = 5
-"""Pause after the first look for markers: brokers write them within a few milliseconds."""
+"""Pause after the first check for markers: brokers write them within a few milliseconds."""
 
 
 class SinkBatchId(NamedTuple):
-    """Identifies one batch of a sink."""
+    """The id of one batch of a sink, and of the run that writes it."""
 
     sink_id: str
     run_id: str
@@ -47,7 +46,7 @@ class BatchProducer(NamedTuple):
 
 
 class BatchWinner(NamedTuple):
-    """A writer whose records the commit includes, and all partitions that it has written to, by topic."""
+    """A writer whose records are committed, and all partitions of its records, by topic."""
 
     producer: BatchProducer
     topics: Mapping[str, Sequence[int]]
@@ -55,7 +54,7 @@ class BatchWinner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkListing:
-    """A sink; `state` as Kafka prints it (Ongoing, CompleteCommit, …), `coordinator` is a broker's id."""
+    """A sink in a list; `state` has Kafka's names (Ongoing, CompleteCommit, …), `coordinator` is a broker id."""
 
     sink_id: str
     coordinator: int
@@ -67,20 +66,20 @@ class SinkListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkDescription:
-    """A sink and its batches; -1 stands for no batch."""
+    """A sink and its batches; -1 for no batch."""
 
     sink_id: str
     state: str
     run_id: str
-    """The run that has written last."""
+    """The last run that has written."""
     batch_id: int
-    """The batch that is open or about to end; otherwise the last one."""
+    """The open or ending batch; without one, the last batch."""
     committed_batch_id: int
     committed_run_id: str
     last_update_ms: int
     timeout_ms: int
     producers: int
-    """Writers of the batch that is open or about to end."""
+    """Number of writers of the open or ending batch."""
     partitions: tuple[TopicPartition, ...]
     """Partitions of that batch."""
 
@@ -104,7 +103,7 @@ class AsyncSinkClient(AsyncClient):
     async def join(self, batch: SinkBatchId, *, timeout_ms: int, is_one_off: bool = False) -> BatchProducer | None:
         """Join a batch; return the writer's producer id and epoch, or None if another run has committed the batch.
 
-        timeout_ms: how long the batch stays open without a renewal. is_one_off: the sink has this batch only.
+        timeout_ms: time until the batch is aborted, without a renewal. is_one_off: the sink has this batch only.
         Raises ProducerFenced if a newer run has replaced this one, InvalidTxnState if this run has committed the batch.
         """
         request = sinks_pb2.JoinBatchRequest(**batch._asdict(), timeout_ms=timeout_ms, one_off=is_one_off)
@@ -117,7 +116,7 @@ class AsyncSinkClient(AsyncClient):
         await self._ask(batch.sink_id, "JoinBatch", request)
 
     async def commit(self, batch: SinkBatchId, winners: Iterable[BatchWinner]) -> None:
-        """Commit a batch. May be repeated. Readers see it a little later, in one partition after another.
+        """Commit a batch. May be repeated. Its records become readable shortly after, partition by partition.
 
         Raises InvalidTxnState if the batch was aborted or has timed out, ProducerFenced if a newer run has replaced
         this one. After any other error the outcome is unknown.
@@ -134,9 +133,9 @@ class AsyncSinkClient(AsyncClient):
         await self._ask(batch.sink_id, "CommitBatch", sinks_pb2.CommitBatchRequest(**batch._asdict(), winners=named))
 
     async def await_readable(self, batch: SinkBatchId) -> None:
-        """Wait until readers of committed records see a committed batch in all of its partitions.
+        """Wait until all records of a committed batch are readable.
 
-        Raises ConcurrentTransactions if that takes longer than `default_api_timeout_ms`. The batch is committed anyway.
+        Raises ConcurrentTransactions after `default_api_timeout_ms`. The batch is committed in any case.
         """
 
         async def look() -> None:
@@ -151,7 +150,7 @@ class AsyncSinkClient(AsyncClient):
         )
 
     async def abort(self, batch: SinkBatchId) -> None:
-        """Abort a batch: this run cannot write it any more. May be repeated.
+        """Abort a batch, which this run can then no longer write. May be repeated.
 
         Raises InvalidTxnState if the batch is committed.
         """
@@ -167,13 +166,8 @@ class AsyncSinkClient(AsyncClient):
             raise_error_of(answer)
             return [to_value(found, SinkListing, coordinator=broker_id) for found in answer.sinks]
 
-        async def attempt() -> list[SinkListing]:
-            brokers = await self._cluster.brokers()
-            answers = await asyncio.gather(*(ask(broker_id, broker) for broker_id, broker in brokers.items()))
-            return [found for answer in answers for found in answer]
-
         listed = await retrying(
-            attempt,
+            lambda: self._cluster.ask_brokers(ask),
             timeout_ms=self.config.default_api_timeout_ms,
             backoff=self._cluster.backoff,
             clock=self._cluster.clock,
@@ -188,7 +182,7 @@ class AsyncSinkClient(AsyncClient):
         return described
 
     async def reset(self, sink_id: str) -> None:
-        """Forget a sink, and abort its open batch. A committed batch that is sent again is then written again.
+        """Forget a sink, and abort its open batch. A writer that repeats a committed batch then writes it again.
 
         Raises TransactionalIdNotFound.
         """

@@ -111,7 +111,7 @@ class AdminServicer:
     async def DeleteTopics(
         self, request: admin_pb2.DeleteTopicsRequest, call: GrpcCall
     ) -> admin_pb2.DeleteTopicsResponse:
-        """Delete topics by name; each result holds the name only."""
+        """Delete topics by name; each result has only the name."""
         wanted = delete_topics.DeleteTopicsRequest(
             topics=[delete_topics.TopicToDelete(name=name) for name in request.names], mutate=call.mutation_quota
         )
@@ -126,7 +126,7 @@ class AdminServicer:
     async def DescribeTopics(
         self, request: admin_pb2.DescribeTopicsRequest, call: GrpcCall
     ) -> admin_pb2.DescribeTopicsResponse:
-        """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
+        """Describe topics in parts, so that topics with many partitions do not block other requests."""
 
         async def describe(wanted: describe_topics.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
             response = await call.serve(describe_topics.API, wanted)

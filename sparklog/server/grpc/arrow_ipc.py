@@ -1,6 +1,6 @@
 """Detection of compression in an Arrow IPC stream from the metadata of its messages, without decompressing.
 
-Arrow's reader decompresses as it reads, without a limit, so a request of a megabyte could take gigabytes of memory.
+Arrow's reader decompresses without a limit, so a request of a megabyte could take gigabytes of memory.
 The metadata of a message is a flatbuffer (Arrow's Message.fbs). Only these slots are read:
 
     Message      slot 1 header type (3: record batch, 2: dictionary batch), slot 2 header

@@ -1,8 +1,8 @@
-"""One gRPC call: the broker, and the client that has made it.
+"""One gRPC call: its broker and its client. The client's principal depends on grpc.security.protocol:
 
-SASL_PLAINTEXT, SASL_SSL    the client's principal is the user whose password (server/passwords.py) or whose token
-                            (server/tokens.py) the call brings; a stream ends when its token expires
-SSL                         it is made from the client's certificate, if the listener asks for one
+SASL_PLAINTEXT, SASL_SSL    the user of the call's password (server/passwords.py) or token (server/tokens.py); a
+                            stream ends when its token expires
+SSL                         the name of the client's certificate, if the listener requests one
 otherwise                   User:ANONYMOUS
 """
 
@@ -50,10 +50,10 @@ class GrpcCall:
     ) -> None:
         """Begin the call.
 
-        context: gRPC's, of the call
-        user: who has shown a password or a token; None: the certificate tells who calls
-        lifetime_ms: how long the token is still valid; None: the call has none
-        held: where calls wait for quotas; None: this call waits alone
+        context: the call's context of gRPC
+        user: the user of the password or token; None: the principal is that of the certificate
+        lifetime_ms: remaining life of the token; None without a token
+        held: the calls that wait for quotas; None: this call alone
         """
         self.broker = broker
         self.context = context
@@ -63,7 +63,7 @@ class GrpcCall:
 
     @cached_property
     def host(self) -> str:
-        """The client's address. gRPC has ipv4:127.0.0.1:50123 or ipv6:%5B::1%5D:50123; other kinds stay as they are."""
+        """The client's address. gRPC has ipv4:127.0.0.1:50123 or ipv6:%5B::1%5D:50123; other kinds are unchanged."""
         peer: str = self.context.peer()
         kind, _, address = peer.partition(":")
         if kind not in ("ipv4", "ipv6"):
@@ -77,10 +77,7 @@ class GrpcCall:
 
     @asynccontextmanager
     async def while_valid(self) -> AsyncIterator[None]:
-        """Return a context that cancels its block once the call's token expires.
-
-        Raises SaslAuthenticationFailed then.
-        """
+        """Cancel the block when the call's token expires, and raise SaslAuthenticationFailed."""
         try:
             async with asyncio.timeout_at(self._expires_s) as limit:
                 yield
@@ -101,7 +98,7 @@ class GrpcCall:
 
     @cached_property
     def subject(self) -> Subject:
-        """Who has made the call. Raises SaslAuthenticationFailed if no rule applies to the client's certificate."""
+        """The call's principal and host. Raises SaslAuthenticationFailed if no rule applies to the certificate."""
         if self._user is not None:
             return Subject(f"User:{self._user}", self.host)
         certificates = self.context.auth_context().get("x509_pem_cert", ())
@@ -111,7 +108,7 @@ class GrpcCall:
 
     @property
     def throttle(self) -> CallThrottle | None:
-        """The client's quotas as they are now; None if none apply. Raises as `subject` does."""
+        """The client's current quotas; None if there are none. Raises as `subject` does."""
         quotas = self.broker.client_quotas
         if not quotas.has_client_quotas:
             return None
@@ -122,22 +119,22 @@ class GrpcCall:
 
     @property
     def mutation_quota(self) -> Mutate:
-        """What counts the partitions that the call creates or deletes. Raises ThrottlingQuotaExceeded."""
+        """Function that counts the partitions that the call creates or deletes; raises ThrottlingQuotaExceeded."""
         throttle = self.throttle
         return throttle.mutate if throttle else unlimited
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
-        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the handler's response, with errors for refused resources. Raises KafkaError for a refused request."""
         return self.broker.clients.serve(api, request, self)
 
     async def authorized(
         self, api: Api[Request, Response], serve: Handler[Request, Response], request: Request
     ) -> Response:
-        """Pass to `serve` what the client has a right to, and return the response with errors for the rest."""
+        """Pass the allowed part of the request to `serve`, and return the response with errors for the rest."""
         return await self.broker.clients.authorized(api, serve, request, self)
 
     def ended(self, method: str, timer: WorkTimer) -> None:
-        """Log the call, or one request of its stream, if the work took long; trace it if that is wanted.
+        """Log the call, or one request of its stream, if it was slow; trace it if tracing is on.
 
         timer: of the request
         """
@@ -175,16 +172,16 @@ class GrpcCall:
         return next((str(value) for key, value in self.context.invocation_metadata() or () if key == name), "")
 
     async def access(self) -> Access | None:
-        """Return what the client may do; None if everybody may do everything."""
+        """Return the client's rights; None without an authorizer."""
         return await self.broker.clients.access(self)
 
 
 Begin = Callable[[Any], Awaitable[GrpcCall]]
-"""Begins a call from gRPC's context. Raises SaslAuthenticationFailed if the client has not shown who it is."""
+"""Begins a call from gRPC's context. Raises SaslAuthenticationFailed if the client is not authenticated."""
 
 
 def unauthenticated(broker: Broker, held: HeldCalls | None = None) -> Begin:
-    """Return what begins the calls of a listener without passwords."""
+    """Return the `Begin` of a listener without passwords."""
 
     async def begin(context: Any) -> GrpcCall:
         return GrpcCall(broker, context, held=held)
@@ -193,7 +190,7 @@ def unauthenticated(broker: Broker, held: HeldCalls | None = None) -> Begin:
 
 
 def authenticated(broker: Broker, security: ListenerSecurity, held: HeldCalls) -> Begin:
-    """Return what begins the calls of the broker's gRPC listener, by `grpc.security.protocol`; held: as in GrpcCall"""
+    """Return the `Begin` of the broker's gRPC listener, by `grpc.security.protocol`. held: as in GrpcCall"""
     if not broker.config.grpc_security_protocol.startswith("SASL_"):
         return unauthenticated(broker, held)
 
@@ -231,7 +228,7 @@ _OR_BEARER = "; or `authorization: Bearer`, with a token of OAUTHBEARER"
 
 
 def _authorization(metadata: Iterable[tuple[str, Any]]) -> tuple[str, str]:
-    """Return the scheme, in small letters, and the rest of the metadata `authorization`; both empty without it."""
+    """Return the scheme, in lower case, and the rest of the metadata `authorization`; both empty without it."""
     value = next((str(value) for key, value in metadata if key == "authorization"), "")
     scheme, _, rest = value.partition(" ")
     return scheme.lower(), rest
@@ -241,7 +238,7 @@ def _user_and_password(token: str) -> tuple[str, str]:
     """Return user and password of a call (RFC 7617). Raises SaslAuthenticationFailed."""
     try:
         user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
-    except ValueError:  # UnicodeDecodeError and binascii.Error are
+    except ValueError:  # includes UnicodeDecodeError and binascii.Error
         user, colon, password = "", "", ""
     if not (user and colon):
         raise SaslAuthenticationFailed("the metadata `authorization: Basic` is not followed by base64 of USER:PASSWORD")

@@ -1,8 +1,7 @@
-"""Fields that have different names in message and value, for calls to the controller and from it.
+"""Fields with different names in message and value, for calls between brokers and controller.
 
-Reassignments and elections: clients send these calls to any broker, and the broker to the controller; both use the
-messages of admin.proto. UpdateMetadata: the partitions of its topics use LeaderAndIsr's message without the fields that
-only replicas need.
+Reassignments and elections: the client's call to any broker, and the broker's call to the controller, use the same
+messages of admin.proto. UpdateMetadata: partitions use LeaderAndIsr's message, without the fields for replicas.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def reassignments(message: admin_pb2.AlterPartitionReassignmentsRequest) -> Fiel
 
 
 def reassignments_message(request: AlterPartitionReassignmentsRequest) -> Fields:
-    """Return the message's fields that are not named as in the value. A target without replicas cancels the move."""
+    """Return the message's fields with other names. A target without replicas cancels the move."""
     targets = request.targets.items()
     return {
         "partitions": [to_message(name, admin_pb2.PartitionTarget, replicas=target or ()) for name, target in targets],
@@ -50,7 +49,7 @@ def elections(message: admin_pb2.ElectLeadersRequest) -> Fields:
 
 
 def elections_message(request: ElectLeadersRequest) -> Fields:
-    """Return the message's fields that are not named as in the value."""
+    """Return the message's fields with other names."""
     return {
         "type": admin_pb2.UNCLEAN if request.is_unclean else admin_pb2.PREFERRED,
         "partitions": [to_message(name, admin_pb2.PartitionId) for name in request.partitions or ()],
@@ -76,7 +75,7 @@ def elected(response: ElectLeadersResponse) -> Fields:
 def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
     """Return the value's fields.
 
-    A partition without a new leader, for which the message has NOBODY, is not in `leaders`.
+    A partition without a new leader, NO_LEADER in the message, is not in `leaders`.
     """
     parts = list(zip(read_partitions(message.partitions), message.partitions, strict=True))
     return {
@@ -86,7 +85,7 @@ def elected_value(message: admin_pb2.ElectLeadersResponse) -> Fields:
 
 
 def metadata_message(request: UpdateMetadata) -> Fields:
-    """Return the message's fields that hold messages of their own. What is None in the value stays unset."""
+    """Return the message's fields with nested messages. None in the value is an unset field."""
     acls = None if request.acls is None else [to_message(each, admin_pb2.AclBinding) for each in sorted(request.acls)]
     quotas = None if request.quotas is None else [to_message(each, admin_pb2.ClientQuota) for each in request.quotas]
     client_metrics = None

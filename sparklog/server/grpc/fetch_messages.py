@@ -1,8 +1,7 @@
 """Encoding and decoding of a follower's fetch and its answer, as messages of the service `Replication`.
 
-The records are inserted into the serialized answer, and extracted from it, by hand. This copies them once when the
-answer is built and not at all when it is read, because they stay in the received buffer. Building or parsing a message
-with protobuf would copy them three times.
+For performance, the records are inserted into the serialized answer, and extracted from it, without protobuf. The
+encoder copies them once, and the decoder returns views of the received buffer; protobuf would copy them three times.
 
     ReplicaFetchResponse      session_id; for each partition its tag, length, fields
     ReplicaFetchedPartition   its other fields; then the tag of `records`, length, bytes

@@ -1,14 +1,14 @@
 """Messages for data fetched from a partition, in the format that the client requested.
 
-Stored batches become one message without being decoded. If the broker decodes the records, a message holds at most the
-requested bytes (or one record if that is larger), so a megabyte of well-compressed records cannot become a gigabyte of
-message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
-continue. The limit of a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; once it is
-reached, the remaining partitions are not decoded. A batch that decodes to more than the broker takes in memory gets
-RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are decoded at once (`ConversionPool`).
+Stored batches become one message without decoding. If the broker decodes the records, a message has at most the
+requested bytes (or one larger record), so a megabyte of well-compressed records cannot become a gigabyte of message. A
+subscription then sends several messages. A fetch sends the first one, and continues at its `next_offset`. The limit of
+a fetch applies to all its partitions together, and is at most `MAX_DECODED_ANSWER`; beyond it, partitions are not
+decoded. A batch over the limit of decoded bytes gets RECORD_LIST_TOO_LARGE (`server/grpc/payloads.py`), and few are
+decoded at once (`ConversionPool`).
 
-The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
-them three more times, which is most of the cost of a fetch.
+For performance, the fetched bytes are inserted into the serialized FetchResponse without protobuf, which would copy
+them three more times: most of the cost of a fetch.
 
     FetchResponse      0x0a, length, partition; for each
     PartitionFetched   its other fields, then tag of `batches` or `arrow`, length, bytes
@@ -40,7 +40,7 @@ CONVERTED_AT_ONCE = 2
 
 
 class ConversionPool:
-    """Converts payloads in a pool of few threads, because a conversion needs many times the payload's memory.
+    """A pool of few threads for conversions of payloads, each of which needs many times the payload's memory.
 
     A cancelled call ends when its thread ends.
     """
@@ -49,12 +49,12 @@ class ConversionPool:
         self._threads = ThreadPoolExecutor(CONVERTED_AT_ONCE, "sparklog payloads")
 
     async def run(self, do: Callable[..., Outcome], *of: Any, **how: Any) -> Outcome:
-        """Return what `do` returns in a thread of the pool. Calls beyond the pool's size wait for a free thread."""
+        """Return the result of `do` in a thread of the pool. Calls beyond the pool's size wait for a free thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *of, **how))
 
 
 class FetchedMessage(NamedTuple):
-    """A PartitionFetched in two parts: its head, and the fetched bytes with their tag."""
+    """A PartitionFetched in two parts: its other fields, and the fetched bytes with their tag."""
 
     head: log_pb2.PartitionFetched
     tag: bytes = b""
@@ -62,7 +62,7 @@ class FetchedMessage(NamedTuple):
 
 
 def answer_bytes(response: FetchResponse, form: int, max_bytes: int) -> int:
-    """Return what the answer takes in memory at most: the bytes that are read, and those that are made of them."""
+    """Return the maximum memory of the answer: the bytes that are read, and their decoded form."""
     read = response.size_bytes
     return read + min(max_bytes, MAX_DECODED_ANSWER) if read and form != log_pb2.BATCHES else read
 
@@ -79,14 +79,14 @@ async def first_messages(
     async def first_message(part: PartitionFetchResult) -> FetchedMessage:
         nonlocal left
         if part.slice is None or form == log_pb2.BATCHES:
-            message = await _stored(part)
+            message = await _stored_message(part)
         elif left <= 0:
-            message = FetchedMessage(_head(part, part.fetch_offset))
+            message = FetchedMessage(_message_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, left, pool, together=1)) as messages:
+            async with aclosing(_decoded_messages(part, part.slice, form, left, pool, together=1)) as messages:
                 message = await anext(messages)
-            if len(message.payload) > left < most:  # one record that is too large beside those before it
-                message, left = FetchedMessage(_head(part, part.fetch_offset)), 0
+            if len(message.payload) > left < most:  # one record, too large for this answer
+                message, left = FetchedMessage(_message_head(part, part.fetch_offset)), 0
         left -= len(message.payload)
         return message
 
@@ -98,9 +98,9 @@ async def all_messages(
 ) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
-        yield await _stored(part)
+        yield await _stored_message(part)
     else:
-        async for message in _decoded(
+        async for message in _decoded_messages(
             part, part.slice, form, min(max_bytes, MAX_DECODED_ANSWER), pool, together=MAX_DECODED_ANSWER
         ):
             yield message
@@ -117,16 +117,16 @@ def serialize(messages: Iterable[FetchedMessage]) -> bytes:
     return b"".join(pieces)
 
 
-async def _stored(part: PartitionFetchResult) -> FetchedMessage:
+async def _stored_message(part: PartitionFetchResult) -> FetchedMessage:
     if part.slice is None:
-        return FetchedMessage(_head(part, part.next_offset))
+        return FetchedMessage(_message_head(part, part.next_offset))
     try:
-        return FetchedMessage(_head(part, part.next_offset), BATCHES_TAG, await _read(part.slice))
+        return FetchedMessage(_message_head(part, part.next_offset), BATCHES_TAG, await _read_slice(part.slice))
     except KafkaError as error:
-        return _failed(part, part.fetch_offset, error)
+        return _error_message(part, part.fetch_offset, error)
 
 
-async def _decoded(
+async def _decoded_messages(
     part: PartitionFetchResult, found: LogSlice, form: int, max_bytes: int, pool: ConversionPool, *, together: int
 ) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
@@ -139,7 +139,7 @@ async def _decoded(
             if form == log_pb2.ARROW
             else (RECORDS_TAG, payloads.decode_to_records)
         )
-        data = await _read(found)
+        data = await _read_slice(found)
         aborted = payloads.AbortedRanges(each[:3] for each in part.aborted)
         is_first = has_more = True
         while has_more:
@@ -147,30 +147,30 @@ async def _decoded(
                 payloads.decode_some, decode, data, next_offset, max_bytes, together, aborted
             )
             if is_first and not some:  # only control records, aborted ones, or records below the offset
-                yield FetchedMessage(_head(part, part.next_offset))
+                yield FetchedMessage(_message_head(part, part.next_offset))
             is_first = False
             for each in some:
                 next_offset = each.next_offset
-                yield FetchedMessage(_head(part, next_offset), tag, each.payload)
+                yield FetchedMessage(_message_head(part, next_offset), tag, each.payload)
     except KafkaError as error:
-        yield _failed(part, next_offset, error)
+        yield _error_message(part, next_offset, error)
 
 
-async def _read(found: LogSlice) -> bytes:
-    """Return the slice's bytes. A thread reads large slices, so that a slow disk does not block other requests."""
+async def _read_slice(found: LogSlice) -> bytes:
+    """Return the slice's bytes; a thread reads a large slice."""
     try:
         return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
     except OSError as error:
         raise KafkaStorageError(f"the log could not be read: {error}") from None
 
 
-def _failed(part: PartitionFetchResult, next_offset: int, error: KafkaError) -> FetchedMessage:
-    head = _head(part, next_offset)
+def _error_message(part: PartitionFetchResult, next_offset: int, error: KafkaError) -> FetchedMessage:
+    head = _message_head(part, next_offset)
     head.error.CopyFrom(error_message(error))
     return FetchedMessage(head)
 
 
-def _head(part: PartitionFetchResult, next_offset: int) -> log_pb2.PartitionFetched:
+def _message_head(part: PartitionFetchResult, next_offset: int) -> log_pb2.PartitionFetched:
     return log_pb2.PartitionFetched(
         topic=part.topic,
         partition=part.partition,

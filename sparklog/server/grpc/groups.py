@@ -1,7 +1,7 @@
 """The service `Groups`: consumer groups and their committed offsets.
 
-A member's client id is the call's metadata `client-id`; its host is the address of the caller. For DescribeGroups, the
-ConsumerProtocol bytes of classic members are decoded here, so that callers need not know that format.
+A member's client id is the call's metadata `client-id`; its host is the address of the caller. For DescribeGroups,
+the ConsumerProtocol bytes of classic members are decoded here, not by the callers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparklog.v1 import groups_pb2
 CLASSIC, CONSUMER = "classic", "consumer"
 REBALANCE_TIMEOUT_MS = 300_000
 BYTES_OF_A_NAME = 8
-"""About the bytes of a topic or a partition in a classic member's metadata and assignment, at least."""
+"""Approximate minimum bytes of a topic or a partition in a classic member's metadata and assignment."""
 
 
 class GroupsServicer:
@@ -104,12 +104,12 @@ class GroupsServicer:
                 message.coordinator = self.broker.config.broker_id
             return groups_pb2.DescribeGroupsResponse(groups=[messages[group_id] for group_id in dict.fromkeys(asked)])
 
-        is_large = sum(map(_weigh, found.values())) + sum(map(_weigh, classic.groups)) > LARGE_ELEMENTS
+        is_large = sum(map(_weight, found.values())) + sum(map(_weight, classic.groups)) > LARGE_ELEMENTS
         return await self.broker.slices.in_thread(translate) if is_large else translate()
 
 
-def _weigh(found: group.DescribedGroup | group.DescribedConsumerGroup) -> int:
-    """Return about how many names and partitions the description of a group has, beside its members."""
+def _weight(found: group.DescribedGroup | group.DescribedConsumerGroup) -> int:
+    """Return the approximate number of names and partitions in a group's description, beside its members."""
     if isinstance(found, group.DescribedGroup):
         return sum(1 + (len(member.metadata) + len(member.assignment)) // BYTES_OF_A_NAME for member in found.members)
     return sum(
@@ -155,7 +155,7 @@ def _classic_member(member: group.DescribedMember, protocol_type: str) -> groups
 def _topics_and_partitions(member: group.DescribedMember) -> tuple[list[str], list[TopicPartition]]:
     """Return a member's topics and partitions.
 
-    Empty if the format is unknown. Between generations there is no metadata, so there are no topics.
+    Empty for an unknown format, and between generations, when there is no metadata.
     """
     try:
         topics = list(read_subscription(member.metadata).topics) if member.metadata else []

@@ -1,7 +1,7 @@
 """Import of `server/grpc/payloads.py` on first use.
 
-Importing Arrow and the compiled kernels takes as long as starting a broker (0.3 to 0.6 s against 0.4 s). A broker that
-only receives batches never needs them.
+The import of Arrow and the compiled kernels takes as long as a broker's start (0.3 to 0.6 s against 0.4 s). A broker
+that only receives batches does not need them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 _PAYLOADS = "sparklog.server.grpc.payloads"
 _loaded: list[Any] = []
-"""The module, once its import has ended; `sys.modules` has it as soon as that begins."""
+"""The module, from the end of its import; in `sys.modules` it is from the beginning."""
 
 
 async def load_payloads() -> Any:
-    """Return the module. It is imported in a thread, so that other requests do not wait."""
+    """Return the module, imported in a thread."""
     return _loaded[0] if _loaded else await asyncio.to_thread(_load)
 
 

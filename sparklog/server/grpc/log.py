@@ -1,6 +1,6 @@
 """The service `Log`: produce, fetch, subscribe, list offsets, and producer ids.
 
-Batches are passed through without decoding them. Plain records and Arrow are encoded and decoded in a thread by
+Batches are passed through without decoding. Plain records and Arrow are encoded and decoded in a thread by
 `server/grpc/payloads.py`; for a stream, in the order of its requests.
 """
 
@@ -53,12 +53,12 @@ from sparklog.v1 import log_pb2
 DEFAULT_MAX_BYTES = 7 << 19
 """3.5 MiB, because most gRPC clients accept messages of at most 4 MiB by default."""
 HEADS_BYTES = 1 << 18
-"""The size that the heads of all partitions may have beside them."""
+"""Maximum size of the heads of all partitions, beside the records."""
 HEAD_BYTES = 60
 """The size of a partition's head, without the name of its topic."""
 DEFAULT_PARTITION_MAX_BYTES = 1 << 20
 FEW_SMALL = 4
-"""Requests that are decoded and encoded at a time, beside one that is not small."""
+"""Maximum number of small requests that are decoded and encoded at once, beside one that is not small."""
 _ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
 _POSITIONS = {
     "earliest": list_offsets.EARLIEST,
@@ -101,18 +101,18 @@ class LogServicer:
     )
 
     def stop(self) -> None:
-        """Stop reading from the open produce streams. Requests that were already read are still answered."""
+        """Stop reading from the open produce streams. Requests that were already read get their answers."""
         for stream in self._streams:
             stream.stop()
 
     async def Produce(self, data: bytes, call: GrpcCall) -> log_pb2.ProduceResponse:
-        response = await (await self._begin(call, data))
+        response = await (await self._begin_produce(call, data))
         if throttle := call.throttle:
             response.MergeFrom(log_pb2.ProduceResponse(throttle_time_ms=throttle.produce_wait_ms))
         return response
 
     async def ProduceStream(self, call: GrpcCall) -> None:
-        begin = partial(self._begin_timed, call)
+        begin = partial(self._begin_timed_produce, call)
         most = self.broker.config.max_outstanding_produces
         stream = ProduceStream(call.context, begin, most, self._queue, lambda: call.throttle)
         self._streams.add(stream)
@@ -153,7 +153,7 @@ class LogServicer:
 
             async def read(handler: Handler[FetchRequest, FetchResponse], asked: FetchRequest) -> FetchResponse:
                 nonlocal max_bytes
-                allowed = partial(call.authorized, fetch.API, handler)  # each time: rights may be withdrawn
+                allowed = partial(call.authorized, fetch.API, handler)  # for each read: rights may be withdrawn
                 throttle = call.throttle
                 if throttle:
                     await throttle.admit()
@@ -178,7 +178,7 @@ class LogServicer:
                 for part in response.partitions:
                     async for message in all_messages(part, request.format, max_bytes, self._decoding):
                         is_last, data = message.head.HasField("error"), serialize([message])
-                        del message  # its bytes, while the client takes its time
+                        del message  # frees its bytes while the client reads
                         if throttle := call.throttle:
                             throttle.fetched(len(data))
                         yield data
@@ -199,13 +199,13 @@ class LogServicer:
             producer_id=request_fields.producer_id, producer_epoch=request_fields.producer_epoch
         )
 
-    async def _begin_timed(self, call: GrpcCall, data: bytes) -> Answering:
-        """Do as `_begin` for a request of a stream, and log it if it is slow."""
+    async def _begin_timed_produce(self, call: GrpcCall, data: bytes) -> Answering:
+        """Begin a request of a stream as `_begin_produce` does, and log it if it is slow."""
         timer = WorkTimer()
         OBSERVER.set(timer)
-        return self._timed(await self._begin(call, data), call, timer)
+        return self._answer_timed(await self._begin_produce(call, data), call, timer)
 
-    async def _timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
+    async def _answer_timed(self, answering: Answering, call: GrpcCall, timer: WorkTimer) -> log_pb2.ProduceResponse:
         try:
             return await answering
         finally:
@@ -213,10 +213,10 @@ class LogServicer:
             if throttle := call.throttle:
                 throttle.worked(timer.local_s)
 
-    async def _begin(self, call: GrpcCall, data: bytes) -> Answering:
-        """Do everything that may wait before the append.
+    async def _begin_produce(self, call: GrpcCall, data: bytes) -> Answering:
+        """Do the work of a request that may wait, before the append.
 
-        The returned coroutine appends in its first step; of a large request, the append is already done.
+        The returned coroutine appends in its first step; for a large request, the append is already done.
         """
         if len(data) > produce.BYTES_TOGETHER:
             await self.broker.slices.give_way()  # gRPC has copied the bytes several times in this turn
@@ -238,7 +238,7 @@ class LogServicer:
         response = await self.broker.serve(produce.API, translated)  # `_translate` has checked the client's rights
         if translated.acks == produce.ACKS_NONE:
             return log_pb2.ProduceResponse(correlation_id=correlation_id)
-        translate = partial(_produced, response, refused, correlation_id)
+        translate = partial(_produce_answer, response, refused, correlation_id)
         if len(response.partitions) + len(refused) > LARGE_ELEMENTS:
             return await self.broker.slices.in_thread(translate)
         return translate()
@@ -246,7 +246,7 @@ class LogServicer:
     async def _translate(self, call: GrpcCall, data: bytes) -> TranslatedProduce:
         """Parse and translate a request.
 
-        One with plain records or Arrow takes many times its bytes until it is encoded. So few are parsed at a time.
+        A request with plain records or Arrow takes many times its bytes until it is encoded, so few are parsed at once.
         """
         is_small = len(data) <= SMALL_BYTES
         if is_small or not has_large_fields(log_pb2.ProduceRequest, data):
@@ -334,7 +334,7 @@ class LogServicer:
 async def _read_within(
     reservation: Reservation, read: Handler[FetchRequest, FetchResponse], wanted: FetchRequest, form: int
 ) -> tuple[FetchResponse, int]:
-    """Return a response that there is memory for, and the limit of its answer. The memory is reserved."""
+    """Return a response within the free memory, and the limit of its answer. The memory is reserved."""
     reservation.release()
     response = await read(wanted)
     size = answer_bytes(response, form, wanted.max_bytes)
@@ -354,7 +354,7 @@ async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb
     return await answer
 
 
-def _produced(
+def _produce_answer(
     response: ProduceResponse, refused: Sequence[PartitionProduceResult], correlation_id: int
 ) -> log_pb2.ProduceResponse:
     return log_pb2.ProduceResponse(
@@ -375,7 +375,7 @@ def _produced(
 
 
 def _default_max_bytes(asked: Sequence[log_pb2.PartitionFetch]) -> int:
-    """Return how many bytes of records fit into a message that most clients accept, beside all partitions' heads."""
+    """Return the bytes of records in a message that most clients accept, beside all partitions' heads."""
     heads = sum(HEAD_BYTES + len(part.topic) for part in asked)
     return max(1, DEFAULT_MAX_BYTES - max(0, heads - HEADS_BYTES))
 

@@ -1,10 +1,9 @@
-"""The service `Maintenance`: describes, reads and replaces logs a segment at a time, for maintenance jobs.
+"""The service `Maintenance`: describes, reads and replaces logs, segment by segment, for maintenance jobs.
 
 When the broker stops, streams end with UNAVAILABLE: a segment read after the current piece, an upload at once.
 
-An InstallSnapshot call is a stream. The first message holds the parameters, and every message holds bytes.
-
-Each message is answered once its bytes have been written. The last answer confirms that the snapshot is in place.
+An InstallSnapshot call is a stream. The first message has the parameters, and every message has bytes. Each message is
+answered once its bytes have been written. The last answer confirms that the snapshot is installed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class MaintenanceServicer:
 
     async def DescribeLog(self, request: maintenance_pb2.DescribeLogRequest, call: GrpcCall) -> bytes:
         response = await call.serve(describe_log.API, to_value(request, describe_log.DescribeLogRequest))
-        return await asyncio.to_thread(_described, response)
+        return await asyncio.to_thread(_serialize_logs, response)
 
     async def ReadSegment(self, request: maintenance_pb2.ReadSegmentRequest, call: GrpcCall) -> AsyncIterator[bytes]:
         response = await call.serve(read_segment.API, to_value(request, read_segment.ReadSegmentRequest))
@@ -79,7 +78,7 @@ class MaintenanceServicer:
 
     async def UploadSegment(self, call: GrpcCall) -> None:
         context = call.context
-        with self._receiving():
+        with self._ended_by_stop():
             data = await context.read()
             if data is grpc.aio.EOF:
                 raise InvalidRequest("an upload without a first message")
@@ -90,12 +89,12 @@ class MaintenanceServicer:
         await context.write(answer.SerializeToString())
 
     async def InstallSnapshot(self, call: GrpcCall) -> None:
-        with self._receiving():
+        with self._ended_by_stop():
             await serve_snapshot(call)
 
     @contextmanager
-    def _receiving(self) -> Iterator[None]:
-        """Let `stop` end the enclosed call, which receives from its client, with BrokerNotAvailable."""
+    def _ended_by_stop(self) -> Iterator[None]:
+        """Mark the block as one that reads from its client: `stop` ends it with BrokerNotAvailable."""
         task = asyncio.current_task()
         assert task
         if self._is_stopped:
@@ -131,11 +130,11 @@ def _log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
     return to_message(log, maintenance_pb2.PartitionLog, error=None, configs=configs)
 
 
-def _described(response: DescribeLogResponse) -> bytes:
+def _serialize_logs(response: DescribeLogResponse) -> bytes:
     """Return the serialized DescribeLogResponse.
 
-    It may be large: the configuration of each partition alone takes a kilobyte. It is built partition by partition,
-    because message objects take many times the memory of their bytes; concatenated messages are merged by protobuf.
+    It may be large: the configuration of each partition takes a kilobyte. It is built partition by partition, because
+    message objects take many times the memory of their bytes; protobuf merges concatenated messages.
     """
     head = maintenance_pb2.DescribeLogResponse(broker_id=response.broker_id, cluster_id=response.cluster_id)
     parts = (
@@ -153,21 +152,21 @@ def _described(response: DescribeLogResponse) -> bytes:
 
 
 async def serve_snapshot(call: GrpcCall) -> None:
-    """Serve one call. Raises KafkaError if it is refused, possibly before its end."""
+    """Serve one InstallSnapshot call. Raises KafkaError if it is refused, possibly before its end."""
     context = call.context
-    first = await _read(context)
+    first = await _read_message(context)
     if first is None:
         raise InvalidRequest("a snapshot without a first message")
     wanted = to_value(first, InstallSnapshotRequest, chunks=_chunks(call.broker, context, first))
     response = await call.serve(install_snapshot.API, wanted)
-    await _answer(context, response.size_bytes)
+    await _write_answer(context, response.size_bytes)
 
 
 async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
     """Yield the bytes of each message.
 
-    Raises InvalidRequest if the stream ends before the message with the total size: an aborted call looks like a
-    completed one otherwise. Raises BrokerNotAvailable if the broker stops.
+    Raises InvalidRequest if the stream ends before the message with the total size, because an aborted call also ends
+    the stream. Raises BrokerNotAvailable if the broker stops.
     """
     message, received_bytes, is_last = first, 0, False
     while message is not None:
@@ -177,17 +176,17 @@ async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[byt
             received_bytes += len(message.data)
             yield message.data
         is_last = message.HasField("size_bytes") and message.size_bytes == received_bytes
-        await _answer(context, received_bytes)
-        message = await _read(context)
+        await _write_answer(context, received_bytes)
+        message = await _read_message(context)
     if not is_last:
         raise InvalidRequest(f"the snapshot broke off after {received_bytes} bytes")
 
 
-async def _answer(context: Any, size_bytes: int) -> None:
+async def _write_answer(context: Any, size_bytes: int) -> None:
     await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=size_bytes).SerializeToString())
 
 
-async def _read(context: Any) -> Any:
+async def _read_message(context: Any) -> Any:
     """Return the next message, or None at the end of the stream."""
     data = await context.read()
     return None if data is grpc.aio.EOF else parse(maintenance_pb2.InstallSnapshotRequest, data)

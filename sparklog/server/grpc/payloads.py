@@ -3,9 +3,9 @@
     produce    plain records or Arrow  →  an Arrow table  →  its rows by partition  →  batches
     fetch      batches                 →  Arrow columns   →  plain records or Arrow IPC
 
-Everything works a column at a time, except that protobuf records are built and read one by one. Importing this module
-is slow (half a second for Arrow and the compiled kernels), so a broker imports it when the first such payload arrives.
-The functions block; run them in a thread.
+Conversions work column by column; only protobuf records are built and read one by one. The import of this module is
+slow (half a second for Arrow and the compiled kernels), so a broker imports it for the first such payload. The
+functions block; run them in a thread.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from sparklog.v1 import log_pb2, records_pb2
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
 """Bytes of a record's or header's message besides keys and values: numbers, tags and lengths."""
 MAX_DECODED_BYTES = 16 << 20
-"""Maximum bytes of one decoded batch. Decoding takes up to five times that, from a few compressed kilobytes."""
+"""Maximum bytes of one decoded batch. Decoding takes up to five times the memory."""
 ROWS_TOGETHER = 10_000
-"""Number of records that are Python objects at the same time, each of hundreds of bytes."""
+"""Number of records that are Python objects at once, each of hundreds of bytes."""
 PRODUCED = pa.schema(
     [
         ("key", pa.binary()),
@@ -59,7 +59,7 @@ def encode_payload(
     """Encode the records of one PartitionProduce as batches; return (partition, batches) pairs.
 
     arrow: the content of its `arrow`, if it has no `records`. Records without a key go to the partition `without_key`.
-    compression: how the topic's batches are compressed; None: with the codec of the request. Raises InvalidRecord if
+    compression: the topic's codec; None: the codec of the request. Raises InvalidRecord if
     the payload is invalid.
     """
     codec, level = compression or (part.codec, None)
@@ -144,9 +144,9 @@ def decode_some(
     together: int,
     aborted: AbortedRanges,
 ) -> tuple[list[DecodedPayload], bool]:
-    """Return payloads of `together` bytes, at least one, and whether there may be more: from the last offset on.
+    """Return payloads of `together` bytes, at least one, and whether there may be more from the last offset on.
 
-    Nothing of a decoded batch stays in memory while a client takes its time. aborted: transactions to skip.
+    The decoded batch is freed while the client reads. aborted: transactions to skip.
     """
     found: list[DecodedPayload] = []
     size = 0
@@ -177,7 +177,7 @@ def decode_to_records(
 ) -> Iterator[DecodedPayload]:
     """Yield the records of whole batches from `offset_from` on, as RecordLists of at most `max_bytes`."""
     for batch in _pieces(data, offset_from, max_bytes, aborted):
-        # The bytes of several lists, one after the other, are the bytes of one list with the records of all.
+        # Concatenated RecordLists are one RecordList with all records.
         lists = [
             records_pb2.RecordList(records=map(_record, _rows(batch.slice(at, ROWS_TOGETHER)))).SerializeToString()
             for at in range(0, batch.num_rows, ROWS_TOGETHER)

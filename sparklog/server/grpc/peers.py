@@ -1,15 +1,15 @@
 """Calls to other brokers over gRPC (cluster/peers.py): one channel per broker, with TLS if the listeners use it.
 
-A large request is encoded in a thread, and so is a large answer decoded, but for what followers ask: their answers are
-large by their records, which stay as they are.
+A thread encodes large requests and decodes large answers, except those of followers' fetches: their records are neither
+encoded nor decoded.
 
 gRPC reconnects by itself, quickly at first and then at least once a second. Meanwhile a call fails at once, and its
 caller retries. Every call has a deadline, which limits the cost of a broker that hangs.
 
-With grpc.security.protocol = SSL, a broker presents the certificate of its own listener and trusts the certificates
-that ssl.truststore.location vouches for, or public authorities if there is no truststore. With SASL_PLAINTEXT or
-SASL_SSL it shows the username and the password of plain.sasl.jaas.config, as Kafka's brokers do. Both apply to the next
-call after they have changed: a channel with an outdated certificate is replaced, and its calls may end.
+With grpc.security.protocol = SSL, a broker presents the certificate of its own listener and trusts the authorities of
+ssl.truststore.location, or public authorities without a truststore. With SASL_PLAINTEXT or SASL_SSL it sends the
+username and the password of plain.sasl.jaas.config, as Kafka's brokers do. A change of either applies to the next call:
+a channel with an outdated certificate is replaced, and its calls may end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000
 REPLACED_GRACE_S = 30.0
-"""Time for the calls of a channel whose certificate is outdated."""
+"""Time until the calls of a channel with an outdated certificate are cancelled."""
 _CALLS: Mapping[type, ReplicationCall] = MappingProxyType({call.request: call for call in CALLS})
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a fetch limits its own answer
@@ -62,7 +62,7 @@ _OPTIONS = (
 class _PeerChannel(NamedTuple):
     address: str
     credentials: Any
-    """Of TLS; None without it."""
+    """TLS credentials; None without TLS."""
     channel: grpc.aio.Channel
     methods: dict[type, Any]
 
@@ -97,7 +97,7 @@ class GrpcPeers:
         except (asyncio.CancelledError, grpc.aio.UsageError):
             if self._channels.get(broker.broker_id) is peer or _is_cancelled():
                 raise
-            # Closing a channel cancels the calls that wait on it.
+            # Closing a channel cancels its calls.
             raise NetworkException(f"the connection to broker {broker.broker_id} was closed") from None
         if len(answer) > SMALL_BYTES and call.request not in QUESTIONS:
             return await self._slices.in_thread(partial(call.decode_response, answer))
@@ -113,7 +113,7 @@ class GrpcPeers:
             await peer.channel.close()
 
     async def _channel_of(self, broker: BrokerInfo) -> _PeerChannel:
-        """Return the broker's link; open a new one if the broker's address or this broker's certificate has changed."""
+        """Return the broker's channel; a new one if its address or this broker's certificate has changed."""
         old = self._channels.get(broker.broker_id)
         credentials = self._security.tls.current.grpc_peers if self._security.tls else None
         if old and old.address == broker.grpc_address and old.credentials is credentials:
@@ -137,7 +137,7 @@ def _open(address: str, credentials: Any) -> grpc.aio.Channel:
 
 
 def _is_large(request: Any) -> bool:
-    """Return whether a thread should encode the request: it names many partitions."""
+    """Return whether a thread should encode the request, because it has many partitions."""
     if isinstance(request, UpdateMetadata) and sum(len(topic.partitions) for topic in request.topics) > LARGE_ELEMENTS:
         return True
     return is_large(request)

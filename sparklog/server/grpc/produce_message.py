@@ -1,8 +1,8 @@
 """Parsing of a ProduceRequest without copies of its batches and Arrow.
 
-Protobuf copies each field of bytes when it parses a message, and again when the field is read: for tens of megabytes,
-that takes tens of milliseconds in which nothing else runs. So a request that is not small is parsed with a number of
-four bytes in the place of each payload. The payloads are copied from the request once, a megabyte at a time.
+Protobuf copies each bytes field when it parses a message, and again when the field is read. For tens of megabytes, this
+blocks the event loop for tens of milliseconds. So a request that is not small is parsed with a number of four bytes in
+the place of each payload. The payloads are copied from the request once, a megabyte at a time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sparklog.server.grpc.service import PARTITIONS, PAYLOADS, SMALL_BYTES, has_
 from sparklog.v1 import log_pb2
 
 COPIED_TOGETHER = 1 << 20
-"""Bytes that are copied between two looks at the clock: less than a millisecond."""
+"""Bytes that are copied between two checks of the clock: less than a millisecond."""
 _PLACE = struct.Struct("<I")
 
 
 class ParsedProduce(NamedTuple):
-    """A request, and the payloads that are not in it."""
+    """A request, and the payloads that were taken out of it."""
 
     request: log_pb2.ProduceRequest
     payloads: list[memoryview] | None = None
-    """None: they are in the request."""
+    """None: the request still has its payloads."""
 
     def payload_of(self, part: log_pb2.PartitionProduce) -> Buffer:
         """Return the batches or Arrow of a partition of the request; empty if it has neither."""
@@ -69,10 +69,10 @@ def _without_payload(part: memoryview, payloads: list[memoryview]) -> bytearray:
 
 
 async def copy_of(payload: Buffer, slices: Slices) -> bytearray:
-    """Return a copy that the broker may modify. A large one is made in slices."""
+    """Return a copy that the broker may modify; a large payload is copied in slices."""
     if len(payload) <= COPIED_TOGETHER:
         return bytearray(payload)
-    copy = bytearray()  # it grows without being moved: the allocator maps its pages anew
+    copy = bytearray()  # it grows without copies: the allocator remaps its pages
     view = memoryview(payload)
 
     async def add(position: int) -> None:

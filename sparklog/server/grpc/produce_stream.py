@@ -2,16 +2,15 @@
 
     read a request → begin it (parse, translate) → continue (append, in the first step) → answer
 
-For a request with very many partitions, the append is part of the beginning. It yields to other requests meanwhile,
-and the next request of the stream must not overtake it.
+For a request with very many partitions, the append is part of the beginning: it yields to other requests, and the next
+request of the stream must not overtake it.
 
-An answer that is ready at once, with none queued before it, is written before the next request is read. With one
-replica this is true of every answer, and it needs no task. An answer that has to wait (for replicas or a disk) is
-queued, and reading continues until `max.outstanding.produces` answers are queued. The stream is not read while the
-client does not take its answers, or while the requests in progress fill queued.max.request.bytes.
+An answer that is ready at once, with an empty queue, is written before the next request is read. With one replica this
+is so for every answer, and no task is needed. An answer that waits for replicas or a disk is queued, and reading
+continues until `max.outstanding.produces` answers are queued. The stream is not read while the client does not read its
+answers, or while the requests in progress fill queued.max.request.bytes.
 
-When the broker stops, reading stops. The requests already read are answered, and the call ends with an error that says
-that the broker is stopping.
+When the broker stops, reading stops. The requests already read are answered, and the call ends with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
 
 
 class ProduceStream:
-    """State of one call. Create and run it in the call's own task."""
+    """One ProduceStream call. Create and run it in the call's own task."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ProduceStream:
         """Prepare the call.
 
         queue: the bytes of all requests in progress, including those of other calls
-        find_throttle: returns the quotas of the client as they are now
+        find_throttle: returns the client's current quotas
         """
         self.was_stopped = False
         self._context = context
@@ -54,7 +53,7 @@ class ProduceStream:
         self._begin = begin
         self._room = asyncio.Semaphore(max_outstanding)
         self._queue = queue
-        self._line: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
+        self._queued: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._task = asyncio.current_task()
         self._is_reading = False
@@ -63,22 +62,22 @@ class ProduceStream:
     async def run(self) -> None:
         """Serve the call to its end.
 
-        Raises KafkaError if a request as a whole is invalid, after the requests before it have been answered.
+        Raises KafkaError for an invalid request, after the answers to earlier requests.
         """
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
                 answer = await self._start(request)
-                if answer.done() and not self._line:
+                if answer.done() and not self._queued:
                     await self._context.write(answer.result().SerializeToString())
                 else:
-                    await self._put_in_line(answer)
+                    await self._queue_answer(answer)
         except KafkaError:
-            await self._finish_line()
+            await self._finish_queued()
             raise
         except asyncio.CancelledError:
-            self._leave()
+            self._cancel_outstanding()
             raise
-        await self._finish_line()
+        await self._finish_queued()
 
     async def _start(self, request: bytes) -> asyncio.Future[log_pb2.ProduceResponse]:
         size, throttle = len(request), self._find_throttle()
@@ -113,7 +112,7 @@ class ProduceStream:
         self._is_reading = True
         try:
             while self._queue.is_full:
-                await self._queue_moves()
+                await self._wait_for_request_queue()
             return await self._context.read()
         except asyncio.CancelledError:
             if not self._has_ended or not self._task:
@@ -123,36 +122,36 @@ class ProduceStream:
         finally:
             self._is_reading = False
 
-    async def _queue_moves(self) -> None:
+    async def _wait_for_request_queue(self) -> None:
         moves: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.wait(lambda: None if moves.done() else moves.set_result(None))
         await moves
 
-    async def _put_in_line(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
-        self._line.append(answer)
+    async def _queue_answer(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
+        self._queued.append(answer)
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_line())
+            self._writing = asyncio.create_task(self._write_queued())
         await self._room.acquire()
 
-    async def _write_line(self) -> None:
-        while self._line:
+    async def _write_queued(self) -> None:
+        while self._queued:
             try:
-                answer = await self._line[0]
+                answer = await self._queued[0]
             except KafkaError:
                 self._end_reading()
-                self._room.release()  # wakes `_put_in_line` if it waits for room
+                self._room.release()  # wakes `_queue_answer` if it waits for room
                 raise
             await self._context.write(answer.SerializeToString())
-            self._line.popleft()  # only after the write: while an answer is queued, `run` does not write
+            self._queued.popleft()  # after the write, because `run` writes while the queue is empty
             self._room.release()
 
-    async def _finish_line(self) -> None:
+    async def _finish_queued(self) -> None:
         if self._writing:
             await self._writing
 
-    def _leave(self) -> None:
-        """Cancel the outstanding answers, because the client has gone."""
+    def _cancel_outstanding(self) -> None:
+        """Cancel the outstanding answers of a lost client."""
         if self._writing:
             self._writing.cancel()
-        for answer in self._line:
+        for answer in self._queued:
             answer.cancel()

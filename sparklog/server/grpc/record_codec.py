@@ -1,8 +1,8 @@
-"""Batches to Arrow columns and back, for requests: a usual one does not wait until the kernels are compiled.
+"""Conversion between batches and Arrow columns, also before the kernels are compiled.
 
-Numba compiles for seconds where its cache is empty, as after an install. The first use starts that in a thread. Until
-it ends, small tables and small batches are converted one record at a time (`records/plain.py`). What is larger waits,
-because that way takes too long for it, and too much memory.
+With an empty cache, as after an install, Numba compiles for seconds. The first use starts the compilation in a thread.
+Until its end, small tables and small batches are converted record by record (`records/plain.py`). Larger ones wait,
+because that conversion would take too long and too much memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklog.records.batch import Codec
 from sparklog.records.compression import ExceedsLimit
 
 SMALL_BYTES = 1 << 20
-"""Most bytes of a small table, and of a small batch after decompression."""
+"""Maximum bytes of a small table, and of a small batch after decompression."""
 SMALL_ROWS = plain.ROWS_TOGETHER
 Encode = Callable[..., list[bytearray]]
 COMPILER = "sparklog kernels"
@@ -35,20 +35,20 @@ class KernelCompiler:
         self._has_ended = threading.Event()
 
     def is_done(self) -> bool:
-        """Return whether the kernels are compiled. The first call begins to compile them."""
+        """Return whether the kernels are compiled; the first call starts the compilation."""
         if not self._has_ended.is_set() and self._has_begun.acquire(blocking=False):
             threading.Thread(target=self._compile, name=COMPILER).start()
         return self._has_ended.is_set()
 
     def wait(self) -> None:
-        """Wait for the thread, which `is_done` has started."""
+        """Wait for the end of the compilation that `is_done` has started."""
         self._has_ended.wait()
 
     def _compile(self) -> None:
         try:
             arrow.warm_up()
         finally:
-            self._has_ended.set()  # if it has failed, whoever calls a kernel is told why
+            self._has_ended.set()  # also after a failure: a call of a kernel then raises its error
 
 
 _compiler = KernelCompiler()

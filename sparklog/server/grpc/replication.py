@@ -1,11 +1,11 @@
 """The service `Replication`: requests of other brokers.
 
-If the caller gives up or its connection fails, questions (`QUESTIONS`) are cancelled, such as a fetch
-that waits for records. Every other request runs to its end, because a half-applied order of the controller would leave
-a state that was never requested.
+If the caller gives up or its connection fails, read-only requests (`QUESTIONS`) are cancelled, such as a fetch that
+waits for records. Every other request runs to its end, because a partly applied request of the controller would leave
+an unintended state.
 
-A request that is not small is decoded in a thread, and so is a large answer encoded: one that names thousands of
-partitions would keep the event loop from everybody else.
+A thread decodes requests that are not small, and encodes large answers: with thousands of partitions they would block
+the event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 
 
 class ReplicationServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(
         self, broker: Broker, apis: Mapping[type, Api[Any, Any]] = PEER_APIS, *, begin: Begin | None = None
@@ -46,30 +46,30 @@ class ReplicationServicer:
         self._apis = apis
         self._orders: set[asyncio.Task[Any]] = set()
         self._slices = Slices()
-        """Not the broker's own: its controller and its followers do not wait for the large requests of clients."""
+        """Not the broker's own: requests of brokers do not wait for large requests of clients."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler to register with the gRPC server."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                call.method: grpc.unary_unary_rpc_method_handler(self._serving(call, self._apis[call.request]))
+                call.method: grpc.unary_unary_rpc_method_handler(self._method_of(call, self._apis[call.request]))
                 for call in CALLS
                 if call.request in self._apis
             },
         )
 
     async def settled(self) -> None:
-        """Wait until every request that runs to its end has ended."""
+        """Wait for the requests that run to their end."""
         while self._orders:
             await asyncio.wait(self._orders)
 
-    def _serving(self, call: ReplicationCall, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        carry_out = self._broker.serve if call.request in QUESTIONS else self._to_the_end
+    def _method_of(self, call: ReplicationCall, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        carry_out = self._broker.serve if call.request in QUESTIONS else self._run_to_end
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
-                await self._check(api, await self._begin(context))
+                await self._check_caller(api, await self._begin(context))
                 response = await carry_out(api, await self._decode(call, data))
                 if is_large(response) or len(data) > SMALL_BYTES:  # each marker of WriteTxnMarkers may have thousands
                     return await self._slices.in_thread(partial(call.encode_response, response))
@@ -79,8 +79,8 @@ class ReplicationServicer:
 
         return serve
 
-    async def _check(self, api: Api[Any, Any], call: GrpcCall) -> None:
-        """Raises ClusterAuthorizationFailed if the caller may not act as a broker."""
+    async def _check_caller(self, api: Api[Any, Any], call: GrpcCall) -> None:
+        """Raise ClusterAuthorizationFailed if the caller may not act as a broker."""
         access = await call.access()
         if access and not access.may(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
             self._broker.clients.count_refused(api, 0.0)
@@ -89,10 +89,10 @@ class ReplicationServicer:
     async def _decode(self, call: ReplicationCall, data: bytes) -> Any:
         if len(data) <= SMALL_BYTES:
             return call.decode_request(data)
-        check_bytes(call.request_class, data)  # before it waits for others, which would keep its bytes
+        check_bytes(call.request_class, data)  # before the wait for other requests, which keeps the bytes in memory
         return await self._slices.in_thread(partial(call.decode_request, data))
 
-    async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:
+    async def _run_to_end(self, api: Api[Any, Any], request: Any) -> Any:
         order = asyncio.create_task(self._broker.serve(api, request))
         self._orders.add(order)
         order.add_done_callback(self._orders.discard)

@@ -61,7 +61,7 @@ class ReplicationCall(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class FieldMapping(NamedTuple):
-    """Fields that have different names in message and value: those of the message, and those of the value."""
+    """The fields of a message and of its value, where the names differ."""
 
     of_message: Fields = lambda value: {}
     of_value: Fields = lambda message: {}
@@ -109,7 +109,7 @@ def _codec(
 
 
 def _for_controller(fields: Fields) -> Fields:
-    """Mark the request as forwarded by a broker: a receiver that is not the controller then refuses it."""
+    """Mark the request as forwarded by a broker, so that only the controller accepts it."""
     return lambda message: {**fields(message), "is_for_controller": True}
 
 

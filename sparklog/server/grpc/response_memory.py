@@ -1,8 +1,8 @@
-"""Memory for the responses of gRPC calls, reserved from when they are read until their clients have taken them.
+"""Memory for the responses of gRPC calls, reserved from the read of their data until their clients have received them.
 
-gRPC holds two copies of a response until the client has read it. A client may read slowly, in many calls. No request
-waits for memory, because only other clients can free it. A fetch gets as many bytes as there is memory for, but always
-a batch, so that its reader makes progress. Beyond `reserve`, large responses are refused, and clients ask again later.
+gRPC keeps two copies of a response until the client has read it, and clients may read slowly, in many calls. Requests
+do not wait for memory, because only other clients can free it. A fetch gets at most the free memory, but always a
+batch, so that its reader makes progress. Beyond `reserve`, large responses are refused, and clients retry.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sparklog.base.errors import ThrottlingQuotaExceeded
 MOST_BYTES = 40 << 20
 RESERVE_BYTES = 12 << 20
 SMALL_BYTES = 4 << 10
-"""A response of up to this size is not counted: its call takes more."""
+"""Responses of up to this size are not counted: their calls take more."""
 
 
 class ResponseMemory:
-    """The memory that the responses of one listener's calls may take."""
+    """The memory for the responses of one listener's calls."""
 
     def __init__(self, most: int = MOST_BYTES, reserve: int = RESERVE_BYTES) -> None:
         """most: bytes that fetches may fill; reserve: bytes beyond it for other responses and a batch of each fetch."""
@@ -31,7 +31,7 @@ class ResponseMemory:
 
     @contextmanager
     def reservation(self) -> Iterator[Reservation]:
-        """Return a reservation that may change in size. It is released at the end of the block."""
+        """Return a reservation of variable size, released at the end of the block."""
         reservation = Reservation(self)
         try:
             yield reservation
@@ -51,26 +51,26 @@ class ResponseMemory:
             raise ThrottlingQuotaExceeded("clients have not taken too many bytes of answers: try again later")
 
     def release(self, size: int) -> None:
-        """Give back bytes of a response that its client has taken, or that was not sent."""
+        """Free the bytes of a response that was received, or not sent."""
         self.bytes -= size
 
     @property
     def left(self) -> int:
-        """Bytes that may still be reserved, the reserve apart; 0 if more are taken already."""
+        """Free bytes without the reserve; 0 if the reserve is in use."""
         return max(0, self._most - self.bytes)
 
 
 class Reservation:
-    """The bytes that one call has reserved while it makes its response."""
+    """The reserved bytes of one call's response."""
 
     def __init__(self, memory: ResponseMemory) -> None:
         self._memory = memory
         self._bytes = 0
 
     def take_up_to(self, size: int) -> int:
-        """Reserve `size` bytes instead, or as many of them as there are left; return how many.
+        """Change the reservation to `size` bytes, or to the free bytes if there are fewer; return its size.
 
-        Raises ThrottlingQuotaExceeded if even the reserve is taken, and reserves nothing.
+        Raises ThrottlingQuotaExceeded, without a reservation, if even the reserve is taken.
         """
         self.release()
         if size > SMALL_BYTES:
@@ -78,14 +78,14 @@ class Reservation:
         return self._reserve(min(size, self._memory.left))
 
     def take(self, size: int) -> None:
-        """Reserve `size` bytes instead, also of the reserve. Raises as `take_up_to` does."""
+        """Change the reservation to `size` bytes, also of the reserve. Raises as `take_up_to` does."""
         self.release()
         if size > SMALL_BYTES:
             self._memory.check()
         self._reserve(size)
 
     def release(self) -> None:
-        """Give back all bytes of the reservation, which may be used again."""
+        """Free all bytes of the reservation, which can be used again."""
         self._memory.bytes -= self._bytes
         self._bytes = 0
 

@@ -122,7 +122,7 @@ class GrpcServer:
         self._reporting = asyncio.create_task(self._keep_reporting_health(), name="sparklog grpc health")
 
     async def _report_health(self) -> None:
-        """Report the broker and `Log` as NOT_SERVING while nothing can be appended; the other services stay SERVING."""
+        """Report the broker and `Log` as NOT_SERVING while appends are impossible; the other services stay SERVING."""
         takes_records = self._broker.takes_records
         if takes_records == self._reported:
             return
@@ -147,7 +147,7 @@ class GrpcServer:
         self._log.stop()
         self._maintenance.stop()
         if not self._is_started:
-            await self._server.start()  # a gRPC server that was never started keeps its port until the process ends
+            await self._server.start()  # without a start, gRPC keeps the port until the process ends
         await self._server.stop(grace_ms / 1000)
         await self._replication.settled()
 
@@ -157,7 +157,7 @@ def _max_request_bytes(config: BrokerConfig) -> int:
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Whether it is no call that its client has reset: gRPC logs an error if an answer was being written."""
+    """Return False for gRPC's error of an answer whose call the client has reset."""
     return not (record.exc_info and isinstance(record.exc_info[1], ExecuteBatchError))
 
 
@@ -170,7 +170,7 @@ def _check_bindable(listener: Address) -> None:
 
 
 class _HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]
-    """The standard health service, with watches that end when the broker stops instead of delaying it."""
+    """The standard health service, with watches that end at the stop of the broker and do not delay it."""
 
     def __init__(self) -> None:
         super().__init__()

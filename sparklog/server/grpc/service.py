@@ -1,22 +1,20 @@
 """Handlers for gRPC's server: parsing, serialization and errors, the same for every method of a service.
 
 A servicer's method takes a request message and the call. It returns a response message, or the bytes of one. A method
-that streams its answers is an asynchronous generator of bytes. A method that also streams its requests takes the call
-alone, and reads bytes from its context. A KafkaError that a method raises ends the call with a status.
+that streams its answers is an asynchronous generator of bytes. A method that also streams its requests takes only the
+call, and reads bytes from its context. A KafkaError of a method ends the call with a status.
 
-Requests are parsed here instead of by gRPC for three reasons: bytes that are not protobuf are refused with a proper
-error, without a traceback in the broker's log; a request that would take many times its size in memory is refused
-before it is parsed; and answers may be bytes.
+Requests are parsed here instead of by gRPC for three reasons: bytes that are not protobuf get a proper error, without a
+traceback in the broker's log; a request that would take many times its size in memory is refused before it is parsed;
+and answers may be bytes.
 
 A message of two bytes takes about 90 bytes in memory, so a request of 100 MB could take 4.5 GB. Only produced batches
 and Arrow, which are single fields, may be large. The rest of a request is limited to `MAX_FIELDS_BYTES`. A request that
-is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
-Requests of other brokers have limits of their own, by what they need (`_LIMITS`).
+is not small is parsed in a thread, after a count of its fields, including those of nested messages (`MAX_FIELDS`).
+Requests of other brokers have higher limits (`_LIMITS`). The memory of answers is limited by `response_memory.py`.
 
-Answers that a client does not take in time would fill the memory too: their memory is limited (`response_memory.py`).
-
-A request that names many topics, partitions, groups or members is served in parts, like many small requests, and the
-answers are merged. Other requests are served between two parts.
+A request with many topics, partitions, groups or members is served in parts, like many small requests, and the answers
+are merged. Other requests are served between two parts.
 """
 
 from __future__ import annotations
@@ -49,11 +47,11 @@ MAX_FIELDS = 200_000
 MAX_FIELDS_PRODUCED = 400_000
 """Limit for requests with plain records, which are encoded in a thread."""
 SMALL_BYTES = 64 << 10
-"""Requests up to this size are parsed on the event loop, whatever they contain."""
+"""Requests up to this size are parsed on the event loop, without a count of their fields."""
 MANY_FIELDS = 1_000
-"""A ProduceRequest with more fields is not examined on the event loop: its batches and Arrow count in its size too."""
+"""A ProduceRequest with more fields is not examined on the event loop, so its payloads count in its size."""
 LARGE_ELEMENTS = 500
-"""Up to this many elements of a response are translated on the event loop: a few milliseconds of work."""
+"""Number of elements of a response that the event loop translates: a few milliseconds of work."""
 PART = 100
 """Number of elements that are served together: a few milliseconds of work."""
 WIDE = {
@@ -66,13 +64,13 @@ WIDE = {
     "DescribeProducers": "partitions", "TxnOffsetCommit": "offsets", "CreateAcls": "acls", "DeleteAcls": "filters",
     "AlterClientQuotas": "changes",
 }  # fmt: skip
-"""Request, without that word → the field whose elements can be served independently of each other."""
+"""Name of a request, without that word → the field of its independent elements."""
 ONCE = {
     "DescribeTopics", "DescribeConfigs", "ListPartitionReassignments", "FindCoordinator", "OffsetFetch",
     "DescribeGroups", "FindTransactionCoordinator", "DescribeTransactions", "DescribeProducers",
     "DescribeSinks",
 }  # fmt: skip
-"""Requests that only read. An element that is named again is answered once, however few elements the request has."""
+"""Requests that only read. Their duplicate elements are answered once, also in small requests."""
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a field of any other request: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
@@ -80,7 +78,7 @@ _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteT
 
 
 class _RequestLimits(NamedTuple):
-    """What a request may have at most."""
+    """Limits of a request's bytes and fields."""
 
     bytes: int
     fields: int
@@ -88,8 +86,7 @@ class _RequestLimits(NamedTuple):
 
 _OF_ONE_PARTITION = _RequestLimits(SMALL_BYTES, MAX_FIELDS)
 _OF_A_CLUSTER = _RequestLimits(16 << 20, 1_000_000)
-"""Partitions of 5,000 topics with the longest names, each with a few configuration keys, take 3 MiB and 180,000 fields.
-"""
+"""Enough for 5,000 topics with the longest names and a few configuration keys: 3 MiB and 180,000 fields."""
 _LIMITS = {
     replication_pb2.LeaderAndIsrRequest: _OF_A_CLUSTER,
     replication_pb2.StopReplicaRequest: _OF_A_CLUSTER,
@@ -101,9 +98,9 @@ _LIMITS = {
 }
 PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 PAYLOADS = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
-"""The fields of a PartitionProduce that may be large."""
+"""The large fields of a PartitionProduce: batches and Arrow."""
 PARSED_BY_SERVICER = {"Produce"}
-"""Methods that take the bytes of their requests, and parse them when they can be served."""
+"""Methods that take the bytes of their requests, and parse them themselves."""
 
 
 def service_handler(
@@ -144,8 +141,8 @@ def servicer_method(
 ) -> Callable[[Any, Any, GrpcCall], Awaitable[Any]]:
     """Return a servicer's method that calls its broker and translates as `message_mapping` does.
 
-    given: returns the fields of the request's value that are not derived from the message
-    answered: returns the fields of the response's message that are not derived from the value
+    request_fields: returns the fields of the request's value that are not derived from the message
+    response_fields: returns the fields of the response's message that are not derived from the value
     mutates: whether the request creates or deletes partitions, which controller_mutation_rate limits
     """
 
@@ -163,13 +160,13 @@ def servicer_method(
 
 
 def is_large(response: Any) -> bool:
-    """Return whether the response has so many elements that a thread should translate it."""
+    """Return whether a thread should translate the response, because it has many elements."""
     values = (getattr(response, name) for name in response.__struct_fields__)
     return any(len(value) > LARGE_ELEMENTS for value in values if isinstance(value, list | tuple | dict))
 
 
 async def read_message(message_class: Any, data: bytes) -> Any:
-    """Return the message that `parse` returns; parse it in a thread if that may take long."""
+    """Return the result of `parse`, which runs in a thread for a message with large fields."""
     if has_large_fields(message_class, data):
         return await asyncio.to_thread(parse, message_class, data)
     return parse(message_class, data)
@@ -208,7 +205,7 @@ def _limited_fields(message_class: Any) -> list[str]:
 
 
 def check_bytes(message_class: Any, data: bytes) -> int:
-    """Return the size that counts. Raises RecordListTooLarge if it exceeds the limit; takes no time to speak of."""
+    """Return the size without payloads. Raises RecordListTooLarge over the limit. Fast for any message."""
     size, most = _checked_bytes(message_class, data), _limits(message_class).bytes
     if size > most:
         besides, instead = ("", "")
@@ -254,7 +251,7 @@ def _unary(
 ) -> Callable[[bytes, Any], Any]:
     """Return the handler of a unary method.
 
-    read: parses the request; None: the method does
+    read: parses the request; None: the method parses it
     few: held while a request larger than `SMALL_BYTES` is served
     """
 
@@ -285,7 +282,7 @@ def _unary(
                 async with few:
                     found = await answer(data, context)
             told: bytes = found if isinstance(found, bytes) else found.SerializeToString()
-            task = asyncio.current_task()  # gRPC's own; a callback of the context would tie it to itself
+            task = asyncio.current_task()  # gRPC's own; a callback of the context would be a reference cycle
             assert task
             memory.reserve_until_sent(len(told), task)
         except KafkaError as error:
@@ -307,7 +304,7 @@ def _in_parts(
 
     async def serve_all(request: Any, call: GrpcCall) -> Any:
         elements = getattr(request, name)
-        if len(elements) <= most and not (once and len(set(map(_key, elements))) < len(elements)):
+        if len(elements) <= most and not (once and len(set(map(_identity, elements))) < len(elements)):
             return await serve(request, call)
         parts = await asyncio.to_thread(lambda: list(_parts(request, name, most)))
         return await in_parts(parts, lambda part: serve(part, call), slices)
@@ -325,7 +322,7 @@ async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Sl
         if merged is None:
             merged = answer
         else:
-            merged.MergeFrom(answer)  # merge at once: keeping all answers until the end would take twice the memory
+            merged.MergeFrom(answer)  # at once: all answers together would take twice the memory
 
     await slices.each(parts, serve_part)
     return merged
@@ -334,7 +331,7 @@ async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Sl
 def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
     """Yield copies of the request with at most `most` elements of the field each; duplicate elements are dropped.
 
-    Unknown fields are dropped, too: each of thousands of parts would have them all.
+    Unknown fields are dropped, because each part would have a copy.
     """
     rest = type(request)()
     elements = getattr(request, name)
@@ -344,7 +341,7 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
     seen: set[str | bytes] = set()
     part = type(request)()
     for element in elements:
-        key = _key(element)
+        key = _identity(element)
         if key in seen:
             continue
         seen.add(key)
@@ -358,8 +355,8 @@ def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
         yield part
 
 
-def _key(element: Any) -> str | bytes:
-    """Return what is equal for equal elements."""
+def _identity(element: Any) -> str | bytes:
+    """Return the identity of an element."""
     key: str | bytes = element if isinstance(element, str) else element.SerializeToString()
     return key
 
@@ -371,7 +368,7 @@ def _server_streaming(
         try:
             begun = await begin(context)
             answers = serve(await read_message(request_class, data), begun)
-            while (answer := await _next(answers, begun)) is not None:
+            while (answer := await _next_answer(answers, begun)) is not None:
                 yield answer
         except KafkaError as error:
             await refuse(context, error)
@@ -391,7 +388,7 @@ def _client_streaming(serve: Callable[[GrpcCall], Any], begin: Begin) -> Callabl
     return call
 
 
-async def _next(answers: AsyncIterator[bytes], call: GrpcCall) -> bytes | None:
+async def _next_answer(answers: AsyncIterator[bytes], call: GrpcCall) -> bytes | None:
     """Return the next answer of a stream; None at its end. Raises SaslAuthenticationFailed if its token expires."""
     if not call.has_token:
         return await anext(answers, None)

@@ -1,11 +1,11 @@
 """Client quotas on gRPC calls.
 
-gRPC cannot stop reading from one client. Instead, a call waits before it is served, as long as its client has a debt of
-the kind that the call would add to; of a stream, nothing is read meanwhile. The answers of Produce and Fetch have the
-time to wait, so that a client can wait itself: sparklog's do. What a call costs is as on Kafka's listener
-(`server/kafka/throttle.py`).
+gRPC cannot stop reading from one client. Instead, a call waits before it is served, while its client has exceeded the
+quota for which the call counts; the next request of a stream is not read meanwhile. The answers of Produce and Fetch
+have the throttle time, so that a client can wait itself, as those of sparklog do. The costs of a call are as on Kafka's
+listener (`server/kafka/throttle.py`).
 
-A call that would wait beyond its deadline, or for which there is no memory, is refused with THROTTLING_QUOTA_EXCEEDED.
+A call that would wait beyond its deadline, or without memory for its request, gets THROTTLING_QUOTA_EXCEEDED.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class HeldCalls:
     """The calls of all clients that wait for quotas."""
 
     def __init__(self, most_bytes: int = HELD_BYTES) -> None:
-        """most_bytes: the memory that their requests may take"""
+        """most_bytes: limit of the memory for their requests"""
         self._most_bytes = most_bytes
         self._bytes = 0
         self._released = asyncio.Event()
 
     @property
     def is_released(self) -> bool:
-        """Whether no call waits any more."""
+        """Whether `release` has ended all waits."""
         return self._released.is_set()
 
     async def hold(self, size: int, seconds: float) -> None:
@@ -48,7 +48,7 @@ class HeldCalls:
             self._bytes -= size
 
     def release(self) -> None:
-        """Let all calls go on, and hold no others: the broker stops."""
+        """End all waits, present and future, for the stop of the broker."""
         self._released.set()
 
 
@@ -60,8 +60,8 @@ class CallThrottle:
     ) -> None:
         """Prepare the call.
 
-        remaining_s: the time until the call's deadline; None: it has none
-        count_wait: is told each wait, in seconds
+        remaining_s: the time until the call's deadline; None without one
+        count_wait: counts a wait, in seconds
         """
         self._count_wait = count_wait
         self._client = client
@@ -69,7 +69,7 @@ class CallThrottle:
         self._deadline = None if remaining_s is None else monotonic() + remaining_s
 
     async def admit(self) -> None:
-        """Wait until the client may use the event loop. Raises ThrottlingQuotaExceeded."""
+        """Wait for the client's quota of work. Raises ThrottlingQuotaExceeded."""
         if worked := self._client.worked:
             await self._wait(worked, 0, self._client.longest_s)
 
@@ -86,7 +86,7 @@ class CallThrottle:
             await self._wait(fetched, 0)
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once (`ClientBuckets.fetch_bytes`)."""
+        """Return the maximum bytes of one fetch (`ClientBuckets.fetch_bytes`)."""
         return self._client.fetch_bytes(asked)
 
     def fetched(self, size: int) -> None:
@@ -96,7 +96,7 @@ class CallThrottle:
 
     @property
     def mutate(self) -> Mutate:
-        """Counts partitions to create or delete. Raises ThrottlingQuotaExceeded."""
+        """Function that counts partitions to create or delete; raises ThrottlingQuotaExceeded."""
         return lambda partitions: self._client.mutate(partitions, monotonic(), strict=True)
 
     @property
@@ -110,7 +110,7 @@ class CallThrottle:
         return _wait_ms(self._client.fetched)
 
     def worked(self, seconds: float) -> None:
-        """Count the time of work."""
+        """Count seconds of work."""
         if self._client.worked:
             self._client.worked.take(seconds, monotonic())
 

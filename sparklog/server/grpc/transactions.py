@@ -1,4 +1,4 @@
-"""The service `Transactions`. Producers over gRPC speak protocol 2 of transactions (KIP-890)."""
+"""The service `Transactions`. Producers over gRPC use protocol 2 of transactions (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Answers that are made once: the bytes of an answer are sent again to whoever asks the same.
+"""Cache of answers: the bytes of an answer are sent again for an equal request.
 
-Clients ask for the same metadata again and again, and it changes rarely. An API that names what its answers follow from
-(`Api.cached_by`) has them kept, by version and by the bytes of the request after its header. An entry is used as long
-as that state has the generation that it was made from: any change makes the handler answer again. So an answer from
-here is, byte for byte, what the handler would give.
+Clients repeat requests for metadata, which changes rarely. An API that names the state of its answers (`Api.cached_by`)
+is cached, by version and by the bytes of the request after its header. An entry is valid while that state has the
+generation of the answer. So a cached answer has the same bytes as a new answer of the handler.
 
-Not kept: an answer with an error or a throttle time; one during whose making the state has changed, as where a request
-creates a topic; large requests and very large answers. The oldest entries make room for new ones.
+Not cached: an answer with an error or a throttle time; an answer whose request has changed the state, such as by the
+creation of a topic; large requests and very large answers. New entries replace the oldest ones.
 
-One cache per listener, because answers tell the addresses of their listener. With an authorizer, each client has its
-own answers, by principal and host; what is refused is an error, so it is decided and counted each time. With an audit
-log, which must have each decision, only APIs that demand no rights have their answers kept.
+Each listener has a cache, because answers contain the addresses of their listener. With an authorizer, principal and
+host are part of the key; a refusal is an error, so it is decided and counted each time. With an audit log, which needs
+each decision, only APIs without authorization are cached.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ MAX_REQUEST_BYTES = 4 << 10
 MAX_ANSWER_BYTES = 1 << 20
 """Enough for some twenty thousand partitions."""
 MAX_BYTES = 8 << 20
-"""Of all entries of a listener, requests and answers."""
+"""Maximum bytes of all requests and answers of a listener."""
 CacheKey = tuple[int, int, Subject | None, bytes]
-"""API key, version, who asks if that makes a difference, and the bytes of a request after its header."""
+"""API key, version, the client if there is an authorizer, and the bytes of a request after its header."""
 
 
 class CachedAnswer(NamedTuple):
@@ -40,22 +39,22 @@ class CachedAnswer(NamedTuple):
     generation: int
     data: bytes
     request: Message
-    """The decoded request, where it tells something of its connection; else None."""
+    """The decoded request, if it describes its connection; else None."""
 
 
 class CacheLookup(NamedTuple):
-    """A request of an API whose answers are kept."""
+    """A lookup of a request of a cached API."""
 
     cache: AnswerCache
     question: CacheKey
     generation: int
-    """Of the state when the request was read."""
+    """Generation of the state at the read of the request."""
     answer: CachedAnswer | None
-    """None: it has to be made."""
+    """None: the handler must answer."""
 
 
 class AnswerCache:
-    """The answers of one listener. Used on one event loop."""
+    """The cached answers of one listener. Used on one event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -75,9 +74,9 @@ class AnswerCache:
         return self._bytes
 
     def ask(self, api: Api[Any, Any], version: int, subject: Subject, body: memoryview) -> CacheLookup | None:
-        """Return what is known of a request of an API with `cached_by`; None if its answer is not kept.
+        """Look up a request of an API with `cached_by`; return None if its answer cannot be cached.
 
-        A request that is answered from here is counted, as one that took no time.
+        A request with a cached answer is counted, as one that took no time.
         """
         key = api.key
         assert key is not None
@@ -90,7 +89,7 @@ class AnswerCache:
         return CacheLookup(self, question, generation, answer if answer and answer.generation == generation else None)
 
     def keep(self, asked: CacheLookup, data: bytes, request: Message) -> None:
-        """Keep an answer without errors, unless it may be one of another state than the present one."""
+        """Cache an answer without errors, unless the state has changed since the lookup."""
         question, generation = asked.question, asked.generation
         if generation != self._generations[question[0]]() or len(data) > MAX_ANSWER_BYTES:
             return

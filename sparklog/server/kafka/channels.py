@@ -1,15 +1,15 @@
 """Channels: transfer of bytes over a plain socket or TLS. `connection.py` interprets the bytes.
 
 A channel reads into the buffer of its connection and sends one response at a time. Log slices of a large response go
-from the page cache to a plain socket by sendfile(2), without passing through this process. Over TLS they are read a
-piece at a time, as the peer takes them. If the file of a slice is too short because it was truncated meanwhile, the
-connection is closed, because the slice's length has already been sent.
+from the page cache to a plain socket by sendfile(2), without a copy in this process. Over TLS they are read piece by
+piece, at the pace of the peer. If the file of a slice is too short after a truncation, the connection is closed,
+because the slice's length has already been sent.
 
-While the peer does not take a response, its slices stay unread, and only the unsent rest of its other bytes is kept.
-Each connection has at most one response, which limits the memory that it holds.
+While the peer does not read a response, its slices stay unread, and only the unsent rest of its other bytes is in
+memory. Each connection has at most one response, which limits its memory.
 
-Plain sockets are read and written here instead of by an asyncio transport: that has no sendfile that can be mixed with
-other writes without delay, and its cost per request equals all other work of a connection.
+Plain sockets are read and written without an asyncio transport: its sendfile cannot be mixed with other writes without
+delay, and its cost per request equals all other work of a connection.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.page_cache import JOINED_BYTES, Frame, descriptor
 
 SENDFILE_ABOVE_BYTES = 1 << 20
-"""A response with at most this many bytes of the log is copied. If the socket takes it all at once, copying costs less
-than sendfile, which handles a page at a time (bench/sendfile.py). Unsent bytes are read again later, not kept."""
+"""Maximum bytes of log slices in a response that is copied. If the socket accepts all of it at once, copying costs less
+than sendfile, which works page by page (bench/sendfile.py). Unsent bytes are read again later, not kept."""
 PIECE_BYTES = 256 << 10
 """Bytes read at once: of a slice over TLS, and of small slices that are joined."""
 TOO_SHORT = "a file that was being sent has become shorter"
 CORKED_BYTES = 16 << 10
-"""Larger responses are not kept for a common write: copying them would cost as much as a write."""
+"""Maximum size of a response in a common write: a copy of a larger one costs as much as a write."""
 BYTES_PER_ITERATION = 4 << 20
 """Bytes sent to one peer before other connections are served."""
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ChannelOwner(Protocol):
     """Callbacks of a channel."""
 
     def buffer(self) -> memoryview:
-        """Return where to read next; it must not be empty. The channel fills its beginning, then calls `received`."""
+        """Return the buffer of the next read, not empty. The channel fills its beginning, then calls `received`."""
         ...
 
     def received(self, size: int) -> None:
@@ -56,11 +56,11 @@ class ChannelOwner(Protocol):
         ...
 
     def progressed(self) -> None:
-        """Called when the peer has taken a part of a response that was not sent at once."""
+        """Called when a part of a delayed response has been sent."""
         ...
 
     def sent(self) -> None:
-        """Called when a response that was not sent at once is sent completely."""
+        """Called when a delayed response has been sent completely."""
         ...
 
     def lost(self) -> None:
@@ -76,7 +76,7 @@ class Channel(Protocol):
         ...
 
     def resume(self) -> None:
-        """Read from now on. Without effect if the channel is closed."""
+        """Read from now on. No effect if the channel is closed."""
         ...
 
     def send(self, frame: Frame) -> bool:
@@ -84,11 +84,11 @@ class Channel(Protocol):
         ...
 
     def cork(self) -> None:
-        """Keep small responses until `uncork`, so that one write takes them all. Closing sends them, too."""
+        """Keep small responses until `uncork`, for one write of them all. `close` sends them, too."""
         ...
 
     def uncork(self) -> bool:
-        """Send the responses that were kept. If it returns False, the rest is sent later, and `sent` tells when.
+        """Send the responses that were kept. If it returns False, the rest is sent later, and `sent` is called then.
 
         One more response may be sent meanwhile.
         """
@@ -145,7 +145,7 @@ def _parts(frame: Frame) -> Iterator[UnsentPart]:
 
 
 def _join_small(left: deque[UnsentPart]) -> None:
-    """Replace the first parts, up to a large slice or PIECE_BYTES, with one that has their bytes.
+    """Replace the first parts, up to a large slice or PIECE_BYTES, with one part of their bytes.
 
     Raises KafkaStorageError, or EOFError if a file is too short.
     """
@@ -175,7 +175,7 @@ class PlainChannel:
         self._left: deque[UnsentPart] = deque()
         self._is_copied = False  # slices are copied instead of sent by sendfile
         self._is_corked = False
-        self._waits_for_room = False  # the loop tells when the socket takes more
+        self._waits_for_room = False  # the loop watches for room in the socket
         self._is_reading = False
         self._is_closed = False
 
@@ -221,7 +221,7 @@ class PlainChannel:
                     self._stop_waiting()
                     return True
         except (OSError, EOFError, KafkaError) as error:
-            self._cut_off(error)
+            self._close_after(error)
         return self._wait_for_room()
 
     def close(self) -> None:
@@ -251,7 +251,7 @@ class PlainChannel:
             self._owner.end_of_input()
 
     def _wait_for_room(self) -> bool:
-        """Have the rest sent later. Returns False, as what calls it does then."""
+        """Send the rest later. Returns False, as the result of the caller."""
         if not (self._is_closed or self._waits_for_room):
             self._waits_for_room = True
             self._loop.add_writer(self._fd, self._writable)
@@ -270,7 +270,7 @@ class PlainChannel:
             self._owner.progressed()
 
     def _send_left(self) -> bool:
-        """Send what the socket takes; return whether that was all. Close if the peer is gone or a file is too short."""
+        """Send until the socket is full; return whether all was sent. Close after an error of the peer or of a file."""
         left, allowed = self._left, BYTES_PER_ITERATION
         try:
             while left and allowed > 0:
@@ -278,12 +278,12 @@ class PlainChannel:
         except (BlockingIOError, InterruptedError):
             return False
         except (OSError, EOFError, KafkaError) as error:
-            self._cut_off(error)
+            self._close_after(error)
             return False
         return not left
 
-    def _cut_off(self, error: Exception) -> None:
-        logger.debug("a response was cut off: %s", error)
+    def _close_after(self, error: Exception) -> None:
+        logger.debug("a response was not sent completely: %s", error)
         self.close()
 
     def _send_some(self, left: deque[UnsentPart]) -> int:
@@ -406,7 +406,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self.connection_lost(None)
 
     def _send_left(self) -> bool:
-        """Write what the transport takes. Return whether that was all and the transport has room for more."""
+        """Write until the transport is full. Return whether all was written and the transport has room for more."""
         left = self._left
         assert self._transport
         while left and not self._is_full:
@@ -423,7 +423,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                 part.advance(len(data))
                 self._transport.write(data)
             except (EOFError, KafkaError) as error:
-                logger.debug("a response was cut off: %s", error)
+                logger.debug("a response was not sent completely: %s", error)
                 # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.
                 asyncio.get_running_loop().call_soon(self.close)
                 return False

@@ -3,24 +3,23 @@
 A request is four bytes with its size, followed by that many bytes. Data is first read into a buffer that all
 connections share. A request that is complete in that buffer is served at once, from a copy. For any other request, a
 buffer of the request's size is allocated, and the rest is read into it. Large buffers are anonymous memory maps, which
-only use memory for what has arrived: a client that announces 100 MB and sends nothing costs nothing.
+use memory only for received bytes: a client that announces 100 MB and sends nothing costs nothing.
 
-While a request is in progress, or its response is not sent completely, arriving data is held, and reading pauses as
-soon as any has arrived. So a connection holds at most one request in progress, one response, and twice the shared
-buffer.
+While a request is in progress, or its response is not sent completely, arriving data is held, and reading pauses after
+the first read. So a connection has at most one request in progress, one response, and twice the shared buffer.
 
     idle        no part of a request has arrived; closed after connections.max.idle.ms
     arriving    a part has arrived; the rest must arrive within a minute (or connections.max.idle.ms if that is shorter)
                 and one more second for each MiB; closed if the requests that arrive take too much memory together
     in progress no limit except those of the API
-    muted       the client has used up a quota (`throttle`): nothing is read for as long as it must wait
-    sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
+    muted       the client has exceeded a quota (`throttle`): nothing is read during its throttle time
+    sending     closed if the peer reads nothing for connections.max.idle.ms: a consumer may stop reading while it
                 processes records, for five minutes by its own default (max.poll.interval.ms)
 
-A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. Small
-answers to requests that arrived together are sent together: a write costs as much as the rest of a small request. After
-`REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait
-for a slice of time (`quotas.TimeSlice`).
+A request that does not have to wait needs no task: its coroutine runs to its end at once. Small answers to requests
+that arrived together are sent together: a write costs as much as the rest of a small request. After
+`REQUESTS_PER_ITERATION` requests of one connection, other connections are served; after each request if others wait for
+a slice of time (`quotas.TimeSlice`).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Protocol):
-    """State that the connections of one broker share."""
+    """The owner of a broker's connections, with their shared state."""
 
     broker: Broker
     queue: RequestQueue
@@ -66,7 +65,7 @@ class ConnectionOwner(Protocol):
     idle_s: float
     is_stopping: bool
     shared: memoryview
-    """Buffer of SHARED_BYTES for arriving data. It can be shared because all connections run on one event loop."""
+    """Buffer of SHARED_BYTES for arriving data, shared because all connections run on one event loop."""
 
     quotas: ConnectionQuotas
     connections: set[KafkaConnection]
@@ -94,7 +93,7 @@ class KafkaConnection:
         figures: ListenerMetrics,
         open_channel: Callable[[KafkaConnection], Channel],
     ) -> None:
-        """open_channel: returns the channel that transfers this connection's bytes, and does not read yet."""
+        """open_channel: returns the channel of this connection, which does not read yet."""
         self.session = session
         self.figures = figures
         self.deadline = monotonic() + host.idle_s
@@ -147,14 +146,14 @@ class KafkaConnection:
                 if self._is_lost:
                     return
             if self._filled == len(self._frame):
-                self._arrived(self._frame)
+                self._frame_complete(self._frame)
         elif self._is_busy or self._waits_for_slice:
-            self._hold(self._shared[:size])
+            self._hold_data(self._shared[:size])
         else:
-            self._take(self._shared[:size])
+            self._serve_received(self._shared[:size])
 
     def end_of_input(self) -> None:
-        """Close the connection, but first answer what has arrived: a client that closed its side may still read.
+        """Close the connection after the answers to all received requests: the client may still read.
 
         A request whose translation has `ends_with_connection` is not answered.
         """
@@ -168,8 +167,8 @@ class KafkaConnection:
         ):
             self.channel.close()
 
-    def _take(self, data: memoryview) -> None:
-        """Serve the requests in `data`. The buffer is reused after this returns."""
+    def _serve_received(self, data: memoryview) -> None:
+        """Serve the requests in `data`, whose buffer is reused afterwards."""
         self._serve_all(data)
         if self._is_corked:
             self._is_corked = False
@@ -181,20 +180,20 @@ class KafkaConnection:
         at, end, requests = 0, len(data), 1 if self._slice.waiting else REQUESTS_PER_ITERATION
         while at < end and not self._is_lost:
             if self._is_busy or requests == 0 or self._slice.is_over or self._queue.is_full:
-                self._hold(data[at:])
+                self._hold_data(data[at:])
                 if not self._is_busy:
                     self._wait_for_slice()
                 return
             requests -= 1
             if end - at < _SIZE.size:
-                self._begin(_SIZE.size, data[at:], is_size=True)
+                self._allocate_frame(_SIZE.size, data[at:], is_size=True)
                 return
             (size,) = _SIZE.unpack_from(data, at)
             at += _SIZE.size
-            if not self._accepts(size):
+            if not self._is_allowed_size(size):
                 return
             if end - at < size:
-                self._begin(size, data[at:])
+                self._allocate_frame(size, data[at:])
                 return
             if not self._is_corked and at + size < end:
                 self._is_corked = True
@@ -202,7 +201,7 @@ class KafkaConnection:
             self._serve(memoryview(bytearray(data[at : at + size])))
             at += size
 
-    def _begin(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
+    def _allocate_frame(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
         """Allocate the buffer of a request (or of its size field) of which `start` has arrived."""
         try:
             self._frame = memoryview(bytearray(size) if size <= SHARED_BYTES else mmap.mmap(-1, size))
@@ -219,7 +218,7 @@ class KafkaConnection:
         allowed = min(ARRIVAL_S, self._host.idle_s) + size / ARRIVAL_BYTES_PER_S
         self.deadline = monotonic() + allowed
 
-    def _arrived(self, frame: memoryview) -> None:
+    def _frame_complete(self, frame: memoryview) -> None:
         self._frame = None
         if not self._is_size:
             self._queue.end_arrival(self)
@@ -232,10 +231,10 @@ class KafkaConnection:
                 self._serve(frame)
             return
         (size,) = _SIZE.unpack(frame)
-        if self._accepts(size):
-            self._begin(size, frame[:0])
+        if self._is_allowed_size(size):
+            self._allocate_frame(size, frame[:0])
 
-    def _accepts(self, size: int) -> bool:
+    def _is_allowed_size(self, size: int) -> bool:
         least = 1 if self.session.opaque else MIN_REQUEST_BYTES
         if least <= size <= self.session.max_request_bytes:
             return True
@@ -243,20 +242,20 @@ class KafkaConnection:
         return False
 
     def _wait_for_slice(self) -> None:
-        """Have `_go_on` serve the held data once the queue has room, or after other connections."""
+        """Schedule `_go_on` for the held data: once the queue has room, or after other connections."""
         self._waits_for_slice = True
         if self._queue.is_full:
             self._queue.wait(self._go_on)
         else:
             self._slice.wait(self._go_on)
 
-    def _hold(self, data: memoryview) -> None:
+    def _hold_data(self, data: memoryview) -> None:
         """Keep data that cannot be served yet, and pause reading until it is served."""
         self._held += data
         self._pause()
 
     def _pause(self) -> None:
-        """Pause reading until the request that waits is served."""
+        """Pause reading until the waiting request is served."""
         self._held_since = self._held_since or monotonic()
         self.deadline = NEVER
         if not self._is_paused:
@@ -264,7 +263,7 @@ class KafkaConnection:
             self.channel.pause()
 
     def _go_on(self) -> None:
-        """Serve what is held, then continue reading."""
+        """Serve the held data, then continue reading."""
         self._waits_for_slice = False
         if self._is_lost:
             return
@@ -273,7 +272,7 @@ class KafkaConnection:
             self._serve(frame)
         if self._held:
             held, self._held = self._held, bytearray()
-            self._take(memoryview(held))
+            self._serve_received(memoryview(held))
         if self._is_lost or self._held or self._is_busy:
             return
         if self._input_ended or self._host.is_stopping:
@@ -293,7 +292,7 @@ class KafkaConnection:
         try:
             request = read_frame(self._host.broker, self.session, frame)
         except Exception as error:  # noqa: BLE001 - any error ends this connection only
-            self._failed("reading a request", error)
+            self._close_after("reading a request", error)
             return
         self._remote_s = self._waits_since = 0.0
         if self._quotas.has_client_quotas or self.session.throttle:
@@ -311,7 +310,7 @@ class KafkaConnection:
                 self._leave_queue()
             return
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(request.translation.api.name, error)
+            self._close_after(request.translation.api.name, error)
             return
         self._begin_task(request, work, waits_for, len(frame), queued, began)
 
@@ -327,15 +326,15 @@ class KafkaConnection:
         self.deadline = NEVER
         self._request = request
         self._task = asyncio.get_running_loop().create_task(go_on(work, waits_for))
-        self._task.add_done_callback(partial(self._answered, request, queued, began))
+        self._task.add_done_callback(partial(self._task_ended, request, queued, began))
 
-    def _answered(self, request: KafkaRequest, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
+    def _task_ended(self, request: KafkaRequest, queued: float, began: float, task: asyncio.Task[Frame]) -> None:
         self._task = self._request = None
         self._is_busy = False
         if task.cancelled():
             self.channel.close()
         elif error := task.exception():
-            self._failed(request.translation.api.name, error)
+            self._close_after(request.translation.api.name, error)
         elif not self._is_lost:
             self._send(request, task.result(), queued, began)
         self._leave_queue()
@@ -352,9 +351,9 @@ class KafkaConnection:
             self._times = (queued, began, answered)
             self.deadline = answered + self._host.idle_s
             return
-        self._done(request, queued, began, answered)
+        self._response_sent(request, queued, began, answered)
 
-    def _done(self, request: KafkaRequest, queued: float, began: float, answered: float) -> None:
+    def _response_sent(self, request: KafkaRequest, queued: float, began: float, answered: float) -> None:
         now = monotonic()
         self.deadline = now + self._host.idle_s
         stages = self._metrics.stages[request.translation.api.name]
@@ -376,11 +375,11 @@ class KafkaConnection:
 
     def sent(self) -> None:
         if self._task is not None:
-            return  # these were answers before the one that is being made
+            return  # these were earlier answers; the present request has none yet
         request, self._request = self._request, None
         self._is_busy = False
         if request:
-            self._done(request, *self._times)
+            self._response_sent(request, *self._times)
         if not self._is_busy:
             self._go_on()
 
@@ -402,7 +401,7 @@ class KafkaConnection:
         return now - self._began - self._remote_s - waits_s
 
     def _be_muted(self, seconds: float) -> None:
-        """Read nothing for this time: what arrives is held, as while a request is in progress."""
+        """Hold arriving data for this time, as while a request is in progress."""
         self._quotas.count_wait(seconds)
         self._is_busy = True
         self.deadline = NEVER
@@ -431,7 +430,7 @@ class KafkaConnection:
             self.channel.close()
 
     def give_up(self) -> None:
-        """Close the connection because its request, which is still arriving, is the largest of too many bytes."""
+        """Close the connection: its arriving request is the largest of too many bytes."""
         self._refuse("queued.max.request.bytes are arriving, and its request is the largest")
 
     def cut_off(self) -> None:
@@ -458,7 +457,7 @@ class KafkaConnection:
         logger.info("closing the connection from %s: %s", self.session.host, why)
         self.channel.close()
 
-    def _failed(self, what: str, error: BaseException) -> None:
+    def _close_after(self, what: str, error: BaseException) -> None:
         """Close the connection and log why. A KafkaError is the client's fault, any other error the broker's."""
         if isinstance(error, KafkaError):
             self._refuse(str(error))

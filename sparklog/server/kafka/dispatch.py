@@ -1,8 +1,8 @@
 """Processing of a request frame into its response frame: header, translation, response.
 
 A malformed request (an incomplete header, an API or version that is not served, a body that does not match its version)
-ends its connection, as in Apache Kafka: after a malformed frame, nothing on the connection can be trusted. The only
-exception is ApiVersions in an unknown version, which is answered in version 0.
+ends its connection, as in Apache Kafka, because the next frame may be misread. The only exception is ApiVersions in an
+unknown version, which is answered in version 0.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class KafkaRequest(NamedTuple):
     call: KafkaCall
     message: Message
     """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
-    undecoded body as a memoryview if it is so large that a thread must decode it, or if the answer is known."""
+    undecoded body as a memoryview if a thread must decode it, or if the answer is cached."""
     asked: CacheLookup | None = None
-    """None: the answer is not kept."""
+    """None: the answer is not cached."""
 
 
 class _RequestFormat(NamedTuple):
@@ -68,7 +68,7 @@ class _RequestFormat(NamedTuple):
     has_tags: bool
     """Whether the request header has tagged fields."""
     is_cached: bool
-    """Whether answers are kept."""
+    """Whether answers are cached."""
     read: Callable[[memoryview], Message]
     response_tags: bytes
 
@@ -79,7 +79,7 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> KafkaRequ
     Raises KafkaError if the connection must be closed.
     """
     if session.opaque:
-        return _opaque(broker, session, bytes(frame))
+        return _bare_token_request(broker, session, bytes(frame))
     try:
         key, version, correlation_id, length = _HEADER.unpack_from(frame)
         end = _HEADER.size + max(0, length)
@@ -134,25 +134,25 @@ async def answer(request: KafkaRequest) -> Frame:
     if found is None:
         return NO_RESPONSE
     if throttle and (throttle.may_wait or call.key == FETCH):
-        found = _throttled(translation, call, throttle, found)
+        found = _with_throttle_time(translation, call, throttle, found)
     if not isinstance(found, tuple | list):
         typed, found = found, (await _write_body(call, found),)
         if asked and not (throttle and throttle.may_wait):
-            await _keep(asked, request, typed, found[0])
+            await _cache_answer(asked, request, typed, found[0])
     frame = _join(call, found)
     return await bring_in(frame) if len(frame) > 1 else frame
 
 
 def _cached_frame(call: KafkaCall, translation: Translation, answer: CachedAnswer) -> Frame:
-    """Return the frame of an answer that is kept."""
+    """Return the frame of a cached answer."""
     call.broker.metrics.requests[translation.api.name].observe(0.0)
     if translation.note_session:
         translation.note_session(call.session, answer.request)
     return (_SIZE_AND_CORRELATION.pack(4 + len(answer.data), call.correlation_id) + answer.data,)
 
 
-async def _keep(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
-    """Keep an answer if it has no error. body: its bytes"""
+async def _cache_answer(asked: CacheLookup, request: KafkaRequest, found: Message, body: bytes) -> None:
+    """Cache an answer without errors. body: its bytes"""
     translation, call, message, _ = request
     if len(body) > MAX_ANSWER_BYTES or not translation.is_cached(message):
         return
@@ -177,12 +177,12 @@ async def _respond(translation: Translation, call: KafkaCall, message: Message) 
     return await translation.respond(call, message)
 
 
-def _throttled(
+def _with_throttle_time(
     translation: Translation, call: KafkaCall, throttle: ConnectionThrottle, found: Message | Pieces
 ) -> Message | Pieces:
-    """Return the answer with the time that the client must wait."""
+    """Return the answer with the throttle time of the client."""
     if call.key == FETCH:
-        throttle.fetched(_size(found))
+        throttle.fetched(_size_of(found))
         if not throttle.may_wait:
             return found
     if not isinstance(found, tuple | list):
@@ -193,22 +193,22 @@ def _throttled(
     return found
 
 
-def _size(found: Pieces) -> int:
+def _size_of(found: Pieces) -> int:
     size = 0
     for part in found:
         size += len(part) if isinstance(part, bytes) else part.size
     return size
 
 
-def _opaque(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
-    """Return a request for a bare SASL token, which is handled like the token of a SaslAuthenticate request."""
+def _bare_token_request(broker: Broker, session: Session, frame: bytes) -> KafkaRequest:
+    """Return a request for a bare SASL token, served like the token of a SaslAuthenticate request."""
     call = KafkaCall(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
     return KafkaRequest(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
 @lru_cache(KNOWN_FORMATS)
 def _format_of(key: int, version: int) -> _RequestFormat:
-    """Return the form of an API and version. Raises UnsupportedVersion if it is not served."""
+    """Return the format of an API and version. Raises UnsupportedVersion if it is not served."""
     translation = _BY_KEY.get(key)
     if translation is None:
         raise UnsupportedVersion(f"API {key} is not served")
@@ -234,11 +234,11 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
 
 
 def _read_nothing(_: memoryview) -> None:
-    """Decode nothing: the body of an unknown version cannot be read."""
+    """Return None: the body of an unknown version cannot be decoded."""
 
 
 def _unknown_version(call: KafkaCall, translation: Translation) -> Message:
-    """Answer with the versions of ApiVersions only, for the client to retry; as in Apache Kafka since 2.4 (KIP-511)."""
+    """Answer with the versions of ApiVersions, so that the client retries; as in Apache Kafka from 2.4 on (KIP-511)."""
     first, last = translation.api.versions
     return call.answer(
         error_code=UnsupportedVersion("ApiVersions in a version that is not known"),
@@ -265,7 +265,7 @@ def log_slow(log: SlowRequests, call: KafkaCall, queue: float, work: float, remo
 
 
 def trace(tracing: RequestTracing, call: KafkaCall, work: float, remote: float) -> None:
-    """Make the span of a request that was answered now. Times are as in `log_slow`."""
+    """Record the span of a request that was answered now. Times are as in `log_slow`."""
     tracing.answered(
         _BY_KEY[call.key].api.name,
         "",
@@ -286,6 +286,6 @@ def _join(call: KafkaCall, found: Pieces) -> Frame:
     first = found[0]
     if len(found) == 1 and isinstance(first, bytes):
         return (_SIZE_AND_CORRELATION.pack(4 + len(tags) + len(first), call.correlation_id) + tags + first,)
-    size = 4 + len(tags) + _size(found)
+    size = 4 + len(tags) + _size_of(found)
     head = _SIZE_AND_CORRELATION.pack(size, call.correlation_id) + tags
     return (head + first, *found[1:]) if isinstance(first, bytes) else (head, *found)

@@ -1,7 +1,7 @@
-"""One listener for Kafka's protocol. It accepts connections, with or without TLS.
+"""One listener for Kafka's protocol: accepts connections, with or without TLS.
 
 `bind` binds the address, so that a port in use is detected before the broker starts. From `start` on, connections are
-accepted in the order of their arrival. A connection that a quota refuses is closed before anything is read from it.
+accepted in the order of their arrival. A connection over a quota is closed before the first read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 BACKLOG = 512
 ACCEPTED_PER_ITERATION = 64
 NO_DESCRIPTORS_PAUSE_S = 1.0
-"""Pause after accept fails because the process has no file descriptors left; without it, accept would busy-loop."""
+"""Pause after a failure of accept for lack of file descriptors, against a busy loop."""
 MAPPED = "::ffff:"
 """Prefix of an IPv4 peer's address on an IPv6 socket."""
 logger = logging.getLogger(__name__)
@@ -50,10 +50,10 @@ class KafkaListener:
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
         host.broker.dynamic.subscribe(lambda config: self._rate.set_rate(config.max_connection_creation_rate))
         self._socket: socket.socket | None = None
-        self._again: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Connections over the quota of their address, and what closes them."""
+        """Connections over the quota of their address, and the timers that close them."""
 
     async def bind(self) -> Address:
         """Bind the address and return it with the chosen port if it is 0. Raises ConfigError if it cannot be bound."""
@@ -71,14 +71,14 @@ class KafkaListener:
         return wanted._replace(port=self._socket.getsockname()[1])
 
     def start(self) -> None:
-        """Accept connections from now on, on the running event loop. Without effect unless `bind` has run."""
+        """Accept connections from now on, on the running event loop. No effect before `bind`."""
         if self._socket:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     def close(self) -> None:
         """Stop accepting connections."""
-        if self._again:
-            self._again.cancel()
+        if self._resume_timer:
+            self._resume_timer.cancel()
         for handshake in self._handshakes:
             handshake.cancel()
         for refused, closing in self._refused.items():
@@ -97,21 +97,21 @@ class KafkaListener:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                logger.error("%s accepts nothing for a while: %s", self._listener.name, error)
-                self._pause(NO_DESCRIPTORS_PAUSE_S)
+                logger.error("%s accepts no connections for a while: %s", self._listener.name, error)
+                self._pause_accepting(NO_DESCRIPTORS_PAUSE_S)
                 return
-            self._accepted(accepted, peer[0].removeprefix(MAPPED), peer[1])
+            self._begin_connection(accepted, peer[0].removeprefix(MAPPED), peer[1])
             if wait := self._rate.wait_seconds(monotonic()):
-                self._pause(wait)
+                self._pause_accepting(wait)
                 return
 
-    def _pause(self, seconds: float) -> None:
+    def _pause_accepting(self, seconds: float) -> None:
         assert self._socket
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
-        self._again = loop.call_later(seconds, self.start)
+        self._resume_timer = loop.call_later(seconds, self.start)
 
-    def _accepted(self, accepted: socket.socket, peer: str, port: int) -> None:
+    def _begin_connection(self, accepted: socket.socket, peer: str, port: int) -> None:
         if why := self._host.quotas.take(peer):
             self._figures.count_refused()
             self._host.refused(why)
@@ -134,7 +134,7 @@ class KafkaListener:
         self._new_connection(peer, port, partial(PlainChannel, asyncio.get_running_loop(), accepted)).channel.resume()
 
     def _refuse_later(self, accepted: socket.socket, peer: str, seconds: float) -> None:
-        """Close a connection over its address's quota only when the next is allowed, so that nobody retries in vain."""
+        """Close a connection over its address's quota once the quota has room, so that a retry can succeed."""
 
         def close() -> None:
             del self._refused[accepted]
@@ -164,7 +164,7 @@ class KafkaListener:
                 ssl_shutdown_timeout=HANDSHAKE_TIMEOUT_S,
             )
         except (OSError, ValueError, SaslAuthenticationFailed) as error:
-            # SSLError and TimeoutError are OSErrors; a bad name is a ValueError
+            # OSError includes SSLError and TimeoutError; a bad name is a ValueError
             logger.info("no TLS with %s on %s: %s", peer, self._listener.name, error)
         finally:
             if not is_open:

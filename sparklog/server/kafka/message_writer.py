@@ -1,7 +1,7 @@
-"""Writers of Kafka's messages: functions that are generated from the classes of `kio`, as dataclasses' methods are.
+"""Writers of Kafka's messages: functions generated from the classes of `kio`, as the methods of dataclasses are.
 
-kio's own writer calls several functions for each field. A generated one has the statements for all fields in one body,
-and packs fixed fields that follow one another together:
+kio's own writer calls several functions for each field. A generated writer has the statements for all fields in one
+body, and packs adjacent fixed fields together:
 
     add(pack(m.throttle_time // ms))                                # >i
     items = m.topics
@@ -9,7 +9,7 @@ and packs fixed fields that follow one another together:
     for item in items:
         ...
 
-The bytes are those of kio's writer.
+Both write the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIXED = {
     "timedelta_i64": ("q", "{} // ms"),
     "uuid": ("16s", "({0}.bytes if {0} is not None else no_id)"),
 }
-"""Format and value of the fields of one size, by kio's name of their type."""
+"""Format and value expression of fixed-size fields, by kio's name of their type."""
 _GLOBALS = {
     "ms": timedelta(milliseconds=1),
     "epoch": datetime(1970, 1, 1, tzinfo=UTC),
@@ -62,7 +62,7 @@ def writer_of(cls: Any) -> Callable[[Any], bytes]:
 
 
 class _WriterSource:
-    """The source of one function, as it is generated."""
+    """The generated source of one function."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -92,7 +92,7 @@ class _WriterSource:
         elif cls.__flexible__:
             self._fixed("x")
 
-    # Fixed fields are collected, everything else is a line
+    # Fixed fields are collected; each other field is a line
 
     def _fixed(self, layout: str, *values: str) -> None:
         self._format += layout
@@ -120,7 +120,7 @@ class _WriterSource:
         return f"v{self._variables}"
 
     def _name(self, value: Any) -> str:
-        """Return the name under which the function has this value."""
+        """Return the name of this value in the function."""
         name = f"c{len(self._names)}"
         self._names[name] = value
         return name
@@ -130,9 +130,9 @@ class _WriterSource:
     def _field(self, field: Any, annotation: Any, value: str, *, is_flexible: bool, is_tagged: bool = False) -> None:
         kind = field.metadata.get("kafka_type")
         is_null_allowed = not is_tagged and NoneType in get_args(annotation)
-        plain = _without_none(annotation)
+        plain = without_none(annotation)
         if get_origin(plain) is tuple:
-            self._array(kind, _without_none(get_args(plain)[0]), value, is_flexible=is_flexible)
+            self._array(kind, without_none(get_args(plain)[0]), value, is_flexible=is_flexible)
         elif dataclasses.is_dataclass(plain):
             self._nested(plain, value, is_null_allowed=is_null_allowed)
         else:
@@ -230,7 +230,8 @@ class _WriterSource:
         self._line(f"{found}.append(varint({tag}) + varint(len({inner})) + {inner})")
 
 
-def _without_none(annotation: Any) -> Any:
+def without_none(annotation: Any) -> Any:
+    """Return the type of a nullable field without null; other types unchanged."""
     if get_origin(annotation) in (Union, UnionType):
         return next(each for each in get_args(annotation) if each is not NoneType)
     return annotation

@@ -1,7 +1,7 @@
 """Kafka's messages: conversion of plain values to the typed values of `kio`.
 
-`kio` has a class for each structure of each version of a message. A translation passes the fields it knows, once for
-all versions. `make` drops the fields that a version does not have, and converts
+`kio` has a class for each structure of each version of a message. A translation passes all its fields, once for all
+versions. `make` drops the fields that a version does not have, and converts
 
     structures      from dicts
     error_code      from a KafkaError, a code, or None for no error
@@ -17,8 +17,7 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -27,7 +26,7 @@ from kio.serial import entity_reader
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS, TooManyElements, check_array_counts
-from sparklog.server.kafka.message_writer import writer_of
+from sparklog.server.kafka.message_writer import without_none, writer_of
 
 Message = Any
 """A structure of kio."""
@@ -36,15 +35,15 @@ MessageClass = Any
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LARGE_BYTES = 64 << 10
 ELEMENT_BYTES = 64
-"""What an element of an array counts as, beside its text and bytes: writing it takes several microseconds."""
+"""Assumed size of an array element, beside its text and bytes: writing it takes several microseconds."""
 KNOWN_PLANS = 4096
-"""Several times the number of structures in all versions: nearly every structure is made from the same names."""
+"""Cache size: several times the number of structures in all versions. A structure mostly has the same fields."""
 NO_TIME = datetime.timedelta()
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def versions_of(key: int) -> tuple[int, int]:
-    """Return the first and the last version of an API that kio knows. Raises KeyError if it knows none."""
+    """Return the first and the last version of an API in kio. Raises KeyError for an unknown API."""
     known = schema_name_map[api_key_map[key]]
     return min(known), max(known)
 
@@ -61,7 +60,7 @@ def read_request(key: int, version: int, data: bytes | memoryview, most: int = M
     check_array_counts(cls, data, most)
     try:
         request, _ = _reader(cls)(data, 0)
-    except Exception as error:  # kio's reader passes on any exception of its parts
+    except Exception as error:  # kio's reader raises any exception of its parts
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
     if _check_arrays(request, _arrays(cls)) > most:
         raise TooManyElements(most)
@@ -108,7 +107,7 @@ def whole_ms(time: datetime.timedelta) -> int:
 
 
 def with_throttle_time(message: Message, wait_ms: int) -> Message:
-    """Return a response that tells the client to wait; the same one if its version has no field for that."""
+    """Return the response with this throttle time; unchanged if its version has no such field."""
     if "throttle_time" not in _fields(message.__class__):
         return message
     return dataclasses.replace(message, throttle_time=_milliseconds(wait_ms))
@@ -138,7 +137,7 @@ class _FieldConversion(NamedTuple):
 def _plan(
     cls: MessageClass, names: tuple[str, ...]
 ) -> tuple[list[tuple[str, Callable[[Any], Any] | None]], dict[str, Any]]:
-    """Return how to make a structure from fields of these names: those that it has, and the defaults of others."""
+    """Return the plan for a structure from these fields: the conversions of its fields, and the other defaults."""
     fields = _fields(cls)
     if unknown := set(names) - fields.keys():
         _check_known(cls, unknown)
@@ -157,7 +156,7 @@ class _ArrayField(NamedTuple):
 def _check_arrays(message: Message, arrays: tuple[_ArrayField, ...]) -> int:
     """Return the total number of elements.
 
-    Raises InvalidRequest if an array is null that must not be, which kio's reader does not check.
+    Raises InvalidRequest for a null in an array that is not nullable, which kio's reader does not check.
     """
     count = 0
     for name, may_be_null, inner in arrays:
@@ -174,7 +173,7 @@ def _check_arrays(message: Message, arrays: tuple[_ArrayField, ...]) -> int:
 
 
 def _room_left(message: Message, room: int) -> int:
-    """Return `room` less the size of the message; any negative number if it is larger."""
+    """Return `room` less the size of the message; any negative number for a larger message."""
     texts, arrays = _variable_fields(message.__class__)
     for name in texts:
         room -= len(getattr(message, name) or ())
@@ -195,10 +194,10 @@ def _room_left(message: Message, room: int) -> int:
 
 @cache
 def _variable_fields(cls: MessageClass) -> tuple[list[str], list[tuple[str, bool, bool]]]:
-    """Return the fields with text or bytes, and the arrays: whether they have structures, or text or bytes."""
+    """Return the fields with text or bytes; and the arrays, each with whether it has structures, or text or bytes."""
     texts, arrays = [], []
     for name, annotation in get_type_hints(cls).items():
-        kind = _without_none(annotation)
+        kind = without_none(annotation)
         if get_origin(kind) is tuple:
             element: MessageClass = get_args(kind)[0]
             arrays.append((name, dataclasses.is_dataclass(element), _is_text(element)))
@@ -213,11 +212,11 @@ def _is_text(kind: Any) -> bool:
 
 @cache
 def _errors(cls: MessageClass) -> tuple[list[str], list[str]]:
-    """Return the error codes, and the structures, or arrays of structures, that have some."""
+    """Return the fields with error codes, and the fields whose structures have some."""
     codes = [field.name for field in dataclasses.fields(cls) if field.metadata.get("kafka_type") == "error_code"]
     parts = []
     for name, annotation in get_type_hints(cls).items():
-        kind = _without_none(annotation)
+        kind = without_none(annotation)
         element: MessageClass = get_args(kind)[0] if get_origin(kind) is tuple else kind
         is_structure = dataclasses.is_dataclass(element)
         if is_structure and any(_errors(element)):
@@ -229,7 +228,7 @@ def _errors(cls: MessageClass) -> tuple[list[str], list[str]]:
 def _arrays(cls: MessageClass) -> tuple[_ArrayField, ...]:
     found = []
     for name, annotation in get_type_hints(cls).items():
-        kind = _without_none(annotation)
+        kind = without_none(annotation)
         if get_origin(kind) is tuple:
             element: MessageClass = get_args(kind)[0]
             is_structure = dataclasses.is_dataclass(element)
@@ -254,7 +253,7 @@ def _field(field: dataclasses.Field[Any], annotation: Any) -> _FieldConversion:
         return _FieldConversion(_error_code, ErrorCode.none)
     if kind.startswith("timedelta"):
         return _FieldConversion(_milliseconds, NO_TIME)
-    return _FieldConversion(_time if kind.startswith("datetime") else _converter(_without_none(annotation)), None)
+    return _FieldConversion(_time if kind.startswith("datetime") else _converter(without_none(annotation)), None)
 
 
 def _converter(annotation: Any) -> Callable[[Any], Any] | None:
@@ -267,12 +266,6 @@ def _converter(annotation: Any) -> Callable[[Any], Any] | None:
     if dataclasses.is_dataclass(annotation):
         return lambda value: make(annotation, **value) if isinstance(value, Mapping) else value
     return None
-
-
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, UnionType):
-        return next(each for each in get_args(annotation) if each is not NoneType)
-    return annotation
 
 
 def _error_code(value: KafkaError | int | None) -> ErrorCode:

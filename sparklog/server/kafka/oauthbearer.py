@@ -2,8 +2,8 @@ r"""OAUTHBEARER (RFC 7628, KIP-255) in Kafka's protocol: the client's first mess
 
     n,a=USER,\x01auth=Bearer TOKEN\x01KEY=VALUE\x01\x01       a=USER and extensions may be missing
 
-If the token is valid, the exchange is complete with an empty answer. If it is not, the answer is JSON, the client sends
-\x01, and the exchange fails, as in RFC 7628 and in Apache Kafka (OAuthBearerSaslServer). Extensions are ignored.
+A valid token ends the exchange with an empty answer. After an invalid one the answer is JSON, the client sends \x01,
+and the exchange fails, as in RFC 7628 and in Apache Kafka (OAuthBearerSaslServer). Extensions are ignored.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class OAuthBearerExchange:
 
 
 def _parse(message: bytes) -> tuple[str | None, str]:
-    """Return the user that the client wants to act as, or None, and the token. Raises SaslAuthenticationFailed."""
+    """Return the authorization user, or None, and the token. Raises SaslAuthenticationFailed."""
     wrong = SaslAuthenticationFailed("Invalid OAUTHBEARER client first message")
     try:
         head, *pairs, last, end = message.decode().split(_SEPARATOR)
         flag, acting_as, rest = head.split(",")
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:  # includes UnicodeDecodeError
         raise wrong from None
     found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     scheme, _, token = found.get("auth", "").partition(" ")

@@ -1,4 +1,4 @@
-"""The primitives of Kafka's protocol as bytes, for messages that are encoded by hand: headers, Produce and Fetch.
+"""The primitives of Kafka's protocol as bytes, for messages without kio: headers, Produce and Fetch.
 
 Each has two forms: the original one, and the compact one of flexible versions (KIP-482). In the compact form, a length
 is an unsigned varint of the length plus 1; 0 means null.

@@ -1,9 +1,9 @@
 """Loading of log slices into memory before they are sent: small ones into the response, others into the page cache.
 
 sendfile and read block the event loop while the disk is read. So a thread first reads slices that are not in the page
-cache. A small slice is read without waiting (preadv2 with RWF_NOWAIT, which fails instead). A large one is checked by
-reading some of its pages so, which are closer together than the disk's read-ahead; below 128 KiB its last page. If the
-system cannot tell, as for files in memory, nothing is done.
+cache. A small slice is read with preadv2 and RWF_NOWAIT, which fails instead of waiting. A large slice is probed: some
+of its pages, closer together than the disk's read-ahead, are read in the same way; below 128 KiB only the last page. No
+slice is loaded if the system does not support this, as for files in memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sparklog.log.slice import LogSlice
 ASKED_EVERY_BYTES = 128 << 10
 READ_BYTES = 1 << 20
 JOINED_BYTES = 64 << 10
-"""Smaller slices are read and joined with the bytes before and after them."""
+"""Maximum size of a slice that is read into the response and joined with its neighbours."""
 Frame = Sequence[bytes | LogSlice]
 
 
 async def bring_in(frame: Frame) -> Frame:
-    """Return the frame with small slices read, after the others were loaded into the page cache.
+    """Return the frame with the bytes of small slices, after loading the others into the page cache.
 
-    Those may be evicted again at any time. A slice whose file is too short stays. Raises KafkaStorageError.
+    The page cache may evict them at any time. A slice whose file is too short stays. Raises KafkaStorageError.
     """
     parts: list[bytes | LogSlice] = []
     together: list[bytes | bytearray] = []

@@ -1,17 +1,17 @@
-"""Decoding of Produce requests by hand, without copying the records: they are modified and written in the buffer.
+"""Decoding of Produce requests without copies of the records, which are modified and written in the buffer.
 
     ProduceRequest   transactional id, nullable │ acks i16 │ timeout ms i32 │ array of topics │ flexible: tags
     topic            name, v13: id │ array of partitions │ tags
     partition        number i32 │ records, nullable bytes │ tags
 
-Flexible from version 9 on. kio would decode this as fast, but it copies the records out of the request.
+Flexible from version 9 on. kio would decode this as fast, but copies the records.
 
-A request of 1 MiB, the maximum that producers send by default, has room for 15,000 batches of one record each. More
-than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
-decoded here. Tagged fields of topics and partitions count as partitions.
+A request of 1 MiB, the default maximum of producers, has room for 15,000 batches of one record each. A request with
+more than `MAX_PARTITIONS` is refused, because decoding blocks other requests, which appending does not. Tagged fields
+of topics and partitions count as partitions.
 
-Most requests have one topic and one partition. So short lengths are read in place, without a call. A slice stops at
-the end of the request without an error, so the end of the last field is compared with the request's size.
+Most requests have one topic and one partition. So short lengths are read in place, without a call. A slice beyond the
+end of the request is shorter, without an error, so the end of the last field is compared with the request's size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARTITION = struct.Struct(">ii")
 
 
 class WirePartition(NamedTuple):
-    """The data to append to one partition. `records` is None if the client sent null."""
+    """The records for one partition; None if the client sent null."""
 
     partition: int
     records: memoryview | None
@@ -158,7 +158,7 @@ def _topic_id(data: bytes) -> UUID:
 
 
 def _skip_tags(data: memoryview, at: int, left: int) -> tuple[int, int]:
-    """Return the end of the tagged fields at `at`, and how many elements may follow them."""
+    """Return the end of the tagged fields at `at`, and the number of elements that may follow."""
     count, _ = read_varint(data, at)
     if count > left:
         raise TooManyElements(MAX_PARTITIONS)

@@ -1,20 +1,20 @@
 """Limits on connections (kafka.network.ConnectionQuotas), on requests in progress, and on the time of each iteration.
 
-Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are closed at once. Apache
-Kafka makes connections beyond max.connections wait instead; a client that is refused tries its next broker.
-Connections beyond `max.connection.creation.rate` wait to be accepted.
+Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are closed at once, so that
+the client tries its next broker; in Apache Kafka, connections beyond max.connections wait. Connections beyond
+`max.connection.creation.rate` wait to be accepted.
 
 While the requests in progress reach `queued.max.requests` or `queued.max.request.bytes`, no connection starts another
 one. Waiting connections continue in the order of their arrival. Requests that wait for others are not in progress, so
 any number of consumers may wait for records.
 
-A request that is still arriving is not in progress either: it may take as long as its client likes, and would keep all
-others waiting. Of all arriving requests, only the received bytes count (in Apache Kafka all that are announced). Once
-they exceed `queued.max.request.bytes`, the connection with the largest of them is closed; of several, the oldest.
+An arriving request is not in progress either: a slow client would block all others. Of all arriving requests, only the
+received bytes count (in Apache Kafka the announced size). If their sum exceeds `queued.max.request.bytes`, the
+connection with the largest of them is closed; of several, the oldest.
 
-Once requests of all connections together have been served for 10 ms in one iteration of the event loop, what else has
-arrived waits for the next one, in the order of its arrival. Otherwise, a hundred connections that each send a few
-requests at once would keep all others waiting until every one of them is answered.
+After 10 ms of requests in one iteration of the event loop, other requests that have arrived wait for the next
+iteration, in the order of their arrival. Otherwise a hundred connections with a few requests each would block all
+others until the last of these requests is answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConnectionQuotas:
     def __init__(
         self, most: int, most_per_ip: int, overrides: Mapping[str, int], *, limit: str = "max.connections"
     ) -> None:
-        """limit: what sets `most`, for the error text."""
+        """limit: the configuration name of `most`, for the error text."""
         self._count = 0
         self._by_host: dict[str, int] = {}
         self.set_limits(most, most_per_ip, overrides, limit=limit)
@@ -46,14 +46,14 @@ class ConnectionQuotas:
     def set_limits(
         self, most: int, most_per_ip: int, overrides: Mapping[str, int], *, limit: str = "max.connections"
     ) -> None:
-        """Set the limits of new connections; those that are open stay."""
+        """Set the limits for new connections; open connections stay."""
         self._most = most
         self._limit = limit
         self._most_per_ip = most_per_ip
         self._overrides = overrides
 
     def take(self, host: str) -> str:
-        """Count a connection from `host` and return ""; or return the reason why it is refused."""
+        """Count a connection from `host` and return ""; for a refused connection return the reason."""
         of_host = self._by_host.get(host, 0)
         allowed = self._overrides.get(host, self._most_per_ip)
         if of_host >= allowed:
@@ -65,7 +65,7 @@ class ConnectionQuotas:
         return ""
 
     def give_back(self, host: str) -> None:
-        """Note that a connection from this address, which was counted, is closed."""
+        """Uncount a closed connection from this address."""
         self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -92,7 +92,7 @@ class CreationRate:
         self._last = 0.0
 
     def set_rate(self, per_second: int) -> None:
-        """Allow so many connections per second from now on."""
+        """Set the rate from now on."""
         self._per_second = per_second
 
     def wait_seconds(self, now: float) -> float:
@@ -106,12 +106,12 @@ class ArrivingConnection(Protocol):
     """The connection of an arriving request."""
 
     def give_up(self) -> None:
-        """Close the connection. The queue has forgotten its request."""
+        """Close the connection, whose request the queue has removed."""
         ...
 
 
 class RequestQueue:
-    """The requests in progress, those that are arriving, and the connections that wait for room."""
+    """The requests in progress, the arriving requests, and the connections that wait for room."""
 
     def __init__(self, max_requests: int = MAX_INT, max_bytes: int = NO_LIMIT) -> None:
         self._max_requests = max_requests
@@ -131,11 +131,11 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for room."""
+        """Number of connections that wait for room."""
         return len(self._waiting)
 
     def arrive(self, connection: ArrivingConnection, size: int) -> None:
-        """Count received bytes of an arriving request. Closes connections if all such requests are too large now."""
+        """Count received bytes of an arriving request. Closes connections if all arriving requests are too large."""
         arriving = self._arriving
         arriving[connection] = arriving.get(connection, 0) + size
         self.arriving_bytes += size
@@ -145,11 +145,11 @@ class RequestQueue:
             largest.give_up()
 
     def end_arrival(self, connection: ArrivingConnection) -> None:
-        """Forget the sender's arriving request, if it has one: it is complete, or will never be."""
+        """Remove the connection's arriving request, if any, after its end or that of the connection."""
         self.arriving_bytes -= self._arriving.pop(connection, 0)
 
     def reserve(self, size: int) -> None:
-        """Count the bytes of a request that is complete."""
+        """Count the bytes of a complete request."""
         self.bytes += size
 
     def enter(self) -> None:
@@ -167,47 +167,47 @@ class RequestQueue:
         self._waiting.append(go_on)
 
     def _wake(self) -> None:
-        # Wake one connection at a time: only after it has continued is it known whether there is room for another.
+        # One connection at a time: its request determines whether there is room for another.
         if self._waiting and not (self._is_waking or self.is_full):
             self._is_waking = True
-            asyncio.get_running_loop().call_soon(self._let_go_on, self._waiting.popleft())
+            asyncio.get_running_loop().call_soon(self._continue_waiting, self._waiting.popleft())
 
-    def _let_go_on(self, go_on: Callable[[], None]) -> None:
+    def _continue_waiting(self, go_on: Callable[[], None]) -> None:
         self._is_waking = False
         go_on()
         self._wake()
 
 
 class TimeSlice:
-    """The time that connections spend on requests in one iteration of the event loop, and those that wait for the next.
+    """The time of requests in one iteration of the event loop, and the connections that wait for the next iteration.
 
-    An iteration is only noticed by a callback in the next one. It is scheduled once for each 10 ms of requests, not for
-    each iteration, so a request costs no more than a comparison with `ends`. Requests are served for 20 ms at most in
-    one iteration: until `ends`, and for the 10 ms after it.
+    Only a callback in the next iteration detects the end of one. It is scheduled for each 10 ms of requests, not for
+    each iteration, so a request costs only a comparison with `ends`. One iteration serves requests for at most 20 ms:
+    until `ends`, and for 10 ms after it.
     """
 
     def __init__(self) -> None:
         self.ends = 0.0
-        """Call `late` if a request begins after this time."""
+        """A request that begins after this time must call `late`."""
         self.is_over = False
-        """Whether no other request may begin in this iteration."""
+        """Whether this iteration may begin no more requests."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_next_scheduled = False
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for the next iteration."""
+        """Number of connections that wait for the next iteration."""
         return len(self._waiting)
 
     def late(self, now: float) -> None:
-        """Begin 10 ms at `now`, or end the slice if they have passed since the iteration began."""
+        """Begin 10 ms at `now`, or end the slice if 10 ms have passed since the start of the iteration."""
         if self._is_next_scheduled:
             self.is_over = True
         else:
             self._begin(now)
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` in a later iteration, after those that wait already."""
+        """Call `go_on` in a later iteration, after the connections that wait already."""
         self._waiting.append(go_on)
         self._schedule_next()
 
@@ -218,9 +218,9 @@ class TimeSlice:
     def _schedule_next(self) -> None:
         if not self._is_next_scheduled:
             self._is_next_scheduled = True
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
 
-    def _next(self) -> None:
+    def _begin_iteration(self) -> None:
         self._is_next_scheduled = self.is_over = False
         if not self._waiting:
             return

@@ -1,10 +1,10 @@
-"""Pieces of responses that several APIs share.
+"""Parts of responses that several APIs share.
 
 - Error messages, partitions grouped by topic, and addresses of brokers for clients of a listener.
 - Current leaders, for requests that went to the wrong broker or used another leader epoch (KIP-951). They are tagged
   fields: the leader's id and epoch in the partition, and the addresses of these leaders at the end of the response. The
-  handlers look them up. No leader is named if there is none, or if the leader does not have the listener that received
-  the request.
+  handlers look them up. The fields are absent without a leader, and if the leader does not have the listener that
+  received the request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def by_topic(parts: Iterable[tuple[Key, Part]]) -> dict[Key, list[Part]]:
 
 
 def with_listener(brokers: Iterable[BrokerInfo], listener: str) -> list[BrokerInfo]:
-    """Return the brokers that have the listener, whose clients can reach only these."""
+    """Return the brokers with this listener: its clients can reach only these."""
     return [broker for broker in brokers if listener in broker.listeners]
 
 
@@ -53,14 +53,14 @@ _INT32 = struct.Struct(">i")
 
 
 def current_leader(call: KafkaCall, leader: CurrentLeader | None) -> bytes:
-    """Return a partition's LeaderIdAndEpoch; -1 and -1 if no leader is named."""
+    """Return a partition's LeaderIdAndEpoch; -1 and -1 without a leader."""
     if leader is None or call.session.listener not in leader.broker.listeners:
         return _NO_LEADER + packing.NO_TAGS
     return _LEADER.pack(leader.broker.broker_id, leader.leader_epoch) + packing.NO_TAGS
 
 
 def node_endpoints(call: KafkaCall, leaders: Iterable[CurrentLeader | None]) -> bytes:
-    """Return the tagged fields with NodeEndpoints of a response: each of these leaders once."""
+    """Return the tagged fields with NodeEndpoints of a response, one for each leader."""
     named = {
         leader.broker.broker_id: leader.broker
         for leader in leaders

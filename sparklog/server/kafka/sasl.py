@@ -1,13 +1,12 @@
 """SASL in Kafka's protocol: its mechanisms, and their use by a session.
 
-PLAIN (RFC 4616) checks the users of `plain.sasl.jaas.config`. SCRAM (RFC 5802, by the package `scramp`) checks the
-credentials in the cluster store, which are read for each exchange. So a changed password applies at once to new
-exchanges and does not affect existing connections. There is no channel binding, as in Apache Kafka. OAUTHBEARER is in
-server/kafka/oauthbearer.py.
+PLAIN (RFC 4616) uses the users of `plain.sasl.jaas.config`. SCRAM (RFC 5802, by the package `scramp`) uses the
+credentials in the cluster store, read for each exchange. So a changed password applies at once to new exchanges, but
+not to existing connections. There is no channel binding, as in Apache Kafka. OAUTHBEARER is in oauthbearer.py.
 
-An unknown user goes through the same steps as a known one, with a credential that matches no password, and gets the
-same error. Names of SCRAM users are normalized (SASLprep) before the look-up, as RFC 5802 requires. Apache Kafka does
-not do this, which makes a difference for some names beyond ASCII.
+An unknown user takes the same steps as a known one, with a credential that matches no password, and gets the same
+error. Names of SCRAM users are normalized (SASLprep) before the lookup, as RFC 5802 requires. Apache Kafka does not,
+which differs for some names beyond ASCII.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from sparklog.server.security import OAUTHBEARER, ListenerSecurity
 logger = logging.getLogger(__name__)
 Mechanisms = Mapping[str, Callable[[], SaslExchange]]
 _SECRET = secrets.token_bytes(32)
-"""Derives the credentials of unknown users; each name has the same one while this process runs."""
+"""Secret for the credentials of unknown users, the same for a name during this process."""
 
 
 class PlainExchange:
@@ -50,7 +49,7 @@ class PlainExchange:
     async def step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             acting_as, user, password = token.decode().split("\0")
-        except ValueError:  # UnicodeDecodeError is one
+        except ValueError:  # includes UnicodeDecodeError
             raise SaslAuthenticationFailed("Invalid SASL/PLAIN response: it must be three texts") from None
         self.claimed = user
         if not self._users.is_right(user, password) or acting_as not in ("", user):
@@ -78,7 +77,7 @@ class ScramExchange:
     def _step(self, token: bytes, credentials: FindCredentials) -> bytes:
         try:
             if self.claimed is None:
-                find = partial(self._find, credentials)
+                find = partial(self._find_credential, credentials)
                 self._server = _scramp().ScramMechanism(self._mechanism.sasl_name).make_server(find)
                 self._server.set_client_first(token.decode())
                 return str(self._server.get_server_first()).encode()
@@ -92,7 +91,7 @@ class ScramExchange:
         self.user = self.claimed
         return final
 
-    def _find(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
+    def _find_credential(self, credentials: FindCredentials, user: str) -> tuple[bytes, bytes, bytes, int]:
         self.claimed = user
         unknown = _credential_of_unknown_user(self._mechanism, user)
         found = credentials(user).get(self._mechanism, unknown)
@@ -101,8 +100,8 @@ class ScramExchange:
 
 @cache
 def _scramp() -> Any:
-    """Return the package, imported when a client first needs it, as few do."""
-    import scramp  # here: it takes a thirtieth of a broker's start
+    """Return the package, imported for the first SCRAM client."""
+    import scramp  # here: a thirtieth of a broker's start
     from scramp.core import Salt
 
     Salt.MIN_LENGTH = 1  # clients choose the salts; neither Kafka nor RFC 5802 requires a minimum length
@@ -112,7 +111,7 @@ def _scramp() -> Any:
 def mechanisms(config: BrokerConfig, security: ListenerSecurity) -> Mechanisms:
     """Return the enabled mechanisms by name, each with a function that begins an exchange.
 
-    PLAIN is left out if it has no users, because clients would send passwords in vain.
+    PLAIN is omitted without users, so that clients do not send passwords for it.
     """
     known: dict[str, Callable[[], SaslExchange]] = {
         mechanism.sasl_name: partial(ScramExchange, mechanism) for mechanism in ScramMechanism
@@ -125,11 +124,11 @@ def mechanisms(config: BrokerConfig, security: ListenerSecurity) -> Mechanisms:
 
 
 def begin(broker: Broker, session: Session, security: ListenerSecurity) -> None:
-    """Require authentication with one of the enabled mechanisms on a new connection before any other request."""
+    """Require authentication with one of the enabled mechanisms on a new connection."""
     config = broker.config
     enabled = mechanisms(config, security)
     authentication = Authentication(enabled, broker.clock, config.connections_max_reauth_ms, session.host)
-    session.require(authentication, _admit, max_request_bytes=config.sasl_server_max_receive_size)
+    session.require(authentication, _check_authenticated, max_request_bytes=config.sasl_server_max_receive_size)
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> SaslResponse:
@@ -154,12 +153,12 @@ def warn_where_grpc_is_open(config: BrokerConfig) -> None:
     """Log a warning if gRPC accepts unauthenticated clients, because they bypass SASL on the Kafka listeners."""
     if is_grpc_open(config):
         logger.warning(
-            "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
+            "SASL listeners authenticate clients, but gRPC on %s does not: see docs/guides/security.md",
             config.grpc_listener,
         )
 
 
-def _admit(session: Session, api_key: int) -> None:
+def _check_authenticated(session: Session, api_key: int) -> None:
     if session.authentication:
         session.authentication.admit(api_key)
 

@@ -81,9 +81,9 @@ class KafkaServer:
         self.broker.dynamic.subscribe(self._config_changed)
 
     async def stop(self, grace_ms: int) -> None:
-        """Stop accepting connections, and end those that are open.
+        """Stop accepting connections, and end the open ones.
 
-        Requests in progress may finish within `grace_ms`; then they are cancelled, and have CUT_OFF_S to end.
+        Requests in progress may finish within `grace_ms`; then they are cancelled, and get CUT_OFF_S to end.
         """
         self.is_stopping = True
         if self._limiting:
@@ -112,7 +112,7 @@ class KafkaServer:
             logger.error("the limits of connections stay as they were: %s", error)
 
     async def _set_limits(self, config: BrokerConfig) -> None:
-        """Set the limits of connections. Without max.connections, connections leave the logs their share of files.
+        """Set the limits of connections. Without max.connections, file descriptors are reserved for the logs.
 
         Raises ConfigError if the name of a host cannot be resolved.
         """
@@ -120,7 +120,7 @@ class KafkaServer:
         if most == MAX_INT and (allowed := OpenFileLimits.of_process().connections) < most:
             most = allowed
             limit = "what the limit of open files leaves them: raise it (ulimit -n), or set max.connections"
-        self.quotas.set_limits(most, config.max_connections_per_ip, await _overrides(config), limit=limit)
+        self.quotas.set_limits(most, config.max_connections_per_ip, await _resolved_overrides(config), limit=limit)
 
     def lost(self, connection: KafkaConnection) -> None:
         """Update the quotas after a connection was closed. One of its requests may still be in progress."""
@@ -128,7 +128,7 @@ class KafkaServer:
         connection.figures.disconnected()
 
     def ended(self, connection: KafkaConnection) -> None:
-        """Forget a connection that is closed and whose last request has ended."""
+        """Remove a closed connection whose last request has ended."""
         self.connections.discard(connection)
         if not self.connections:
             self._all_ended.set()
@@ -147,9 +147,9 @@ class KafkaServer:
                 await asyncio.wait_for(self._all_ended.wait(), seconds)
 
     def _sweep_later(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._expire)
+        self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._close_expired)
 
-    def _expire(self) -> None:
+    def _close_expired(self) -> None:
         now = monotonic()
         for connection in tuple(self.connections):
             if connection.deadline <= now:
@@ -157,7 +157,7 @@ class KafkaServer:
         self._sweep_later()
 
 
-async def _overrides(config: BrokerConfig) -> Mapping[str, int]:
+async def _resolved_overrides(config: BrokerConfig) -> Mapping[str, int]:
     """Return max.connections.per.ip.overrides by address. Raises ConfigError if a host name cannot be resolved."""
     found = {}
     for host, count in parse_overrides(config.max_connections_per_ip_overrides).items():

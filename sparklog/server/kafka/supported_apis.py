@@ -1,8 +1,8 @@
 """The page `docs/reference/kafka-apis.md`.
 
-Write it with ``python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md``. The page lists the APIs
-of Apache Kafka 4.3 that are served, with their versions, and why the others are not. It is made from the tables of both
-listeners, the heads of the files in `broker/apis/`, and all APIs that `kio` knows.
+`make reference` writes it. The page lists the APIs of Apache Kafka 4.3 that are served, with their versions, and the
+reasons why the others are not. Its sources are the tables of both listeners, the docstrings of the modules in
+`broker/apis/`, and all APIs of `kio`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _served(key: int, api: Api[object, object]) -> tuple[str, ...]:
 
 
 def _rights(api: Api[object, object]) -> str:
-    """Return the rights that a client needs where there is an authorizer."""
+    """Return the rights that an authorizer requires."""
     return "; ".join(dict.fromkeys(map(str, api.rights))) or "none"
 
 

@@ -1,14 +1,14 @@
-"""Client quotas on a connection: what its present request costs, and how long its client must wait after it (KIP-219).
+"""Client quotas on a connection: the cost of the present request, and the throttle time after it (KIP-219).
 
-A request is answered first, with the time to wait; then nothing more is read from the connection for that time.
+A request is answered first, with the throttle time; then nothing more is read from the connection for that time.
 
-    Produce         takes its bytes when it has arrived
-    Fetch           takes the bytes of its response. It returns a second's worth at most, and goes on where that ends
-    every request   takes the time of its work, waits for others not included, up to the moment when the answer is
-                    made, and the rest when it is sent
-    CreateTopics, CreatePartitions, DeleteTopics    take the partitions that they create or delete
+    Produce         costs its bytes, on arrival
+    Fetch           costs the bytes of its response, which has at most the quota of one second
+    every request   costs the time of its work without waits for others: the time until the answer is complete, then
+                    the rest when the answer is sent
+    CreateTopics, CreatePartitions, DeleteTopics    cost the partitions that they create or delete
 
-SASL requests take nothing: until they are done, it is not known whose quota applies.
+SASL requests cost nothing, because the client is not known before their end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConnectionThrottle:
     )  # fmt: skip
 
     def __init__(self, quotas: ClientQuotas, worked_s: Callable[[float], float]) -> None:
-        """worked_s: returns the time of the present request's work up to a moment, in seconds"""
+        """worked_s: returns the work of the present request until a moment, in seconds"""
         self._quotas = quotas
         self._worked_s = worked_s
         self._generation = -1
@@ -42,10 +42,10 @@ class ConnectionThrottle:
         self._client: ClientBuckets | None = None
         self._worked: TokenBucket | None = None
         self._taken: TokenBucket | None = None
-        """What the present request has taken from, beside work."""
+        """The quota of the present request, beside work."""
         self._counted_s = 0.0
         self.may_wait = False
-        """Whether a quota that the present request counts against is half used up: otherwise nobody waits."""
+        """Whether a quota of the present request is half used up; otherwise its client cannot be throttled."""
 
     def begin(self, api_key: int, principal: str, client_id: str | None, size: int, now: float) -> bool:
         """Begin to count a request of `size` bytes. Return whether a quota applies to its client."""
@@ -64,7 +64,7 @@ class ConnectionThrottle:
         return True
 
     def fetch_bytes(self, asked: int) -> int:
-        """Return what a fetch may return at once (`ClientBuckets.fetch_bytes`)."""
+        """Return the maximum bytes of one fetch (`ClientBuckets.fetch_bytes`)."""
         return self._client.fetch_bytes(asked) if self._client else asked
 
     def fetched(self, size: int) -> None:
@@ -81,13 +81,13 @@ class ConnectionThrottle:
             self._client.mutate(partitions, monotonic(), strict=strict)
 
     def wait_ms(self) -> int:
-        """Return how long the client must wait after the present request, in milliseconds, with its work so far."""
+        """Return the throttle time after the present request in milliseconds, with its work so far."""
         now = monotonic()
         wait_s = self.end(self._worked_s(now), now)
         return whole_ms(wait_s)
 
     def end(self, worked_s: float, now: float) -> float:
-        """Count the work of the present request, and return how long the client must wait, in seconds."""
+        """Count the work of the present request, and return the throttle time in seconds."""
         if worked := self._worked:
             if worked.take(worked_s - self._counted_s, now):
                 self.may_wait = True

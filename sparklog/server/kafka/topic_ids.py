@@ -1,6 +1,6 @@
 """Topics of requests in Kafka's protocol: by name in older versions, by id in newer ones (KIP-848).
 
-The broker uses names internally. Partitions of an id that no topic has are handled separately: UNKNOWN_TOPIC_ID.
+The broker uses names internally. Partitions of an unknown id get UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog.server.kafka.responses import by_topic
 
 
 class TopicIds:
-    """Mapping between topic names and ids. The only place where a listener looks into the broker's metadata."""
+    """Mapping between topic names and ids: the only access of a listener to the broker's metadata."""
 
     def __init__(self, broker: Broker) -> None:
         self._metadata = broker.metadata
@@ -37,7 +37,7 @@ class TopicIds:
         return self._metadata.get_by_id(topic_id).name
 
     def id_of(self, name: str) -> UUID | None:
-        """Return the topic's id; None if this broker knows no such topic."""
+        """Return the topic's id; None for a topic that this broker does not know."""
         found = self._metadata.find(name)
         return found.topic_id if found else None
 

@@ -29,7 +29,7 @@ from sparklog.server.kafka.throttle import ConnectionThrottle
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 OPERATIONS_NOT_ASKED = -(2**31)
-"""Set of bits of a client that has not asked for its authorized operations (KIP-430)."""
+"""The authorized operations in an answer to a request without them (KIP-430)."""
 MAX_TOGETHER = 10_000
 """Maximum number of elements of a request that is not served in parts: less than 100 ms of work."""
 
@@ -39,7 +39,7 @@ class Session:
     """State of one connection."""
 
     listener: str
-    """Name of the listener, such as PLAINTEXT. Responses give the addresses of this listener."""
+    """Name of the listener, such as PLAINTEXT. Responses contain addresses of this listener."""
     host: str
     """The peer's address without the port."""
     port: int = 0
@@ -54,15 +54,15 @@ class Session:
     admit: Callable[[Session, int], None] | None = None
     """If set, called before each request with its API key. Raises KafkaError to end the connection."""
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
-    """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
+    """If set, frames are bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     throttle: ConnectionThrottle | None = None
-    """Counts what the present request costs; None: no quota applies to the client."""
+    """Counts the costs of the present request; None: no quota applies to the client."""
     answers: AnswerCache | None = None
-    """The answers that are kept for this connection's listener; None: each answer is made."""
+    """The cached answers of this connection's listener; None without a cache."""
     is_over: bool = False
-    """The connection is closed once this request is answered."""
+    """Whether the connection is closed after the answer to this request."""
     subject: Subject = field(init=False)
-    """Who has connected."""
+    """Principal and host of the client."""
 
     def __post_init__(self) -> None:
         self.subject = Subject(self.principal, self.host)
@@ -74,24 +74,24 @@ class Session:
         *,
         max_request_bytes: int,
     ) -> None:
-        """Require authentication before any other request. max_request_bytes: until it is complete."""
+        """Require authentication before any other request. max_request_bytes: limit until its end."""
         self.authentication, self.admit, self.max_request_bytes = authentication, admit, max_request_bytes
 
     def authenticated(self, user: str, *, max_request_bytes: int) -> None:
-        """Serve the connection as this user's from now on."""
+        """Set the user of the connection."""
         self.principal, self.max_request_bytes = f"User:{user}", max_request_bytes
         self.subject = Subject(self.principal, self.host)
 
     def count_with(self, throttle: ConnectionThrottle | None) -> None:
-        """Set what counts the costs of the next request; None: nothing does."""
+        """Set the throttle of the next request; None without quotas."""
         self.throttle = throttle
 
     def expect_tokens(self, serve: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None) -> None:
-        """Take frames for bare SASL tokens, answered by `serve`; None: for requests again."""
+        """Set `serve` for frames of bare SASL tokens; None: frames are requests again."""
         self.opaque = serve
 
     def end(self) -> None:
-        """Close the connection once this request is answered."""
+        """Close the connection after the answer to this request."""
         self.is_over = True
 
     def named(self, client_software: str, version: str) -> None:
@@ -110,7 +110,7 @@ class KafkaCall(Struct, frozen=True, kw_only=True):
     client_id: str | None
 
     def serve(self, api: Api[Request, Response], request: Request) -> Awaitable[Response]:
-        """Return the response to what the client has a right to. Raises KafkaError if the whole request is refused."""
+        """Return the handler's response, with errors for refused resources. Raises KafkaError for a refused request."""
         return self.broker.clients.serve(api, request, self.session)
 
     def serve_step(self, step: Operation[Request, Response], request: Request) -> Awaitable[Response]:
@@ -118,7 +118,7 @@ class KafkaCall(Struct, frozen=True, kw_only=True):
         return self.broker.clients.authorized(step, self.broker.handlers[step], request, self.session)
 
     def mutation_quota(self, *, strict_from: int) -> Mutate:
-        """Return what counts the partitions that a request creates or deletes.
+        """Return the function that counts the partitions that a request creates or deletes.
 
         strict_from: the first version whose clients know THROTTLING_QUOTA_EXCEEDED
         """
@@ -128,7 +128,7 @@ class KafkaCall(Struct, frozen=True, kw_only=True):
     def operations(self, resource_type: AclResourceType, name: str, *, is_asked: bool = True) -> int:
         """Return the client's authorized operations on a resource as a set of bits (KIP-430).
 
-        is_asked: whether the client wants to know
+        is_asked: whether the request asks for them
         """
         if not is_asked:
             return OPERATIONS_NOT_ASKED
@@ -150,7 +150,7 @@ ResponseBody = Message | Pieces | None
 
 
 class WideArrays(NamedTuple):
-    """How a request with many elements is split into parts (`wide_requests`)."""
+    """The arrays by which a request with many elements is split into parts (`wide_requests`)."""
 
     request_arrays: tuple[str, ...]
     """Names, in any version, of the request's arrays to split, including nested ones."""
@@ -159,9 +159,9 @@ class WideArrays(NamedTuple):
     part: int = 100
     """Number of elements that are served together: a few milliseconds of work."""
     once: bool = False
-    """Whether an element that is named again is answered once, however few elements the request has. For reads only."""
+    """Whether duplicate elements are answered once, also in small requests. For reads only."""
     beside: tuple[str, ...] = ()
-    """Names of fields that do not distinguish elements if `once` is set: those of the first element count."""
+    """Names of fields that do not distinguish elements if `once` is set; those of the first element apply."""
 
 
 PARTITIONS = WideArrays(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
@@ -181,17 +181,17 @@ class Translation(Struct, frozen=True, kw_only=True, eq=False):
     """Decodes the request from its version and the bytes after its header; None: kio does. The bytes belong to this
     request and are writable, so that large parts need not be copied. Raises InvalidRequest."""
     throttled: Callable[[Pieces, int], Pieces] | None = None
-    """Puts the milliseconds to wait into an answer that is made of pieces; None: they are there."""
+    """Sets the throttle time in an answer of pieces; None: the answer has it already."""
     ends_with_connection: bool = False
     """Whether a waiting request is cancelled when its client disconnects."""
     wide: WideArrays | None = None
-    """How large requests are split; None: they are not."""
+    """The split of large requests; None: they are not split."""
     max_elements: int | None = None
     """Maximum number of elements in all arrays of a request. None: MAX_ELEMENTS if `wide` is set, else MAX_TOGETHER."""
     is_cached: Callable[[Message], bool] = lambda _: True
-    """Whether the answer to a request follows from what `api.cached_by` counts."""
+    """Whether the answer to a request depends only on the state of `api.cached_by`."""
     note_session: Callable[[Session, Message], None] | None = None
-    """Notes what a request tells of its connection: called where the answer is kept, as `serve` is not."""
+    """Notes the request's description of its connection; called for a cached answer, instead of `serve`."""
 
     @property
     def most_elements(self) -> int:

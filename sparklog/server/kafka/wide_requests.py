@@ -2,11 +2,10 @@
 
 In most APIs, the elements of a request (topics, partitions, groups or resources) are independent of each other. They
 are in one array of the request and of the response, or in nested arrays, such as topics and their partitions. Duplicate
-elements of a request that is split are answered once.
+elements of a split request are answered once.
 
-In APIs that only read (`WideArrays.once`), duplicates are answered once in every request. Otherwise, a request of a few
-bytes could name an element a hundred times that is expensive to describe. Apache Kafka answers most duplicates again;
-clients send none.
+In APIs that only read (`WideArrays.once`), duplicates are answered once in every request. Otherwise a request of a few
+bytes could ask a hundred times for an expensive element. Apache Kafka answers most duplicates again; clients send none.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 TOGETHER = 500
-"""Number of elements that are described in one go: a few milliseconds of work."""
+"""Number of elements that are described at once: a few milliseconds of work."""
 Item = TypeVar("Item")
 Element = TypeVar("Element")
 
 
 def without_duplicates(wide: WideArrays, request: Message) -> Message:
-    """Return the request with each element named once, if that is enough for this API.
+    """Return the request without duplicate elements, if `wide.once` is set.
 
-    Elements that only differ in nested elements are merged, except with one that has null, which means all.
+    Elements that differ only in nested elements are merged, except with null, which stands for all.
     """
-    return _once(request, wide) if wide.once else request
+    return _deduplicated(request, wide) if wide.once else request
 
 
 def is_wide(wide: WideArrays, request: Message) -> bool:
@@ -58,9 +57,9 @@ async def answer_in_parts(
     tells: tuple[str, ...],
     weigh: Callable[[Element], int] = lambda _: 1,
 ) -> Message:
-    """Return the answer about these items, such as groups; one of them may have a great many elements, such as members.
+    """Return the answer about these items, such as groups; an item may have very many elements, such as members.
 
-    Others are served between the parts. `make` returns the answer for a part: items, each with some of its
+    Other requests are served between the parts. `make` returns the answer for a part: items, each with some of its
     elements. `tells` are the response's arrays of items and elements, by which the answers are joined.
     """
 
@@ -97,7 +96,7 @@ def _parts(
 
 def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Message]:
     """Yield copies of the request with at most `most` elements each in the arrays `names`."""
-    name = _array(request.__class__, names)
+    name = _array_name(request.__class__, names)
     if name is None:
         yield request
         return
@@ -120,27 +119,27 @@ def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Messa
 
 
 def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
-    """Return one answer with the elements of the arrays `names` of all answers. All else is from the first answer."""
+    """Return the first answer, with the elements of the arrays `names` of all answers."""
     first = answers[0]
-    name = _array(first.__class__, names)
+    name = _array_name(first.__class__, names)
     if name is None or getattr(first, name) is None:
         return first
     elements: list[Any] = []
     for answer in answers:
         more = getattr(answer, name) or ()
-        if elements and more and _go_together(elements[-1], more[0], names):
+        if elements and more and _is_same_element(elements[-1], more[0], names):
             elements[-1] = join((elements[-1], more[0]), names)
             more = more[1:]
         elements.extend(more)
     return dataclasses.replace(first, **{name: tuple(elements)})
 
 
-def _once(value: Any, wide: WideArrays) -> Any:
-    name = _array(value.__class__, wide.request_arrays)
+def _deduplicated(value: Any, wide: WideArrays) -> Any:
+    name = _array_name(value.__class__, wide.request_arrays)
     elements = getattr(value, name) if name else None
     if not (name and elements):
         return value
-    inner = _array(elements[0].__class__, wide.request_arrays)
+    inner = _array_name(elements[0].__class__, wide.request_arrays)
     if inner is None:
         once = tuple(dict.fromkeys(elements))
     else:
@@ -148,13 +147,13 @@ def _once(value: Any, wide: WideArrays) -> Any:
         identity = _identity(elements[0].__class__, (inner, *wide.beside))
         for element in elements:
             alike.setdefault((identity(element), getattr(element, inner) is None), []).append(element)
-        once = tuple(_once(_merge(each, inner), wide) for each in alike.values())
+        once = tuple(_deduplicated(_merge(each, inner), wide) for each in alike.values())
     is_same = len(once) == len(elements) and all(map(operator.is_, once, elements))
     return value if is_same else dataclasses.replace(value, **{name: once})
 
 
 def _merge(elements: Sequence[Any], inner: str) -> Any:
-    """Return the first element with the nested elements of all. Null is nested in all of them or in none."""
+    """Return the first element with the nested elements of all. The nested arrays are all null, or none is."""
     first, *more = elements
     if not more or getattr(first, inner) is None:
         return first
@@ -167,9 +166,9 @@ def _identity(cls: Any, without: tuple[str, ...]) -> Callable[[Any], Any]:
     return operator.attrgetter(*(field.name for field in dataclasses.fields(cls) if field.name not in without))
 
 
-def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:
+def _is_same_element(one: Any, other: Any, names: tuple[str, ...]) -> bool:
     """Return whether both are parts of one element, such as a topic with different partitions."""
-    name = _array(one.__class__, names)
+    name = _array_name(one.__class__, names)
     if name is None or None in (getattr(one, name), getattr(other, name)):
         return False
     return bool(dataclasses.replace(one, **{name: ()}) == dataclasses.replace(other, **{name: ()}))
@@ -180,7 +179,7 @@ def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:
 
     Stops counting beyond `enough`.
     """
-    name = _array(value.__class__, names)
+    name = _array_name(value.__class__, names)
     if name is None:
         return 1
     elements = getattr(value, name) or ()
@@ -195,7 +194,7 @@ def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:
 
 
 @cache
-def _array(cls: Any, names: tuple[str, ...]) -> str | None:
+def _array_name(cls: Any, names: tuple[str, ...]) -> str | None:
     """Return the class's array field with one of these names; None if it has none."""
     if not dataclasses.is_dataclass(cls):
         return None

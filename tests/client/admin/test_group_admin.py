@@ -1,4 +1,4 @@
-"""Groups as an administrator sees them."""
+"""Administration of groups by the admin client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sparklog_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def member(new_consumer: NewConsumer) -> Consumer:
-    """The one member of group "read", that reads both partitions and has come to the end."""
+    """The only member of group "read", with both partitions read to their ends."""
     consumer = new_consumer(group_id="read", client_id="reader", enable_auto_commit=False)
     consumer.subscribe(["t"])
     seen = 0

@@ -1,4 +1,4 @@
-"""The search for hanging transactions, against answers of brokers that are made up."""
+"""The search for hanging transactions, with answers of fake brokers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def transaction(producer_id: int, *partitions: TopicPartition) -> TransactionDes
 
 
 class Answers(TransactionAdmin):
-    """What leaders answer, each time they are asked, and what coordinators know."""
+    """Scripted answers of leaders, one for each request, and of coordinators."""
 
     def __init__(
         self, *leaders: Mapping[TopicPartition, Sequence[ProducerDescription]], known: Iterable[TransactionDescription]
@@ -122,7 +122,7 @@ def test_a_topic_that_is_deleted_during_the_search_is_left_out(
 
 
 def deleting(request: Any, answers: int) -> Callable[..., Awaitable[Any]]:
-    """Return a `Connection.call` that deletes topics once it has got this many answers."""
+    """Return a `Connection.call` that deletes topics after this number of answers."""
     call, left = Connection.call, answers
 
     async def call_and_delete(connection: Connection, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Consumers of committed records, and Spark's reads through the broker, skip what was aborted and wait for the rest."""
+"""Consumers of committed records, and Spark's reads through a broker: no aborted records, none of open transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = "/logs/t-0"
 
 
 class Leader(ScriptedBroker):
-    """Answers from a folder, with the batches of one segment in one answer."""
+    """A leader with a folder as its log; each answer has the batches of one segment."""
 
     def __init__(self, log: TransactionalFolder) -> None:
         super().__init__(partitions=1)
@@ -67,7 +67,7 @@ class Leader(ScriptedBroker):
 
 @pytest.fixture
 def log() -> TransactionalFolder:
-    """Producer 1 aborts across two segments, 2 commits; the last segment begins with an aborted transaction alone."""
+    """A log: producer 1 aborts across two segments, 2 commits; the last segment begins with an aborted transaction."""
     folder = TransactionalFolder(MemoryFs(), FOLDER)
     folder.write(1)
     folder.write(2)

@@ -1,4 +1,4 @@
-"""A leader epoch that begins where compaction has left nothing is no truncation of what was read before it."""
+"""Leader epochs without records after compaction are no truncation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def consumer(broker: RunningBroker) -> Consumer:
-    """One that says where it was misled, and fetches a batch at a time."""
+    """A consumer that raises LogTruncation and fetches one batch per request."""
     return Consumer(
         bootstrap_servers=broker.bootstrap, group_id="g", auto_offset_reset="none", max_partition_fetch_bytes=1
     )

@@ -41,7 +41,7 @@ def values(records: list[ConsumerRecord]) -> list[int]:
 
 
 def read(consumer: Consumer, count: int, **options: int) -> list[ConsumerRecord]:
-    """`count` records, in as many polls as it takes."""
+    """Read `count` records, in any number of polls."""
     records: list[ConsumerRecord] = []
     while len(records) < count:
         found = consumer.poll(PATIENCE_MS, **options)

@@ -1,4 +1,4 @@
-"""Commits: what is committed when, by whom, and who may not."""
+"""Commits of consumers: their offsets, their times, and refused commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sparklog_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def names(sparklog_broker: RunningBroker) -> Iterator[str]:
-    """Topics with one partition, each with ten records."""
+    """Create topics with one partition and ten records each."""
 
     def make() -> Iterator[str]:
         for number in itertools.count():

@@ -1,4 +1,4 @@
-"""Consumers of one group against a real broker: who reads what, and what happens when members come and go."""
+"""Consumers of one group against a real broker: assignment, and rebalances after joins and leaves."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def topic(admin: Admin, numbers: Iterator[int]) -> str:
 
 @pytest.fixture
 def join(new_consumer: NewConsumer, topic: str) -> Callable[..., Consumer]:
-    """A consumer that is about to join the test's group."""
+    """A consumer with a subscription in the test's group."""
 
     def make(listener: Listener | None = None, **options: object) -> Consumer:
         consumer = new_consumer(**{"group_id": f"of-{topic}", "heartbeat_interval_ms": 20} | options)
@@ -66,7 +66,7 @@ def parts(topic: str, *numbers: int) -> list[TopicPartition]:
 
 
 def told(listener: Listener) -> list[tuple[str, list[TopicPartition]]]:
-    """What came and went; a cooperative listener is also told of rebalances that move nothing."""
+    """Partitions that were added and removed; a cooperative listener also gets rebalances without changes."""
     return [(what, found) for what, found in listener.told if found]
 
 
@@ -164,7 +164,7 @@ def test_a_cooperative_listener_is_told_of_what_moves_only(join: Callable[..., C
 def test_a_cooperative_rebalance_does_not_interrupt_what_stays(
     admin: Admin, join: Callable[..., Consumer], new_producer: NewProducer, topic: str
 ) -> None:
-    """While a partition that should move waits for its reader to poll, the others are read on."""
+    """The other partitions are read while a partition that moves waits for a poll of its reader."""
     one, idle, joining = (
         join(partition_assignment_strategy="cooperative-sticky", group_instance_id=name) for name in "abc"
     )

@@ -1,4 +1,4 @@
-"""What groups keep when their broker is killed, and the order of records when members come and go all the time."""
+"""Groups after the kill of their broker, and the order of records during continuous rebalances."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def topic(broker: BrokerProcess) -> str:
-    """Has the partitions, and a name that no other has; so has its group."""
+    """A topic with these partitions and a unique name, which is also the group's."""
     name = unique("t")
     with Admin(bootstrap_servers=broker.grpc) as admin:
         admin.create_topic(name, partitions=PARTITIONS)
@@ -184,7 +184,7 @@ def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_
 
 
 def change(members: list[Consumer], new_member: Callable[[], Consumer], chance: random.Random) -> None:
-    """Somebody comes, leaves or dies; at least one stays."""
+    """A member joins, leaves or dies; at least one stays."""
     match chance.choice(["comes", "leaves", "dies"]) if len(members) > 1 else "comes":
         case "comes" if len(members) < PARTITIONS:
             members.append(new_member())

@@ -1,4 +1,4 @@
-"""One group of our consumer, over gRPC, and of Kafka's clients, over Kafka's protocol: whoever leads it."""
+"""One group with sparklog's consumer over gRPC and Kafka's clients, with either as the leader."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def topics(broker: RunningBroker) -> Iterator[str]:
 
 
 class Reader(Protocol):
-    """A member of the group, whatever client it is."""
+    """A member of the group, of any client library."""
 
     def poll(self) -> list[tuple[int, int]]:
-        """Partition and offset of what there is."""
+        """Partition and offset of the polled records."""
         ...
 
     def assignment(self) -> set[int]:
-        """Its partitions."""
+        """The assigned partitions."""
         ...
 
     def close(self) -> None: ...
@@ -138,7 +138,7 @@ def find(path: str) -> Any:
 
 
 def poll_all(seen: list[tuple[int, int]], readers: list[Reader], done: Callable[[], bool]) -> None:
-    """Let the readers poll at the same time until `done`; what they read is added to `seen`."""
+    """Let the readers poll concurrently until `done`; their records are added to `seen`."""
     with ThreadPoolExecutor(len(readers)) as threads:
 
         def is_done_or_poll() -> bool:

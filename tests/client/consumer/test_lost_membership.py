@@ -1,4 +1,4 @@
-"""A consumer whose group has continued without it is no member from that moment on."""
+"""Expelled consumers are no members from that moment on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparklog.v1 import groups_pb2
 
 
 class Answers:
-    """A coordinator that takes a member, and then answers its heartbeats with an error."""
+    """A coordinator that accepts a member, and answers its heartbeats with an error."""
 
     def __init__(self, error: int) -> None:
         self.cluster = SimpleNamespace(clock=SystemClock(), backoff=None)

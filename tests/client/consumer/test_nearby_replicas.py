@@ -1,4 +1,4 @@
-"""Consumers read from a replica in their own rack, over both listeners, and from the leader when that one is gone."""
+"""Consumers read from a replica in their own rack, over both listeners, and from the leader after its loss."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fill(cluster: RunningCluster, topic: str, values: list[bytes]) -> None:
 
 
 def create(cluster: RunningCluster, topic: str, values: list[bytes]) -> tuple[int, int]:
-    """A new topic of one partition with these records; -> who leads it, and a broker in another rack."""
+    """A new topic of one partition with these records; returns its leader, and a broker in another rack."""
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
     fill(cluster, topic, values)
@@ -59,7 +59,7 @@ def create(cluster: RunningCluster, topic: str, values: list[bytes]) -> tuple[in
 
 
 def bytes_sent(cluster: RunningCluster, topic: str) -> dict[int, int]:
-    """To consumers, by broker."""
+    """Bytes sent to consumers, by broker."""
     return {number: node.broker.metrics.topics[topic].bytes_out for number, node in cluster.nodes.items()}
 
 

@@ -1,4 +1,4 @@
-"""Snapshots for coordinators over gRPC: what a broker takes, what it refuses, and what it makes of them at a start."""
+"""Snapshots for coordinators over gRPC: accepted and refused uploads, and the load at a broker's start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of jobs and a real broker: logs described, read and replaced, beside consumers and through a kill -9."""
+"""The maintenance client and a real broker: logs are described, read and replaced, also beside consumers and a kill."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def maintenance(broker: RunningBroker) -> Iterator[Maintenance]:
 
 
 def fill(bootstrap: str, topic: str, count: int = RECORDS, value: bytes = VALUE) -> None:
-    """A topic with one partition, and a record in each batch; two batches fit into a segment."""
+    """Create a topic with one partition, one record per batch, and two batches per segment."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         limit = str(2 * (len(value) + 100))
         admin.create_topic(topic, partitions=1, configs={"internal.segment.bytes": limit, "retention.ms": "-1"})
@@ -96,7 +96,7 @@ def path_of(log: LogDescription, segment: SegmentDescription, suffix: str = "log
 
 
 def thinned(data: bytes, every: int = 2) -> bytes:
-    """The batches of some segments without each second one, but with the last."""
+    """Every second batch of some segments, and the last one."""
     batches = [data[position : position + header.size] for position, header in iterate_headers(data)]
     return b"".join([*batches[:-1:every], batches[-1]])
 

@@ -1,4 +1,4 @@
-"""Records waiting to be sent: closing, order, memory, time. No network, no clock, no threads."""
+"""The producer's buffer: closing of batches, order, memory, time. No network, no clock, no threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_MS = 1_000
 
 
 class Buffer:
-    """An accumulator with a topic of some partitions, on a clock that stands still."""
+    """An accumulator with a topic of some partitions, and a clock that stands still."""
 
     def __init__(self, *, partitions: int = 2, memory: int = 100_000, seed: int = 1) -> None:
         self.clock = SimClock()
@@ -249,7 +249,7 @@ def test_a_topic_may_grow(buffer: Buffer) -> None:
 
 
 class Delivering(RuleBasedStateMachine):
-    """Whatever happens to batches, a partition's records are acknowledged in the order in which they were appended."""
+    """A partition's records are acknowledged in the order of their appends, for any fate of their batches."""
 
     def __init__(self) -> None:
         super().__init__()

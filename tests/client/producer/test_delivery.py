@@ -1,4 +1,4 @@
-"""What became of records."""
+"""Deliveries of records and their results."""
 
 from __future__ import annotations
 

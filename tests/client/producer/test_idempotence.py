@@ -1,4 +1,4 @@
-"""What is sent again is written once: against a broker that does what a script says, and one that is killed."""
+"""Repeated batches are written once: with a scripted broker, and with a killed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""The partition of a record."""
 
 from __future__ import annotations
 

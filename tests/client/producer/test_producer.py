@@ -148,7 +148,7 @@ class Stamp:
 
 
 class Broken:
-    """An interceptor that fails whenever it can."""
+    """An interceptor whose methods all raise."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         raise ValueError("broken on_send")
@@ -158,7 +158,7 @@ class Broken:
 
 
 class Forgetful:
-    """An interceptor that forgets to return the record, and does not care for acknowledgements."""
+    """An interceptor without a returned record and without on_acknowledgement."""
 
     def on_send(self, record: ProducerRecord) -> Any:
         return None

@@ -1,4 +1,4 @@
-"""Order within a partition, whatever goes wrong on the way: against a broker that does what a script says."""
+"""Order within a partition after all kinds of errors, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_request_that_hangs_ends_with_the_records_time(broker: ScriptedB
 
 
 async def test_a_broker_that_hangs_is_named_when_the_buffer_is_full(broker: ScriptedBroker) -> None:
-    """Nothing has failed yet: its requests have no time-out before max_block_ms is over."""
+    """No request has failed yet: the time-out of requests is longer than max_block_ms."""
     producer = producer_of(broker, buffer_memory=2_000, max_block_ms=500, acks="1")
     await (await producer.send("t", b"v", partition=0))
     assert producer.unacknowledged().records == 0

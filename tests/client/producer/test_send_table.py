@@ -1,4 +1,4 @@
-"""Arrow tables to records."""
+"""Arrow tables as records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions whose producer is killed, and whose answers are lost while the broker is killed."""
+"""Transactions of a killed producer, and with lost answers of a killed broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of the Python producer against a real broker: seen as a whole or not at all, by our own consumers."""
+"""Transactions of the Python producer against a real broker: atomic for sparklog's consumers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def producer(new_producer: NewProducer) -> Producer:
 
 @pytest.fixture
 def read(new_consumer: NewConsumer) -> Callable[..., list[bytes]]:
-    """All values of topics up to the ends that a reader of this isolation level sees, sorted; once all have ended."""
+    """All values of topics for a reader of this isolation level, sorted, after the end of transactions."""
 
     def read(*names: str, isolation_level: str = "read_committed", is_open: bool = False) -> list[bytes]:
         partitions = [TopicPartition(name, number) for name in names for number in range(3)]
@@ -65,7 +65,7 @@ def read(new_consumer: NewConsumer) -> Callable[..., list[bytes]]:
 
 @pytest.fixture
 def impatient_broker() -> Iterator[RunningBroker]:
-    """Aborts transactions soon after their time-out."""
+    """A broker that aborts transactions soon after their time-out."""
     with start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=50) as broker:
         yield broker
 

@@ -16,7 +16,7 @@ from support.kafka.secured_broker import JAAS, PROTOCOLS, SCRAM_PASSWORD, SCRAM_
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
-    """New groups do not wait for more members than the first."""
+    """A broker whose new groups begin with the first member."""
     with start_broker(
         kafka=True,
         group_initial_rebalance_delay_ms=0,
@@ -33,7 +33,7 @@ def kafka_address(kafka_broker: RunningBroker) -> tuple[str, int]:
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(kafka_address: tuple[str, int]) -> str:
-    """The listener's address as clients want it."""
+    """The listener's address in the form of clients."""
     return f"{kafka_address[0]}:{kafka_address[1]}"
 
 
@@ -45,14 +45,14 @@ def wire(kafka_address: tuple[str, int]) -> Iterator[Wire]:
 
 @pytest.fixture(scope="session")
 def new_name() -> Callable[[], str]:
-    """A name of a topic or group that nobody has used."""
+    """An unused name of a topic or group."""
     numbers = itertools.count()
     return lambda: f"name-{next(numbers)}"
 
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """PEM files: server.pem and client.pem, for which ca.pem vouches, and stranger.pem, for which nobody does."""
+    """PEM files: server.pem and client.pem, signed by ca.pem, and an untrusted stranger.pem."""
     folder = tmp_path_factory.mktemp("keys")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")

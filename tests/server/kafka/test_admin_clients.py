@@ -1,4 +1,4 @@
-"""The admin clients of librdkafka, kafka-python and aiokafka do all that they can do on one broker."""
+"""The admin clients of librdkafka, kafka-python and aiokafka, with all their calls for one broker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def group(kafka_bootstrap: str, filled: str) -> str:
 
 
 def done(futures: dict[Any, Any]) -> Any:
-    """The outcome of the only future."""
+    """The result of the only future."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 

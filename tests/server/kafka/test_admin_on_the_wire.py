@@ -1,4 +1,4 @@
-"""Topics and configurations over Kafka's protocol: every version of every API, and what is refused how."""
+"""Topics and configurations over Kafka's protocol: every version of every API, and its errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def describe(wire: Wire, type: int, name: str, version: int = 4, **fields: Any) 
 
 
 def overrides(wire: Wire, topic: str) -> dict[str, str]:
-    """What the topic sets for itself."""
+    """The topic's own configuration."""
     return {entry.name: entry.value for entry in describe(wire, TOPIC, topic).configs if entry.config_source == 1}
 
 

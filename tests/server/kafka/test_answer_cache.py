@@ -1,4 +1,4 @@
-"""Answers that are kept are those that the handlers give, byte for byte, whatever has changed; and not too many are."""
+"""Cached answers have the same bytes as those of the handlers, after any change; the cache is limited."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ EPOCH = 1_000
 
 
 class Cluster:
-    """A broker, and what it is told of its cluster."""
+    """A broker, and the controller's updates for it."""
 
     def __init__(self, running: RunningBroker) -> None:
         self.running = running
@@ -80,7 +80,7 @@ class Cluster:
         self.topics: dict[str, TopicState] = {}
 
     def begin(self) -> None:
-        """Begin again with the same state each time."""
+        """Begin again with the same state."""
         self._state = {"brokers": tuple(BROKERS.values()), "controller_id": 0, "broker_overrides": {}}
         self.topics = {name: _topic(name, topic_id) for name, topic_id in IDS.items()}
         self.tell(*self.topics.values(), is_full=True)
@@ -98,7 +98,7 @@ class Cluster:
     # Changes
 
     def put(self, name: str, partitions: int, is_full: bool) -> None:
-        """A new topic, also in the place of an older one."""
+        """Add a topic, also in place of an older one."""
         self.topics[name] = _topic(name, UUID(int=1_000 + next(self._numbers)), partitions)
         self.tell(*(self.topics.values() if is_full else [self.topics[name]]), is_full=is_full)
 
@@ -116,7 +116,7 @@ class Cluster:
             self.tell(self.topics[name])
 
     def configure(self, name: str) -> None:
-        """Another value each time."""
+        """Set another value."""
         if topic := self.topics.get(name):
             overrides = {"retention.ms": str(next(self._numbers))}
             self.topics[name] = structs.replace(topic, overrides=overrides)
@@ -131,7 +131,7 @@ class Cluster:
         self.tell()
 
     def set_own_keys(self, keys: dict[str, str]) -> None:
-        """Keys that this broker has read from the store, before the controller tells of them."""
+        """Set keys that this broker has read from the store before an update of the controller."""
         self.broker.dynamic.set_overrides({}, keys)
 
     def set_disk(self, works: bool) -> None:
@@ -151,14 +151,14 @@ class Cluster:
         )  # fmt: skip
 
     def subscribe(self, interval_ms: int) -> None:
-        """A subscription to metrics of clients, which is in the store alone."""
+        """Add a client metrics subscription, which is only in the store."""
         store = self.broker.services.client_metrics_store
         store.change("s", lambda _: {"interval.ms": str(interval_ms)})
 
     # Requests
 
     async def ask(self, request: Any, session: Session) -> bytes | str:
-        """The whole answer, or why the connection is closed."""
+        """The whole answer, or the reason why the connection is closed."""
         frame = memoryview(bytearray(message_frame(request)))
         try:
             return b"".join([bytes(part) for part in await answer(read_frame(self.broker, session, frame))])
@@ -166,7 +166,7 @@ class Cluster:
             return repr(error)
 
     def figures(self, key: int) -> tuple[int, int]:
-        """How many requests of an API were counted, and how many of them were refused."""
+        """The number of counted requests of an API, and of the refused ones."""
         figures = self.broker.metrics.requests[APIS[key].name]
         return figures.count, figures.refused
 
@@ -192,7 +192,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Cluster]:
-    """The same, where there are rights."""
+    """The same cluster with an authorizer."""
     with _start(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS") as started:
         yield started
 
@@ -285,7 +285,7 @@ def test_all_apis_whose_answers_are_kept_are_tried() -> None:
 
 
 async def compare(cluster: Cluster, requests: tuple[Any, ...], steps: list[tuple[Any, ...]]) -> None:
-    """Ask everything again after each change: with answers that are kept, and without."""
+    """Repeat all requests after each change, with and without the cache."""
     cluster.begin()
     answers = AnswerCache(cluster.broker)
     for name, arguments in (("subscribe", (100,)), *itertools.chain(*steps)):
@@ -296,7 +296,7 @@ async def compare(cluster: Cluster, requests: tuple[Any, ...], steps: list[tuple
 
 
 async def _ask(cluster: Cluster, request: Any, user: str, answers: AnswerCache | None) -> tuple[Any, ...]:
-    """The answer, what the connection knows then, and what was counted."""
+    """The answer, the noted software of the connection, and the counts of requests."""
     count, refused = cluster.figures(request.__api_key__)
     session = Session(listener="PLAINTEXT", host="127.0.0.1", principal=user, answers=answers)
     found = await cluster.ask(request, session)
@@ -327,7 +327,7 @@ def test_each_client_is_given_what_it_has_a_right_to(
 
 
 class Asking:
-    """Requests to the cluster at its start, and how many of them its handlers have answered."""
+    """Requests to the cluster at its start, with the number of calls of handlers."""
 
     def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.served = 0
@@ -454,7 +454,7 @@ def test_the_audit_log_has_each_decision(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_client_over_its_quota_is_told_to_wait(cluster: Cluster, asking: Asking) -> None:
-    """Its answers have the time to wait, so they are made, and not kept."""
+    """Its answers have a throttle time, so they are not cached."""
     quotas = cluster.broker.client_quotas
 
     async def limit(*values: ClientQuota) -> None:

@@ -1,4 +1,4 @@
-"""Arrays that say they have more elements than a request has bytes: refused, before anything makes room for them."""
+"""Arrays with a larger count than the request has bytes are refused before an allocation."""
 
 from __future__ import annotations
 

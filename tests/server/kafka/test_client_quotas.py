@@ -1,4 +1,4 @@
-"""Client quotas on Kafka's listener: a client over its quota is answered at once, and heard again later (KIP-219)."""
+"""Client quotas on Kafka's listener: a client over its quota gets its answer at once, and is muted (KIP-219)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def alter(admin: Wire, parts: dict[str, str | None], **values: float | None) -> 
 
 @pytest.fixture
 def set_quotas(broker: RunningBroker, admin: Wire) -> Iterator[SetQuotas]:
-    """Sets quotas of an entity and returns once they apply; removes all of them after the test."""
+    """Set quotas of an entity and wait until they apply; remove all of them after the test."""
     known = broker.node.broker.client_quotas
 
     def set_quotas(parts: dict[str, str | None] = WIRE, /, **values: float | None) -> None:
@@ -89,7 +89,7 @@ def produce(topic: Topic, size: int, version: int = 9, **fields: Any) -> Any:
 
 
 def waited(wire: Wire) -> float:
-    """Seconds until the broker has answered another request of the connection."""
+    """Seconds until the answer to another request of the connection."""
     began = time.monotonic()
     wire.send(CLUSTER, 0, include_cluster_authorized_operations=False)
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Clients push their metrics, and Prometheus finds them on the broker (KIP-714)."""
+"""Metrics that clients push are metrics of the broker for Prometheus (KIP-714)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def client(broker: RunningBroker, kind: str = "patient") -> Wire:
-    """A connection of a client with an id of its own. A patient one pushes once an hour, a hasty one all the time."""
+    """A connection of a client with a unique id. A patient client pushes once an hour, a hasty one all the time."""
     wire = Wire(broker.node.kafka_addresses["PLAINTEXT"])
     wire.client_id = unique(kind)
     return wire
 
 
 def samples(broker: RunningBroker, client_id: str) -> list[tuple[dict[str, str], float]]:
-    """What a scrape shows of a client: labels and value of each sample."""
+    """Samples of a client in a scrape: labels and value of each."""
     scrape = Scrape.of(broker.node.metrics_address)
     found = [scrape.samples.get(name, {}) for name in ("sparklog_client_metric", "sparklog_client_metric_total")]
     every = [(dict(labels), value) for each in found for labels, value in each.items()]
@@ -57,7 +57,7 @@ def samples(broker: RunningBroker, client_id: str) -> list[tuple[dict[str, str],
 
 
 def shown(broker: RunningBroker, client_id: str) -> dict[tuple[str, str], float]:
-    """The values that a scrape shows of a client, by metric and attributes."""
+    """The values of a client in a scrape, by metric and attributes."""
     return {(labels["metric"], labels["attributes"]): value for labels, value in samples(broker, client_id)}
 
 

@@ -1,4 +1,4 @@
-"""Kafka's own clients produce and consume: every codec, both ways round with sparklog's client, offsets, changes."""
+"""Kafka's clients produce and consume: every codec, in both directions with sparklog's client, offsets, changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMESTAMP = 1_700_000_000_000
 
 
 class Librdkafka:
-    """confluent-kafka, in as few words as the tests need."""
+    """confluent-kafka, with short forms of common calls."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -65,7 +65,7 @@ def take(consumer: confluent_kafka.Consumer, count: int) -> list[Any]:
 
 
 def send(producer: confluent_kafka.Producer, topic: str, *values: bytes | None, **fields: Any) -> list[Any]:
-    """What became of each."""
+    """The result of each record."""
     reports: list[Any] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, message: reports.append(error or message), **fields)

@@ -1,4 +1,4 @@
-"""compression.type of topics: what clients send is stored with the topic's codec, in order, and nobody waits for it."""
+"""compression.type of topics: batches are stored with the topic's codec, in order, without blocking other requests."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_deleted_topic_leaves_nothing_behind(create: Create, admin: Admin, bro
 
 
 def test_requests_of_one_connection_keep_their_order(create: Create, wire: Wire) -> None:
-    """Those that are compressed anew, which takes long, and those that are not."""
+    """Requests that are compressed again, which takes long, and others."""
     topic = Topic(wire, create("gzip", compression_gzip_level=9, max_message_bytes=8 * MIB))
     large, small = batch(*[b"%d," % number * 500 for number in range(1_000)]), batch(b"x", codec=Codec.GZIP)
     sent = [
@@ -251,7 +251,7 @@ def test_requests_of_one_stream_keep_their_order(create: Create, broker: Running
 def test_others_are_served_while_a_hundred_megabytes_are_compressed(
     create: Create, wire: Wire, broker: RunningBroker
 ) -> None:
-    """One answer after the other comes on another connection, before that to the large request."""
+    """Another connection gets many answers before the answer to the large request."""
     name = create("gzip", compression_gzip_level=1, max_message_bytes=90 * MIB)
     content = b"".join(b"%d" % (number * number % 1_000_003) for number in range(2 * MIB))
     sent = batch(content * 8, codec=Codec.LZ4)

@@ -1,4 +1,4 @@
-"""Connections of a Kafka listener as a client sees them: order, frames, limits, how they end."""
+"""Connections of a Kafka listener: order, frames, limits, ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDLE_MS = 500
 
 
 def produce(wire: Wire, topic: str, records: bytes, acks: int = 1) -> int:
-    """The correlation id, once there is an answer if one is to come."""
+    """The correlation id of the answer, if there is one."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(records)}]}]
     fields = {"transactional_id": None, "acks": acks, "timeout": PATIENCE_MS, "topic_data": data}
     if acks == 0:
@@ -41,7 +41,7 @@ def produce(wire: Wire, topic: str, records: bytes, acks: int = 1) -> int:
 
 
 def create_topic(wire: Wire, name: str) -> None:
-    """As clients do that ask for it: it is created, and there a moment later."""
+    """Create a topic as clients do, by a request for its metadata."""
     until(
         lambda: (
             wire.send(METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=True).topics[0].error_code == 0
@@ -79,7 +79,7 @@ def open_connections(broker: RunningBroker) -> int:
 
 
 async def call(function: Callable[[], None]) -> None:
-    """To be run on a broker's event loop."""
+    """Send a request; for a broker's event loop."""
     function()
 
 
@@ -88,7 +88,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_closed(wire: Wire) -> bool:
-    """Whether the broker closes the connection; nothing may come before that."""
+    """Whether the broker closes the connection without another byte."""
     wire.socket.settimeout(PATIENCE_S)
     try:
         return wire.socket.recv(1) == b""
@@ -117,7 +117,7 @@ def test_pipelined_requests_are_answered_in_order_also_behind_one_that_waits(wir
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "SSL"])
 def test_answers_that_nobody_reads_for_a_while_come_whole_and_in_order(listener: str, keys: Path) -> None:
-    """More answers than sockets hold, 4 MiB of each and more, with some between them that have to wait for records."""
+    """More answers of at least 4 MiB than sockets can buffer, and between them requests that wait for records."""
     config = {"ssl_keystore_location": str(keys / "server.pem")} if listener == "SSL" else {}
     with (
         start_broker(listeners=(f"{listener}://127.0.0.1:0",), num_partitions=100, **config) as broker,
@@ -220,16 +220,16 @@ def test_software_says_who_it_is_in_words_that_can_be_logged(wire: Wire, name: s
 
 @pytest.fixture
 def serve_metadata(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Serve Metadata by a function of one's own."""
+    """Serve Metadata by a function of the test."""
     original = dispatch._BY_KEY[METADATA]
 
     def replace(serve: Callable[..., object], read: Callable[..., object] | None = None) -> None:
         monkeypatch.setitem(dispatch._BY_KEY, METADATA, Translation(api=original.api, serve=serve, read=read))
-        dispatch._form.cache_clear()
+        dispatch._format_of.cache_clear()
 
     yield replace
     monkeypatch.undo()
-    dispatch._form.cache_clear()
+    dispatch._format_of.cache_clear()
 
 
 def test_a_failure_inside_ends_one_connection_and_is_logged(wire: Wire, kafka_address, serve_metadata, caplog) -> None:
@@ -345,7 +345,7 @@ def test_requests_beyond_those_in_work_wait_their_turn_and_long_polls_keep_nobod
 
 
 def write_beforehand(folder: Path, *values: bytearray) -> None:
-    """Have a topic in the folder, by a broker that keeps idle connections."""
+    """Create a topic in the folder, by a broker that keeps idle connections."""
     with start_broker(folder, kafka=True) as broker, Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
         create_topic(wire, "t")
         for value in values:
@@ -546,7 +546,7 @@ def test_a_stop_answers_what_waits_and_closes_the_rest_and_the_port_is_free_at_o
 
 
 def settle(broker: RunningBroker) -> None:
-    """Let the broker end what it does after it has sent a response."""
+    """Wait for the broker's work after it has sent a response."""
     broker.run(asyncio.sleep(0))
 
 

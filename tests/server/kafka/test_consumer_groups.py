@@ -1,4 +1,4 @@
-"""Consumers of other people's making share a topic as one group, whatever becomes of them and of the broker."""
+"""Consumers of several client libraries in one group, through failures of members and of the broker."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_what_is_committed_survives_a_broker_that_was_killed(tmp_path: Path) -> 
 
 
 def commit_and_fetch(bootstrap: str, offset: int | None) -> int:
-    """As a member of a group: commit, if there is an offset, and say what is committed."""
+    """As a member of a group: commit an offset, if there is one, and return the committed one."""
     produce(bootstrap, "kept", range(1))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["kept"])

@@ -1,4 +1,4 @@
-"""librdkafka with group.protocol=consumer (KIP-848): groups that form, hand over, survive clients and the broker."""
+"""librdkafka with group.protocol=consumer (KIP-848): groups, moves of partitions, failures of clients and broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def members(broker: RunningBroker, new_name: Callable[[], str]) -> Iterator[Memb
 
 @pytest.fixture
 def topic(broker: RunningBroker, new_name: Callable[[], str]) -> str:
-    """With 40 records in 4 partitions."""
+    """A topic with 40 records in 4 partitions."""
     name = f"new-{new_name()}"
     produce(broker.kafka, name)
     return name

@@ -1,4 +1,4 @@
-"""Every version of the data APIs, request by request: what is asked and what is answered, without a client between."""
+"""Every version of the data APIs, by requests without a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def topic(wire: Wire, new_name) -> Topic:
 
 @pytest.fixture(scope="module")
 def filled(kafka_address: tuple[str, int], new_name) -> Iterator[Topic]:
-    """A topic with two batches, that nobody writes to any more."""
+    """A topic with two batches that no test changes."""
     with Wire(kafka_address) as wire:
         topic = Topic(wire, new_name())
         topic.produce(13, make_batch(b"a", b"b", timestamp_ms=5000))

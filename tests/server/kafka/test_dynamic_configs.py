@@ -1,4 +1,4 @@
-"""Keys of a broker that change while it runs: what changes with them, who wins, and what a restart keeps."""
+"""Dynamic configuration of a broker: effects, precedence, and restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT, OF_FILE, OF_ALL, OF_BROKER, OF_TOPIC = 5, 4, 3, 2, 1
 
 
 class Configured:
-    """A broker with a connection, and what the tests say most often."""
+    """A broker with a connection, and short forms of common calls."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker = broker
@@ -77,7 +77,7 @@ def module_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def configured(module_broker: RunningBroker) -> Iterator[Configured]:
-    """All that a test sets is unset after it."""
+    """A broker whose keys are reset after the test."""
     found = Configured(module_broker)
     yield found
     found.wire.close()
@@ -198,7 +198,7 @@ def test_lists_are_appended_to(configured: Configured) -> None:
     ],
 )
 def test_connections_beyond_the_new_limit_are_closed(configured: Configured, key: str, value: str) -> None:
-    """One is open already. Those that are open stay."""
+    """One connection is open already, and stays open."""
     others = [Wire(configured.address), Wire(configured.address)]
     for other in others:
         assert is_served(other)
@@ -270,7 +270,7 @@ def test_what_is_refused(configured: Configured, key: str, value: str, name: str
 
 
 def test_a_restart_keeps_them(tmp_path: Path) -> None:
-    """Logs have the values before the broker serves anybody, and the controller does not have to tell it."""
+    """Logs have the values before the broker serves clients, without an update of the controller."""
     with start_broker(kafka=True, data_dir=tmp_path) as broker:
         configured = Configured(broker)
         topic = configured.create()

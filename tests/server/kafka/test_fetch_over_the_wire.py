@@ -1,4 +1,4 @@
-"""Fetch as a consumer's client library speaks it: long polls, limits, sessions, topics that go and come back."""
+"""Fetch requests as consumers send them: long polls, limits, sessions, deleted and recreated topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL, NO_SESSION = 0, -1
 
 
 class Reader:
-    """Fetches partitions of topics, in a session if it gets one; each call is one request."""
+    """Fetches partitions of topics, in a session if the broker grants one; each call is one request."""
 
     def __init__(self, wire: Wire, version: int = VERSION) -> None:
         self.wire = wire
@@ -44,7 +44,7 @@ class Reader:
         return response
 
     def read(self, epoch: int, *args: Any, **fields: Any) -> list[tuple[int, ErrorCode, list[bytes]]]:
-        """Of each partition in the answer: its number, its error, and its values."""
+        """Number, error and values of each partition in the answer."""
         response = self.fetch(epoch, *args, **fields)
         assert response.error_code == ErrorCode.none
         return [

@@ -1,4 +1,4 @@
-"""However a client's bytes are cut, and however its responses leave: each request has its answer, in order."""
+"""Each request is answered in order, for any cuts of the client's bytes and of the responses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP_S = 0.001
 
 
 class Channel:
-    """Takes responses, now and then only after a while, and says whether anything may be read."""
+    """A channel that sends some responses with a delay, and records whether reading is paused."""
 
     def __init__(self, chance: random.Random | None) -> None:
         self.answered: list[int] = []
@@ -79,7 +79,7 @@ class Channel:
 
 
 def request(number: int, chance: random.Random) -> bytes:
-    """Small ones, some larger than the shared buffer, and some that have to wait for a thread (their topic is new)."""
+    """Small requests, larger ones than the shared buffer, and some that wait for a thread (their topic is new)."""
     if chance.random() < 0.8:
         frame = request_frame(API_VERSIONS, 0, number)
     else:
@@ -156,7 +156,7 @@ async def feed_many(broker: RunningBroker, data: bytes, first: int) -> list[list
 def test_requests_of_many_connections_take_a_turn_s_time_together(
     first: int, kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that goes on when it is read. No connection is served twice before all others that wait."""
+    """With a clock that advances at each reading. All waiting connections are served before one is served again."""
     ticks = itertools.count()
     for module in (connections, quotas):
         monkeypatch.setattr(module, "monotonic", lambda: next(ticks) * STEP_S)

@@ -47,7 +47,7 @@ def address(process: BrokerProcess) -> Address:
 
 @pytest.fixture
 def bystander(process: BrokerProcess, address: Address) -> Iterator[None]:
-    """Another client, that is answered before and after, by a broker whose memory has not grown."""
+    """Another client that gets answers before and after, from a broker with bounded memory."""
     with Wire(address) as wire:
         before = process.resident_bytes
         ask(wire)
@@ -62,7 +62,7 @@ def ask(wire: Wire) -> None:
 
 
 def real_frame(random: Random, key: int, version: int) -> bytes:
-    """A request as a client would send it, with random values."""
+    """A valid request with random values."""
     request = make_request(random, key, version)
     header = make(
         request.__header_schema__,
@@ -78,7 +78,7 @@ def real_frame(random: Random, key: int, version: int) -> bytes:
 
 
 def is_answered(address: Address, frame: bytes) -> bool:
-    """Send `frame` and a plain request behind it; whether that was answered. If not, the connection is closed."""
+    """Send `frame` and a plain request after it; return whether both are answered. If not, the connection is closed."""
     with Wire(address) as wire:
         wire.write_frame(frame)
         with suppress(ConnectionError):
@@ -122,7 +122,7 @@ def test_frames_that_are_cut_off_or_changed_hurt_nobody(address: Address, name: 
 @pytest.mark.usefixtures("bystander")
 @pytest.mark.parametrize("name", APIS)
 def test_long_arrays_hurt_nobody(address: Address, name: str) -> None:
-    """A megabyte of the smallest elements there are."""
+    """A megabyte of the smallest elements."""
     api = APIS[name]
     random = Random(f"long {name} {SEED}")
     for version in range(api.versions[0], api.versions[1] + 1):

@@ -1,4 +1,4 @@
-"""The group APIs over Kafka's protocol: every version of each, with one member that says what a client would."""
+"""The group APIs over Kafka's protocol: every version of each, with one member."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def commit(wire: Wire, group: str, topic: tuple[str, uuid.UUID], offset: int, ve
 
 
 def fetched(response: Any) -> list[tuple[object, int, int, ErrorCode]]:
-    """Topic, partition, offset and error of all that is in the place of one group."""
+    """Topic, partition, offset and error of all partitions in the result of one group."""
     return [
         (getattr(topic, "name", None) or topic.topic_id, part.partition_index, part.committed_offset, part.error_code)
         for topic in response.topics

@@ -1,4 +1,4 @@
-"""Batches with a producer id, sent by hand: what is written, what is not, and what the partition then tells."""
+"""Batches with a producer id: written, refused and duplicate ones, and the answers about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An idempotent librdkafka producer whose answers get lost and whose broker is killed: every record is there once."""
+"""An idempotent librdkafka producer with lost answers and a killed broker: every record is written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log directory that Apache Kafka wrote, served to Kafka's clients as it lies there, old message formats included."""
+"""A log directory of Apache Kafka, old message formats included, served to Kafka's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are large because of one thing that is named: made and written while others have their turn."""
+"""Large answers about one element: other requests are served meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Serve = Callable[[Api[Any, Any], Any], None]
 
 @pytest.fixture
 def serve(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Serve:
-    """Have an API give one response to every request."""
+    """Replace the handler of an API by one with a fixed response."""
 
     def replace(api: Api[Any, Any], response: Any) -> None:
         async def handle(_: Any) -> Any:
@@ -55,7 +55,7 @@ def serve(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Serve
 
 @pytest.fixture
 def ask(kafka_broker: RunningBroker, wire: Wire) -> Callable[..., Any]:
-    """Send a request, and check that the broker does not do too much in one turn."""
+    """Send a request, and check that the broker does a limited amount of work in each turn."""
 
     def send(key: int, version: int, **fields: Any) -> Any:
         wire.send(key, version, **fields)  # the first one of a process does more

@@ -1,4 +1,4 @@
-"""Fetches of thousands of partitions: read and answered while others have their turn."""
+"""Fetches of thousands of partitions: other requests are served meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka on a cluster with an authorizer: ACLs made through one broker hold on all of them."""
+"""librdkafka on a cluster with an authorizer: ACLs created through one broker apply on all."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def acl(resource_type: Any, name: str, operation: Any) -> Any:
 
 
 def written(address: str) -> KafkaError | None:
-    """The error with which a record of alice's was refused."""
+    """The error of alice's refused record."""
     errors: list[KafkaError | None] = []
     producer = Producer(options(address, "alice"))
     producer.produce("orders", b"hello", on_delivery=lambda error, _: errors.append(error))

@@ -47,7 +47,7 @@ def topic(broker: RunningBroker) -> str:
 
 
 def places(admin: KafkaAdminClient, topic: str) -> list[tuple[str, bool]]:
-    """The directories of partition 0, and whether it is a copy that is there."""
+    """The directories of partition 0, and whether each has a copy in progress."""
     [broker] = admin.describe_log_dirs()
     return [
         (each["log_dir"], part["is_future_key"])

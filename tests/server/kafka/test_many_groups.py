@@ -1,4 +1,4 @@
-"""A broker with tens of thousands of groups: others have their turn while they are listed, or lose their offsets."""
+"""A broker with tens of thousands of groups: other requests are served during lists and the removal of offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANY = 20_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker that has the groups g0, g1, …"""
+    """A broker with the groups g0, g1, …"""
     with start_broker(kafka=True, offsets_topic_num_partitions=3) as running:
         with Wire(running.node.kafka_addresses["PLAINTEXT"]) as wire:
             wire.send(FIND_COORDINATOR, 1, key="g", key_type=0)
@@ -82,7 +82,7 @@ def test_others_have_their_turn_while_offsets_are_removed(broker: RunningBroker,
 
 
 async def _commit(broker: RunningBroker, topic: str) -> None:
-    """Each group has an offset; those of the first group are many and all are old."""
+    """Commit an offset of each group; those of the first group are many and old."""
     services = broker.node.broker.services
     topic_id = services.metadata.get(topic).topic_id
     value = OffsetValue(offset=1, commit_timestamp_ms=0, topic_id=topic_id)
@@ -93,12 +93,12 @@ async def _commit(broker: RunningBroker, topic: str) -> None:
 
 
 def offsets_left(broker: RunningBroker) -> int:
-    """How many groups have offsets."""
+    """The number of groups with offsets."""
     return sum(len(host.shard.offsets._groups) for host in broker.node.broker.services.groups.partitions.runtimes)
 
 
 def test_others_have_their_turn_while_a_group_with_many_offsets_is_deleted(broker: RunningBroker) -> None:
-    """Its offsets are more than a batch may have: topics have long names."""
+    """Its offsets exceed the maximum of a batch, because topics have long names."""
     broker.run(_replay(broker, _many_offsets("deleted", 10_000)))
     with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire, most_calls(broker) as most:
         results = wire.send(DELETE_GROUPS, 1, groups_names=["deleted", "missing"]).results
@@ -143,7 +143,7 @@ def _many_offsets(group_id: str, number: int) -> list[CoordinatorRecord]:
 async def _replay(
     broker: RunningBroker, records: list[CoordinatorRecord], *, is_written: bool = False
 ) -> CoordinatorRuntime[GroupShard]:
-    """Into the shard of the first record's group."""
+    """Replay records into the shard of the first record's group."""
     host = await broker.node.broker.services.groups._runtime(records[0].key.group_id)
     if is_written:
         for record in records:

@@ -1,4 +1,4 @@
-"""Thousands of transactions that stay open: memory is bounded, readers are told the truth, and all can be ended."""
+"""Thousands of open transactions: bounded memory, correct reads, and an end for all of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_thousands_of_open_transactions_fill_no_memory_and_can_all_be_ended(brok
         assert sum(each.has_transaction for each in admin.describe_producers([HELD])[HELD]) == OPEN
 
     def end_some(part: Sequence[str]) -> set[ErrorCode]:
-        """As a client does that is started again."""
+        """End transactions as a restarted client does."""
         with Wire(address) as wire:
             return {init(wire, 5, name).error_code for name in part}
 

@@ -27,7 +27,7 @@ RESPONSES = [
 
 @cache
 def messages(cls: Any) -> st.SearchStrategy[Any]:
-    """Return messages with a value in every field, also in those that have a default, as tagged ones have."""
+    """Return messages with a value in every field, also in fields with a default."""
     types = get_type_hints(cls)
     return st.builds(cls, **{field.name: values(types[field.name]) for field in dataclasses.fields(cls)})
 

@@ -1,4 +1,4 @@
-"""Requests that kio would read, but that its schema forbids."""
+"""Requests that kio reads although its schema forbids them."""
 
 from __future__ import annotations
 

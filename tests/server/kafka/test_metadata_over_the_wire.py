@@ -1,4 +1,4 @@
-"""What clients are told of brokers and topics, where it is not the plain case."""
+"""Metadata of brokers and topics in special cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER on a Kafka listener: frame by frame, and from the clients that people have."""
+"""OAUTHBEARER on a Kafka listener: frame by frame, and by client libraries."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_broker_needs_to_know_where_the_keys_are() -> None:
 
 
 class Asked:
-    """Gives out tokens, and counts."""
+    """A source of tokens that counts its calls."""
 
     def __init__(self, issuer: Issuer, valid_s: float) -> None:
         self._issuer = issuer

@@ -1,4 +1,4 @@
-"""What is on the disk and not in memory is read before it is sent."""
+"""Slices outside the page cache are read before they are sent."""
 
 from __future__ import annotations
 

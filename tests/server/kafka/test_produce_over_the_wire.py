@@ -1,4 +1,4 @@
-"""What Produce refuses, for whom, and how a client is told."""
+"""Refused Produce requests and their errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def old_format() -> bytes:
 
 @pytest.fixture(scope="module")
 def empty(kafka_address: tuple[str, int], new_name) -> Iterator[Topic]:
-    """A topic to which nobody manages to write."""
+    """A topic that stays empty, because all writes to it fail."""
     with Wire(kafka_address) as wire:
         yield Topic(wire, new_name())
 
@@ -161,7 +161,7 @@ def test_a_length_larger_than_the_request() -> None:
 
 @pytest.mark.parametrize(("partitions", "tags"), [(1, MAX_TAGS + 1), (MAX_PARTITIONS // 100, 100)])
 def test_tagged_fields_count_as_partitions(partitions: int, tags: int) -> None:
-    """One more partition or one more tagged field is too many; half of them are not."""
+    """One more partition or tagged field is too many; half of them are not."""
 
     def body(count: int, tags: int) -> memoryview:
         part = struct.pack(">i", 0) + b"\0" + varint(tags) + b"\5\0" * tags

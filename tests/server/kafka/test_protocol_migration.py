@@ -1,4 +1,4 @@
-"""Clients of both protocols in one group: it goes over with the first new one, and comes back with the last."""
+"""Clients of both protocols in one group: it is converted with the first new member and back with the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many connections and requests are let in, and in which order."""
+"""The number and the order of admitted connections and requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_connections_come_at_their_rate_once_those_saved_up_are_used() -> None:
 
 
 async def settled() -> None:
-    """Everything that is due on the event loop is done."""
+    """Wait for all callbacks that are due on the event loop."""
     for _ in range(100):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""A request that its handler refuses is answered with that error, wherever the response has a place for it."""
+"""A refused request is answered with its error, in all places of the response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def refusing(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the APIs that were asked; each refuses."""
+    """The names of the called APIs, each of which refuses."""
     asked: list[str] = []
 
     async def refuse(api: Any, request: Any, caller: Any) -> Any:
@@ -40,7 +40,7 @@ def refusing(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> li
 
 
 def response_to(broker: RunningBroker, request: Any) -> Any:
-    """What is answered, without its header; None where nothing is."""
+    """The answer without its header; None without an answer."""
     key, version = request.__api_key__, request.__version__
     frame = bytearray(message_frame(request))
     session = Session(listener="PLAINTEXT", host="127.0.0.1")
@@ -76,7 +76,7 @@ def test_a_refused_request_is_never_answered_as_if_it_had_succeeded(
 
 
 def test_every_api_tells_of_a_refusal(kafka_broker: RunningBroker, refusing: list[str]) -> None:
-    """In its first version or its last: some name topics by ids that nobody has, some had no place for an error."""
+    """In its first and last version: some have topic ids, which are unknown, some have no field for an error."""
     for translation in TRANSLATIONS:
         requests = [
             make_request(Random(seed), translation.api.key, version)

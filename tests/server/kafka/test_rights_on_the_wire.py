@@ -1,4 +1,4 @@
-"""Every API of Kafka's protocol by: a user without rights, one with exactly the right, one with a denial beside it."""
+"""Every API of Kafka's protocol: for a user without rights, with exactly the right, and with a denial beside it."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ def codes(message: Any) -> set[int]:
 
 
 def allow(broker: RunningBroker, needed: Needed, *denied: Right) -> None:
-    """Let `user` do what is needed, and nothing else."""
+    """Allow `user` the needed operations, and no others."""
     rights.allow(broker, "User:user", needed, *denied)
 
 

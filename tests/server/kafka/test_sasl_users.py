@@ -1,4 +1,4 @@
-"""Users of PLAIN from a line of JAAS, and brokers with SASL that do not start or that warn."""
+"""Users of PLAIN from a line of JAAS, and brokers with SASL: failed starts and warnings."""
 
 from __future__ import annotations
 

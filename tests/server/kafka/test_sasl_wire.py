@@ -1,4 +1,4 @@
-"""SASL frame by frame: what a stranger may send, and what a hostile one gets."""
+"""SASL frame by frame: allowed requests before authentication, and attacks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_closed(wire: Wire) -> bool:
 
 
 def asks_for_metadata(wire: Wire) -> bool:
-    """Whether the connection is served as one whose client is known."""
+    """Whether the connection serves requests of an authenticated client."""
     return len(wire.send(METADATA, 1, topics=()).brokers) == 1
 
 

@@ -1,4 +1,4 @@
-"""SCRAM users over the wire: added, changed and deleted by Kafka's clients, and what is refused."""
+"""SCRAM users over the wire: added, changed and deleted by Kafka's clients, and refused changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients as people have them, on listeners with TLS and SASL."""
+"""Client libraries on listeners with TLS and SASL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def librdkafka_options(secured: Secured, protocol: str, mechanism: str | None, p
 
 
 def python_options(secured: Secured, protocol: str, mechanism: str | None, password: str = "") -> dict[str, Any]:
-    """Of kafka-python and of aiokafka."""
+    """Options of kafka-python and of aiokafka."""
     options: dict[str, Any] = {"bootstrap_servers": secured.address(protocol), "security_protocol": protocol}
     if protocol.endswith("SSL"):
         options["ssl_context"] = ssl.create_default_context(cafile=str(secured.keys / "ca.pem"))

@@ -22,7 +22,7 @@ FIRST_WITH_STABLE, FIRST_WITH_SEVERAL, LAST_WITH_NAMES = 7, 8, 9
 
 @pytest.fixture(autouse=True)
 def world(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> TransactionalWorld:
-    """Serve fetches from a shard in which group g has committed an offset, and a transaction another."""
+    """A shard with a committed offset of group g, and a pending one of a transaction."""
     made = TransactionalWorld()
     made.commit("g", 0, 5)
     made.commit("g", 1, 5)

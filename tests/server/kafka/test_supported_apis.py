@@ -1,4 +1,4 @@
-"""The tables of APIs agree with each other, with the files there are, with Kafka, and with what is written of them."""
+"""The tables of APIs agree with each other, with the modules, with Kafka, and with the generated page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def modules(folder: Path) -> set[str]:
 
 
 def entries(package: str, kind: type) -> set[object]:
-    """All that the modules of a package assign to a name of their own and that may be an entry of its table."""
+    """All module variables of a package that could be entries of its table."""
     found = [import_module(f"{package}.{name}") for name in modules(Path(import_module(package).__path__[0]))]
     return {value for module in found for value in vars(module).values() if isinstance(value, kind)}
 

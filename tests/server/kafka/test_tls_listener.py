@@ -1,4 +1,4 @@
-"""A listener with TLS, and clients that are not what it expects."""
+"""A listener with TLS, and clients without TLS or with wrong certificates."""
 
 from __future__ import annotations
 

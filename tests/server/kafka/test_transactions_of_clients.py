@@ -1,4 +1,4 @@
-"""librdkafka and kafka-python in transactions, on a real broker: what readers of committed records see, and when."""
+"""Transactions of librdkafka and kafka-python on a real broker, for readers of committed records."""
 
 from __future__ import annotations
 

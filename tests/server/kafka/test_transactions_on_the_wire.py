@@ -1,4 +1,4 @@
-"""The APIs of transactions over Kafka's protocol: every version of each, and the errors that clients tell apart."""
+"""The APIs of transactions over Kafka's protocol: every version of each, and its errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NewName = Callable[[], str]
 
 
 def every_version(key: int, *, since: int = 0) -> pytest.MarkDecorator:
-    """Versions of the API that are served, from one of them on."""
+    """The served versions of the API, from one of them on."""
     first, last = next(each.api.versions for each in TRANSLATIONS if each.api.key == key)
     return pytest.mark.parametrize("version", range(max(first, since), last + 1))
 
@@ -67,7 +67,7 @@ def producer(wire: Wire, new_name: NewName) -> Transactional:
 
 @pytest.fixture
 def group(wire: Wire, new_name: NewName) -> str:
-    """A group whose coordinator was looked up, as clients do first: that makes the offsets topic."""
+    """A group whose coordinator was looked up, which creates the offsets topic."""
     name = new_name()
 
     def is_found() -> bool:
@@ -80,7 +80,7 @@ def group(wire: Wire, new_name: NewName) -> str:
 
 
 def fenced(version: int, first: int) -> ErrorCode:
-    """How a client learns that another producer has its id."""
+    """The error of a producer whose id a newer producer has."""
     return ErrorCode.producer_fenced if version >= first else ErrorCode.invalid_producer_epoch
 
 

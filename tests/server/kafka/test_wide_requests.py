@@ -1,4 +1,4 @@
-"""Requests that name thousands of things: answered as so many small ones would be, while others have their turn."""
+"""Requests with thousands of elements: answered as many small ones; other requests are served meanwhile."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_parts_of_a_request_are_the_request(translation: Translation, most: 
 
 
 def named(value: Any, names: tuple[str, ...], within: str = "") -> Iterator[str]:
-    """Each thing that is named, with what stands around it."""
+    """Each element, with its enclosing ones."""
     found = [name for name in names if isinstance(getattr(value, name, None), tuple)]
     if not found:
         yield f"{within} {value!r}"
@@ -168,7 +168,7 @@ def test_topics_are_described_in_parts(
 def test_others_have_their_turn_while_much_is_described(
     kafka_broker: RunningBroker, kafka_bootstrap: str, kafka_address: tuple[str, int], new_name: Callable[[], str]
 ) -> None:
-    """One topic of many partitions, and many names of no topics."""
+    """One topic of many partitions, and many names without topics."""
     name = new_name()
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
     admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)
@@ -198,7 +198,7 @@ async def _remove(cache: MetadataCache, name: str) -> None:
 
 
 def answer_to(wire: Wire, request: Any) -> bytes:
-    """The bytes of the answer: kio does not read every value that one may have."""
+    """The bytes of the answer, because kio cannot read every value."""
     wire.write_frame(message_frame(request))
     return wire.read_frame()
 
@@ -214,7 +214,7 @@ def ask(wire: Wire, request: Any) -> Any:
 def test_others_have_their_turn_while_a_long_request_is_served(
     name: str, kafka_broker: RunningBroker, kafka_address: tuple[str, int]
 ) -> None:
-    """Whatever array is long, and of whatever: the broker does not do more than some thousand calls at a time."""
+    """For any long array: the broker makes at most some thousand calls in one turn."""
     api = APIS[name].api
     random = Random(f"{name} {SEED}")
     for version in {*api.versions}:

@@ -1,4 +1,4 @@
-"""The APIs of Kafka's protocol: a file for each or for a few of a kind, and this table of them."""
+"""The APIs of Kafka's protocol: one module for each or for a few of a kind, and this table."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Note the client's software and return the table. Raises InvalidRequest for a name or version that cannot be."""
+    """Note the client's software and return the table. Raises InvalidRequest for an invalid name or version."""
     if call.version >= FIRST_WITH_SOFTWARE:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
@@ -43,7 +43,7 @@ def _note_software(session: Session, request: Message) -> None:
 
 @lru_cache(16)
 def _answer(version: int, apis: tuple[ApiVersion, ...], features: tuple[Feature, ...]) -> Message:
-    """Return the response, which has hundreds of values: every client asks for it, each kind in bytes of its own."""
+    """Return the response, with hundreds of values."""
     return make(
         response_type(API_VERSIONS, version),
         api_keys=[

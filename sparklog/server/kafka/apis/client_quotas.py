@@ -14,7 +14,7 @@ from sparklog.server.kafka.responses import message_of
 from sparklog.server.kafka.translation import KafkaCall, Translation, WideArrays
 
 MAX_PARTS = 10
-"""Parts of an entity that are looked at. No entity has more than three, so what has more is invalid in any case."""
+"""Maximum parts of an entity that are read. A valid entity has at most three."""
 
 
 async def _describe(call: KafkaCall, request: Message) -> Message:
@@ -46,7 +46,7 @@ async def _alter(call: KafkaCall, request: Message) -> Message:
     )
     response = await call.serve(client_quotas.ALTER_CLIENT_QUOTAS, wanted)
     results = zip(request.entries, response.changes, strict=True)
-    return call.answer(entries=[_altered(entry, result.error) for entry, result in results])
+    return call.answer(entries=[_altered_entity(entry, result.error) for entry, result in results])
 
 
 def _filter(component: Message) -> QuotaFilter:
@@ -56,7 +56,7 @@ def _filter(component: Message) -> QuotaFilter:
 
 
 def _entity(parts: Sequence[Message]) -> Entity:
-    """Return the entity, of an invalid one the first parts. A part that is there twice stays, for the check."""
+    """Return the entity, with at most MAX_PARTS parts. Duplicate parts stay, for the check."""
     named = (EntityPart(part.entity_type, part.entity_name) for part in parts[:MAX_PARTS])
     return tuple(sorted(named, key=lambda part: part.type))
 
@@ -65,7 +65,7 @@ def _part(part: EntityPart) -> dict[str, Any]:
     return {"entity_type": part.type, "entity_name": part.name}
 
 
-def _altered(entry: Message, error: KafkaError | None) -> dict[str, Any]:
+def _altered_entity(entry: Message, error: KafkaError | None) -> dict[str, Any]:
     return {
         "error_code": error,
         "error_message": message_of(error),
@@ -80,7 +80,7 @@ def _refuse_to_describe(call: KafkaCall, request: Message, error: KafkaError) ->
 
 
 def _refuse_to_alter(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return call.answer(entries=[_altered(entry, error) for entry in request.entries])
+    return call.answer(entries=[_altered_entity(entry, error) for entry in request.entries])
 
 
 DESCRIBE_CLIENT_QUOTAS = Translation(

@@ -14,7 +14,7 @@ FIRST_WITH_OWN_ID = 1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the coordinator's answer. Raises InvalidRequest if a member that chooses its id names none."""
+    """Return the coordinator's answer. Raises InvalidRequest for a member without the id that it must choose."""
     if call.version >= FIRST_WITH_OWN_ID and not request.member_id:
         raise InvalidRequest("MemberId can't be empty.")
     ids = TopicIds(call.broker)
@@ -42,7 +42,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 
 
 def _answer(call: KafkaCall, response: ConsumerGroupHeartbeatResponse) -> Message:
-    """Return the response. Look up the ids again, because assigned topics may be newer than the request."""
+    """Return the response. The ids are looked up again, because assigned topics may be newer than the request."""
     assigned = response.assignment
     ids = TopicIds(call.broker)
     return call.answer(

@@ -1,6 +1,6 @@
 """DescribeConfigs in Kafka's protocol.
 
-A broker with an empty name means the defaults that were set for all brokers at run time: its result has those alone.
+A broker with an empty name stands for the dynamic defaults of all brokers; its result has only these.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _entry(entry: ConfigEntry, request: Message) -> dict[str, Any]:
 
 
 def _is_cached(request: Message) -> bool:
-    """Return whether only topics and brokers are asked for: subscriptions to client metrics are read from the store."""
+    """Return whether all resources are topics or brokers: client metrics subscriptions are read from the store."""
     return all(asked.resource_type != CLIENT_METRICS for asked in request.resources)
 
 

@@ -14,7 +14,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
-    """Return the answer's bytes, which are made in a thread: there may be many partitions."""
+    """Return the answer's bytes, written in a thread: there may be many partitions."""
     topics = None
     if request.topics is not None:
         topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}

@@ -17,7 +17,7 @@ WIDE = READ_PARTITIONS._replace(response_arrays=(*READ_PARTITIONS.response_array
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the producers of each partition; if they are many, in parts that are joined."""
+    """Return the producers of each partition; many producers are translated in parts."""
     names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
 

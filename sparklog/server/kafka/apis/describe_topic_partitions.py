@@ -18,13 +18,13 @@ from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
 PART = 100
-"""Number of partitions described in one go."""
+"""Number of partitions described at once."""
 
 
 async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
-    """Return the page's bytes. Pages of more than PART partitions are put together from smaller ones.
+    """Return the page's bytes. A page of more than PART partitions is joined from smaller ones.
 
-    Other requests are served between these.
+    Other requests are served between them.
     """
     cursor = request.cursor
     after = Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None

@@ -1,4 +1,4 @@
-"""Fetch in Kafka's protocol. The response is encoded by hand, so that records go from the file to the socket.
+"""Fetch in Kafka's protocol. The response is encoded without kio, so that records go from the file to the socket.
 
     FetchResponse   throttle time i32 │ v7: error i16, session id i32 │ array of topics │ flexible: tags
     topic           name, v13: id │ array of partitions │ tags
@@ -56,7 +56,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     size = 0
     for topic in request.topics:
         size += len(topic.partitions)
-    asked = _asked(call, request)
+    asked = _requested_partitions(call, request)
     throttle = call.session.throttle
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
@@ -65,7 +65,7 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
         partitions=await _in_slices(call, asked) if size > fetch.TOGETHER else list(asked),
         session_id=getattr(request, "session_id", NO_SESSION),
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
-        forgotten=_forgotten(call.version, request),
+        forgotten=_forgotten_partitions(call.version, request),
         uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
         client_rack=request.rack_id if call.version >= FIRST_WITH_PREFERRED_REPLICA else None,
         is_read_committed=request.isolation_level == READ_COMMITTED,
@@ -77,15 +77,15 @@ async def serve(call: KafkaCall, request: Message) -> Pieces:
     return await _pack_in_slices(call, response, is_read_committed=wanted.is_read_committed)
 
 
-def _throttled(pieces: Pieces, wait_ms: int) -> Pieces:
-    """Put the throttle time where the response begins."""
+def _with_throttle_time(pieces: Pieces, wait_ms: int) -> Pieces:
+    """Set the throttle time at the start of the response."""
     first, *rest = pieces
     assert isinstance(first, bytes)
     return (_INT32.pack(wait_ms) + first[_INT32.size :], *rest)
 
 
 async def _in_slices(call: KafkaCall, items: Iterator[Item]) -> list[Item]:
-    """Return the items, made in slices of time, between which others are served."""
+    """Return the items, made in slices of time; other requests are served between the slices."""
     made: list[Item] = []
 
     async def make(some: list[Item]) -> None:
@@ -101,12 +101,12 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
         return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
     failed = [
         PartitionFetchResult(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
-        for part in _asked(call, request)
+        for part in _requested_partitions(call, request)
     ]
     return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
 
 
-def _asked(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
+def _requested_partitions(call: KafkaCall, request: Message) -> Iterator[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
         return (_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions)
     ids = TopicIds(call.broker)
@@ -131,7 +131,7 @@ def _partition(part: Message, name: str | None, topic_id: Any) -> PartitionFetch
     )
 
 
-def _forgotten(version: int, request: Message) -> list[Key]:
+def _forgotten_partitions(version: int, request: Message) -> list[Key]:
     if version < FIRST_WITH_SESSIONS or not request.forgotten_topics_data:
         return []
     by_id = version >= FIRST_WITH_TOPIC_IDS
@@ -154,7 +154,7 @@ def _pack(
 
 
 async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_committed: bool) -> Pieces:
-    """Do what `_pack` does in slices of time, between which others are served."""
+    """Pack a response as `_pack` does, in slices of time; other requests are served between the slices."""
     packed = _ResponsePacker(call, response, is_read_committed=is_read_committed)
 
     async def add(parts: Sequence[PartitionFetchResult]) -> None:
@@ -168,7 +168,7 @@ async def _pack_in_slices(call: KafkaCall, response: FetchResponse, *, is_read_c
 
 
 class _ResponsePacker:
-    """A response that is being packed, into as few pieces as it has slices."""
+    """A response under construction: its bytes, and its log slices."""
 
     def __init__(
         self, call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
@@ -180,7 +180,7 @@ class _ResponsePacker:
         self._is_flexible = call.version >= FIRST_FLEXIBLE
         self._pieces: list[bytes | LogSlice] = []
         self._head = [_INT32.pack(0)]
-        """What precedes the next slice."""
+        """The bytes before the next slice."""
         if call.version >= FIRST_WITH_SESSIONS:
             self._head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
         self._head.append(packing.array(len(self.topics), flexible=self._is_flexible))
@@ -256,4 +256,6 @@ def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetchResult]) -> by
     return node_endpoints(call, leaders) if leaders else packing.NO_TAGS
 
 
-TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, throttled=_throttled, ends_with_connection=True)
+TRANSLATION = Translation(
+    api=fetch.API, serve=serve, refuse=refuse, throttled=_with_throttle_time, ends_with_connection=True
+)

@@ -4,7 +4,7 @@ JoinGroup:
 
 - Version 0 has no rebalance timeout; the session timeout is used for both.
 - From version 4 on, a new member gets its id before it joins (KIP-394).
-- From version 9 on, a static leader that comes back may be told to skip the assignment (KIP-814).
+- From version 9 on, the response can make a returning static leader skip the assignment (KIP-814).
 
 SyncGroup: from version 5 on, the member must send its protocol (KIP-559).
 
@@ -53,14 +53,14 @@ async def _join(call: KafkaCall, request: Message) -> Message:
         supports_skipping_assignment=call.version >= FIRST_JOIN_WITH_SKIP_ASSIGNMENT,
         reason=getattr(request, "reason", None) or "",
     )
-    return _joined(call, await call.serve(group_apis.JOIN_GROUP, wanted))
+    return _join_answer(call, await call.serve(group_apis.JOIN_GROUP, wanted))
 
 
 def _refuse_to_join(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return _joined(call, JoinGroupResponse(error=error, member_id=request.member_id))
+    return _join_answer(call, JoinGroupResponse(error=error, member_id=request.member_id))
 
 
-def _joined(call: KafkaCall, response: JoinGroupResponse) -> Message:
+def _join_answer(call: KafkaCall, response: JoinGroupResponse) -> Message:
     return call.answer(
         error_code=response.error,
         generation_id=response.generation,
@@ -117,18 +117,18 @@ async def _heartbeat(call: KafkaCall, request: Message) -> Message:
 
 
 async def _leave(call: KafkaCall, request: Message) -> Message:
-    wanted = LeaveGroup(group_id=request.group_id, members=_leaving(call, request))
+    wanted = LeaveGroup(group_id=request.group_id, members=_leaving_members(call, request))
     response = await call.serve(group_apis.LEAVE_GROUP, wanted)
     if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_LEAVE_WITH_SEVERAL:
-        response = LeaveGroupResponse(members=[_not_there(member, response.error) for member in wanted.members])
-    return _left(call, response)
+        response = LeaveGroupResponse(members=[_missing_member(member, response.error) for member in wanted.members])
+    return _leave_answer(call, response)
 
 
 def _refuse_to_leave(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return _left(call, LeaveGroupResponse(error=error))
+    return _leave_answer(call, LeaveGroupResponse(error=error))
 
 
-def _leaving(call: KafkaCall, request: Message) -> list[LeavingMember]:
+def _leaving_members(call: KafkaCall, request: Message) -> list[LeavingMember]:
     if call.version < FIRST_LEAVE_WITH_SEVERAL:
         return [LeavingMember(member_id=request.member_id)]
     return [
@@ -141,11 +141,11 @@ def _leaving(call: KafkaCall, request: Message) -> list[LeavingMember]:
     ]
 
 
-def _not_there(member: LeavingMember, error: KafkaError) -> LeftMember:
+def _missing_member(member: LeavingMember, error: KafkaError) -> LeftMember:
     return LeftMember(member_id=member.member_id, group_instance_id=member.group_instance_id, error=error)
 
 
-def _left(call: KafkaCall, response: LeaveGroupResponse) -> Message:
+def _leave_answer(call: KafkaCall, response: LeaveGroupResponse) -> Message:
     error = response.error
     if call.version < FIRST_LEAVE_WITH_SEVERAL and not error and response.members:
         error = response.members[0].error

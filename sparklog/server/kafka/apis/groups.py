@@ -1,7 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups in Kafka's protocol.
 
-- DescribeGroups: a missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043). Before, it only has the state
-  Dead.
+- DescribeGroups: a missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043); before, only the state Dead.
 - ListGroups: filters by state from version 4 on, by type from version 5 on.
 """
 
@@ -29,7 +28,7 @@ from sparklog.server.kafka.wide_requests import answer_in_parts
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 MANY_GROUPS = 1_000
-"""Only a few lists of more groups are in memory at once."""
+"""The number of lists with more groups in memory is limited."""
 DESCRIBED = WideArrays(("groups",), ("groups", "members"), once=True)
 
 
@@ -87,14 +86,14 @@ async def _list(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.LIST_GROUPS, wanted)
 
     def make(parts: list[tuple[ListedGroup, list[None]]]) -> Message:
-        return call.answer(error_code=response.error, groups=[_listed(group) for group, _ in parts])
+        return call.answer(error_code=response.error, groups=[_listed_group(group) for group, _ in parts])
 
     slices = call.broker.slices
     async with slices.few if len(response.groups) > MANY_GROUPS else nullcontext():
         return await answer_in_parts(call, response.groups, lambda _: (), make, ("groups",))
 
 
-def _listed(group: ListedGroup) -> dict[str, str]:
+def _listed_group(group: ListedGroup) -> dict[str, str]:
     return {
         "group_id": group.group_id,
         "protocol_type": group.protocol_type,
@@ -109,14 +108,14 @@ def _refuse_to_list(call: KafkaCall, request: Message, error: KafkaError) -> Mes
 
 async def _delete(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(group_apis.DELETE_GROUPS, DeleteGroups(group_ids=request.groups_names))
-    return _deleted(call, response.errors)
+    return _delete_answer(call, response.errors)
 
 
 def _refuse_to_delete(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    return _deleted(call, dict.fromkeys(request.groups_names, error))
+    return _delete_answer(call, dict.fromkeys(request.groups_names, error))
 
 
-def _deleted(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
+def _delete_answer(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
     return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
 
 

@@ -13,7 +13,7 @@ FIRST_WITH_FENCED = 4
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the producer id and epoch; with an error, both are -1, and the error is one that the version knows."""
+    """Return the producer id and epoch; both are -1 with an error, which is translated for older versions."""
     wanted = InitProducerIdRequest(
         transactional_id=request.transactional_id,
         transaction_timeout_ms=whole_ms(request.transaction_timeout),

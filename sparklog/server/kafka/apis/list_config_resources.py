@@ -20,7 +20,7 @@ WITHOUT_CONFIGURATION = {BROKER_LOGGER, GROUP}
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the resources of the types that are asked for."""
+    """Return the resources of the requested types."""
     response = await call.serve(
         list_config_resources.API, ListConfigResourcesRequest(types=_types(call.version, request))
     )
@@ -38,7 +38,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
 
 
 def _types(version: int, request: Message) -> list[ResourceType]:
-    """Return the requested types: client metrics in version 0, all if none is named.
+    """Return the requested types: client metrics in version 0, all if the list is empty.
 
     Raises UnsupportedVersion if one is unknown.
     """

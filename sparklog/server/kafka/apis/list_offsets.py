@@ -1,6 +1,6 @@
 """ListOffsets in Kafka's protocol.
 
-A position that the request's version does not have gets UNSUPPORTED_VERSION. A partition that is named twice gets one
+A position that the request's version does not have gets UNSUPPORTED_VERSION. A duplicate partition gets one
 INVALID_REQUEST. Both errors are in the partition's result, as in Apache Kafka. Before version 5, OFFSET_NOT_AVAILABLE
 is sent as LEADER_NOT_AVAILABLE, which old clients know.
 """
@@ -33,7 +33,7 @@ FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the offset or an error of each partition; one that is named twice is answered once."""
+    """Return the offset or an error of each partition; duplicates are answered once."""
     queries = named = _queries(request)
     times: Mapping[tuple[str, int], int] = {}
     if len(named) > 1:

@@ -25,7 +25,7 @@ FIRST_WITH_TOPIC_IDS = 12
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
+    """Describe topics in parts, so that topics with many partitions do not block other requests."""
     is_all = request.topics is None or (call.version < FIRST_WITH_NONE_FOR_ALL and not request.topics)
     create = not is_all and getattr(request, "allow_auto_topic_creation", True)
     if is_all:
@@ -100,7 +100,7 @@ def partition_fields(part: PartitionMetadata) -> dict[str, Any]:
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    """Return the answer to a request that was refused as a whole: every topic has the error, and brokers are empty."""
+    """Return the answer with the error in each topic and without brokers."""
     return call.answer(
         throttle_time=0,
         brokers=(),

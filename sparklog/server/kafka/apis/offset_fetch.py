@@ -36,36 +36,38 @@ WIDE = WideArrays(
     beside=("member_id", "member_epoch"),
 )
 _FetchedGroup = tuple[Message, OffsetFetchResponse]
-"""A requested group, and what the coordinator answered."""
+"""A requested group, and the coordinator's answer."""
 _PartitionRow = tuple[str | UUID, dict[str, Any] | None]
 """A topic's name or id, and the fields of one of its partitions."""
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the offsets of each group; if they are many, in parts that are joined."""
+    """Return the offsets of each group; many offsets are translated in parts."""
     ids = TopicIds(call.broker)
 
     async def fetch(asked: Message) -> _FetchedGroup:
-        return asked, await call.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids))
+        return asked, await call.serve(group_apis.OFFSET_FETCH, _to_offset_fetch(request, asked, ids))
 
-    groups = await call.broker.slices.each(_asked(call, request), fetch)
-    return await answer_in_parts(call, groups, partial(_rows, call, ids), partial(_make, call), WIDE.response_arrays)
+    groups = await call.broker.slices.each(_requested_groups(call, request), fetch)
+    return await answer_in_parts(
+        call, groups, partial(_rows, call, ids), partial(_make_answer, call), WIDE.response_arrays
+    )
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     """Return the answer with the error in each group or, in version 1, in each partition."""
     ids = TopicIds(call.broker)
-    groups = [(asked, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
-    return _make(call, [(group, list(_rows(call, ids, group))) for group in groups])
+    groups = [(asked, OffsetFetchResponse(error=error)) for asked in _requested_groups(call, request)]
+    return _make_answer(call, [(group, list(_rows(call, ids, group))) for group in groups])
 
 
-def _asked(call: KafkaCall, request: Message) -> Sequence[Message]:
+def _requested_groups(call: KafkaCall, request: Message) -> Sequence[Message]:
     """Return the requested groups. In old versions, the request itself has the fields of one group."""
     groups: Sequence[Message] = request.groups if call.version >= FIRST_WITH_SEVERAL else (request,)
     return groups
 
 
-def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
+def _to_offset_fetch(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
     partitions = None
     if asked.topics is not None:
         partitions = [
@@ -83,7 +85,7 @@ def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
     )
 
 
-def _make(call: KafkaCall, groups: Sequence[tuple[_FetchedGroup, list[_PartitionRow]]]) -> Message:
+def _make_answer(call: KafkaCall, groups: Sequence[tuple[_FetchedGroup, list[_PartitionRow]]]) -> Message:
     made = [_group(call, asked, response, rows) for (asked, response), rows in groups]
     return call.answer(groups=made) if call.version >= FIRST_WITH_SEVERAL else call.answer(**made[0])
 
@@ -98,20 +100,20 @@ def _group(call: KafkaCall, asked: Message, response: OffsetFetchResponse, rows:
 
 
 def _rows(call: KafkaCall, ids: TopicIds, group: _FetchedGroup) -> Iterator[_PartitionRow]:
-    """Yield the partitions of a group, each with its topic's key; a topic without partitions has None."""
+    """Yield the partitions of a group, each with its topic's key, and None for a topic without partitions."""
     asked, response = group
     if response.error is None:
-        yield from _found(call, ids, response.offsets)
+        yield from _committed_rows(call, ids, response.offsets)
         for topic in asked.topics or ():
             if ids.name_of(topic) is None:
                 error = UnknownTopicId("there is no topic with this id")
-                yield from _refused(topic.topic_id, topic.partition_indexes, error)
+                yield from _error_rows(topic.topic_id, topic.partition_indexes, error)
     elif call.version < FIRST_WITH_GROUP_ERROR:
         for topic in asked.topics:
-            yield from _refused(topic.name, topic.partition_indexes, response.error)
+            yield from _error_rows(topic.name, topic.partition_indexes, response.error)
 
 
-def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> Iterator[_PartitionRow]:
+def _committed_rows(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> Iterator[_PartitionRow]:
     """Yield the committed offsets. A deleted topic has no id, so only versions with names include it."""
     for name, found in by_topic((each.partition.topic, each) for each in offsets).items():
         key = ids.id_of(name) if call.version >= FIRST_WITH_IDS else name
@@ -120,7 +122,7 @@ def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -
                 yield key, _part(each.partition.partition, each, each.error)
 
 
-def _refused(key: str | UUID, numbers: Sequence[int], error: KafkaError) -> Iterator[_PartitionRow]:
+def _error_rows(key: str | UUID, numbers: Sequence[int], error: KafkaError) -> Iterator[_PartitionRow]:
     if not numbers:
         yield key, None
     for number in numbers:

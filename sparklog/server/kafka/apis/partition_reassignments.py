@@ -19,7 +19,7 @@ from sparklog.server.kafka.responses import by_topic, message_of
 from sparklog.server.kafka.translation import READ_PARTITIONS, KafkaCall, Translation, WideArrays
 
 PART = 1_000
-"""Partitions that are moved together, in one round of the controller: about 10 ms of work if all are refused."""
+"""Partitions in one request to the controller: about 10 ms of work if all are refused."""
 
 
 async def _alter(call: KafkaCall, request: Message) -> Message:

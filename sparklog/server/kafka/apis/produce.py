@@ -1,4 +1,4 @@
-"""Produce in Kafka's protocol. Request and response are decoded and encoded by hand, because most requests are Produce.
+"""Produce in Kafka's protocol. For performance, request and response are decoded and encoded without kio.
 
     ProduceResponse   array of topics │ throttle time i32 │ flexible: tags
     topic             name, v13: id │ array of partitions │ tags
@@ -9,10 +9,10 @@ As in Apache Kafka, each partition must have exactly one batch, of format v2, an
 Otherwise the partition gets INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE. The record errors are always empty, because
 batches are not decoded, so the faulty record is unknown.
 
-With acks=0 there is no response. On an error the connection is closed, which is the only signal for the client.
+With acks=0 there is no response; an error closes the connection, as the only signal to the client.
 
-From version 12 on, the request enrols its partitions in the producer's transaction (KIP-890). A transactional id alone,
-without a transactional batch, is ignored, as in Kafka. Topics are not created here, but by Metadata requests.
+From version 12 on, the request adds its partitions to the producer's transaction (KIP-890). A transactional id without
+a transactional batch is ignored, as in Kafka. Metadata requests create topics, Produce does not.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     wanted: list[PartitionProduce] = []
     refused: dict[int, PartitionProduceResult] = {}
     for topic in request.topics:
-        _sort_out(call, topic, wanted, refused)
+        _split_refused(call, topic, wanted, refused)
     in_transaction = request.transactional_id is not None and any(map(_is_transactional, wanted))
     response = await call.serve(
         produce.API,
@@ -91,7 +91,7 @@ async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     if refused:
         results = _merge(refused, response.partitions)
     if request.acks == ACKS_NONE:
-        _raise_any(results)
+        _raise_first_error(results)
         return None
     return (_pack(call, request, results),)
 
@@ -108,7 +108,7 @@ def refuse(call: KafkaCall, request: WireProduceRequest, error: KafkaError) -> P
     return (_pack(call, request, failed),)
 
 
-def _sort_out(
+def _split_refused(
     call: KafkaCall,
     topic: WireTopic,
     wanted: list[PartitionProduce],
@@ -120,7 +120,7 @@ def _sort_out(
             name = topic.name
             if topic.topic_id is not None:
                 name = TopicIds(call.broker).get_name(topic.topic_id)
-            data = _check(call.version, records)
+            data = _check_records(call.version, records)
         except KafkaError as error:
             place = len(wanted) + len(refused)
             refused[place] = PartitionProduceResult(topic=topic.name, partition=partition, error=error)
@@ -128,8 +128,8 @@ def _sort_out(
             wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
 
-def _check(version: int, records: memoryview | None) -> memoryview:
-    """Check that the request's version allows these records. Raises KafkaError if not. The append checks the rest."""
+def _check_records(version: int, records: memoryview | None) -> memoryview:
+    """Check that the request's version allows these records; the append checks the rest. Raises KafkaError."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
     length, magic = _LENGTH_AND_MAGIC.unpack_from(records, LENGTH_AT)
@@ -154,7 +154,7 @@ def _merge(
     return [refused.get(place) or next(left) for place in range(len(refused) + len(done))]
 
 
-def _raise_any(results: Iterable[PartitionProduceResult]) -> None:
+def _raise_first_error(results: Iterable[PartitionProduceResult]) -> None:
     for result in results:
         if result.error:
             raise result.error

@@ -27,7 +27,7 @@ NO_DURATION = -1
 
 
 def known_error(error: KafkaError | None, *, knows_fenced: bool) -> KafkaError | None:
-    """Return the error as the client knows it."""
+    """Return the error in a form that the client's version knows."""
     if isinstance(error, ProducerFenced) and not knows_fenced:
         return InvalidProducerEpoch(str(error))
     return error
@@ -44,7 +44,7 @@ async def add_partitions(call: KafkaCall, request: Message) -> Message:
 
 
 def refuse_add_partitions(call: KafkaCall, request: Message, error: KafkaError) -> Message:
-    """Return the answer with the error: up to version 3 in each partition, then at its top."""
+    """Return the answer with the error: up to version 3 in each partition, from version 4 on at the top."""
     if call.version < FIRST_WITH_SEVERAL:
         errors: dict[TopicPartition, KafkaError | None] = dict.fromkeys(_of_a_client(request).partitions, error)
         return call.answer(results_by_topic_v3_and_below=_by_topic(call, errors))
@@ -172,7 +172,7 @@ def refuse_describe(call: KafkaCall, request: Message, error: KafkaError) -> Mes
 
 
 async def list_transactions(call: KafkaCall, request: Message) -> Message:
-    """Return the ids that pass the filters. An error beside them: some are not known yet."""
+    """Return the ids that pass the filters, and an error if the list is not complete yet."""
     duration_ms = getattr(request, "duration_filter", NO_DURATION)
     wanted = ListTransactions(
         states=request.state_filters,

@@ -14,10 +14,10 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    """Return the error of each partition, or none, by the marker's producer."""
+    """Return the error of each partition, or none, grouped by producer."""
     markers = [_marker(marker) for marker in request.markers]
     response = await call.serve(write_txn_markers.API, WriteTxnMarkers(markers=markers))
-    return call.answer(markers=[_written(written) for written in response.markers])
+    return call.answer(markers=[_marker_result(written) for written in response.markers])
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
@@ -25,7 +25,7 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     markers = map(_marker, request.markers)
     return call.answer(
         markers=[
-            _written(MarkerResult(producer_id=each.producer_id, errors=dict.fromkeys(each.partitions, error)))
+            _marker_result(MarkerResult(producer_id=each.producer_id, errors=dict.fromkeys(each.partitions, error)))
             for each in markers
         ]
     )
@@ -44,7 +44,7 @@ def _marker(marker: Message) -> TransactionMarker:
     )
 
 
-def _written(written: MarkerResult) -> dict[str, Any]:
+def _marker_result(written: MarkerResult) -> dict[str, Any]:
     errors = by_topic((name.topic, (name.partition, error)) for name, error in written.errors.items())
     return {
         "producer_id": written.producer_id,

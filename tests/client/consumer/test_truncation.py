@@ -1,6 +1,4 @@
-"""Consumers and leaders that do not have what was read: one that has been replaced is not believed, and what an unclean
-election has lost is noticed (KIP-320).
-"""
+"""Answers of replaced leaders are ignored, and records lost in an unclean election are detected (KIP-320)."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ READER = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, "retry_backof
 
 
 class Replica(ScriptedBroker):
-    """Holds a log of one record for each epoch in `log`, and thinks that `leader` leads in `epoch`."""
+    """A broker with a log of one record for each epoch in `log`, and `leader` and `epoch` in its metadata."""
 
     def __init__(self, number: int, *, leader: int, log: list[int]) -> None:
         super().__init__(partitions=1)
@@ -102,7 +100,7 @@ def _message(error: KafkaError) -> Any:
 
 @pytest.fixture
 async def both() -> AsyncIterator[list[Replica]]:
-    """Two brokers; at first both know that the second leads in epoch 5, and it has four records."""
+    """Two brokers with the second as leader in epoch 5 in their metadata; it has four records."""
     both = [Replica(0, leader=1, log=[4, 4, 5, 5]), Replica(1, leader=1, log=[4, 4, 5, 5])]
     async with AsyncExitStack() as stack:
         for each in both:

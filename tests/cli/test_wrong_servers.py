@@ -1,4 +1,4 @@
-"""Commands that reach something else than the broker that they want: one line says what, and what to do about it."""
+"""Errors of commands that reach another server than a broker: one line with the cause and the next step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Failing = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """server.pem and client.pem with keys, ca.pem that vouches for both; stranger.pem, and other.pem for that."""
+    """server.pem and client.pem with keys, both signed by ca.pem; stranger.pem, signed by other.pem."""
     folder = tmp_path_factory.mktemp("keys")
     authority, other = trustme.CA(), trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
@@ -56,7 +56,7 @@ def secure(keys: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def demanding(keys: Path) -> Iterator[RunningBroker]:
-    """Requires certificates of its clients."""
+    """A broker that requires certificates of its clients."""
     with with_tls(keys, "required") as running:
         yield running
 
@@ -69,7 +69,7 @@ def plain() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def failing(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Failing:
-    """Runs a command that does not reach its broker, and returns the reason that it gives."""
+    """Runs a command that does not reach a broker, and returns its error."""
     monkeypatch.setattr("sparklog.cli.common.PATIENCE_MS", 300)
     monkeypatch.setattr("sparklog.client.diagnosis.PROBE_S", PATIENCE_S)
     monkeypatch.setattr("sparklog.client.diagnosis.STEP_S", 5)

@@ -1,4 +1,4 @@
-"""Brokers keep answers about the cluster. A client that asks after a change is told of it, whatever it asked before."""
+"""A change is in the next answer of a broker, in spite of its cache of answers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NewName = Callable[[], str]
 
 
 class Client:
-    """librdkafka's admin client. It asks several times, so that the broker has the answer already."""
+    """librdkafka's admin client. It repeats each request, so that the broker has a cached answer."""
 
     def __init__(self, bootstrap: str) -> None:
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def find(self, name: str) -> TopicMetadata | None:
-        """What a client is told of a topic, as of all topics; None: there is no such topic."""
+        """The description of a topic, also within that of all topics; None for a missing topic."""
         of_all = [self.admin.list_topics(timeout=PATIENCE_S).topics.get(name) for _ in range(OFTEN)]
         if not any(of_all):  # a request for the topic would create it
             return None
@@ -53,7 +53,7 @@ class Client:
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_S)
 
     def value(self, kind: ResourceType, name: str, key: str) -> tuple[str, int]:
-        """The value of a key, and where that is from."""
+        """The value of a key, and its source."""
         resource = ConfigResource(kind, name)
         found = [self.admin.describe_configs([resource])[resource].result(PATIENCE_S)[key] for _ in range(OFTEN)]
         [one] = {(each.value, each.source) for each in found}
@@ -103,7 +103,7 @@ def test_a_topic_that_is_made_again_has_another_id(client: Client, wire: Wire, n
 
 
 def test_a_topic_that_is_asked_for_is_created_each_time(client: Client, wire: Wire, new_name: NewName) -> None:
-    """What creates a topic is not done once only."""
+    """Requests that create a topic are not cached."""
     name = new_name()
     for _ in range(3):
         for _ in range(OFTEN):
@@ -133,7 +133,7 @@ def test_configurations_of_topics_and_of_brokers(client: Client, new_name: NewNa
 
 
 def test_subscriptions_to_client_metrics(kafka_bootstrap: str, wire: Wire, new_name: NewName) -> None:
-    """They are in the cluster store alone."""
+    """They are only in the cluster store."""
     name, resource = new_name(), {"resource_type": 16, "configuration_keys": ["interval.ms"]}
     alter = {"config_operation": 0, "name": "interval.ms"}
     for interval_ms in ("1000", "2000"):
@@ -179,7 +179,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 
 class Seen:
-    """What a broker tells its clients."""
+    """The metadata of a broker for its clients."""
 
     def __init__(self, cluster: RunningCluster, broker_id: int) -> None:
         self.broker = cluster.nodes[broker_id].broker

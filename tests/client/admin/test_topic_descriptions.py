@@ -1,4 +1,4 @@
-"""What a client is told of topics whose partitions are led by several brokers."""
+"""Descriptions of topics with leaders on several brokers."""
 
 from __future__ import annotations
 

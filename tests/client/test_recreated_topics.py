@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again under its readers is another topic: what they stood at says nothing of it."""
+"""A recreated topic is another topic: positions in the old one are void."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def topic(broker: RunningBroker) -> Iterator[str]:
-    """With five records."""
+    """A topic with five records."""
     make(broker, [f"first {number}" for number in range(5)])
     yield T0.topic
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
@@ -93,7 +93,7 @@ def test_a_reader_that_resets_nowhere_is_told(broker: RunningBroker) -> None:
 
 @pytest.mark.usefixtures("topic")
 def test_a_group_begins_the_new_topic_at_its_beginning(broker: RunningBroker) -> None:
-    """Though a member that had read the old one commits after the new one is there."""
+    """A member that had read the old topic commits after the creation of the new one."""
     with consumer(broker, group_id="group") as reader:
         reader.assign([T0])
         read(reader, 5)
@@ -120,7 +120,7 @@ def test_offsets_that_a_user_names_are_of_the_topic_that_was_read(broker: Runnin
 
 @pytest.mark.parametrize("offsets", [None, {T0: 7}])
 async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offsets: dict[TopicPartition, int]) -> None:
-    """It is sent a moment later, and another topic may have the name by then."""
+    """The request is sent later, when another topic may have the name."""
     sent: list[tuple[int, str]] = []
 
     class Sent:

@@ -1,4 +1,4 @@
-"""Fetch sessions of many partitions, of which few have news."""
+"""Fetch sessions of many partitions with few changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _numbers = iter(range(1 << 30))
 
 
 class Consumer:
-    """Reads a topic in one session, and names only partitions that it has got records of, as Kafka's consumers do."""
+    """Reads a topic in one session, and sends only partitions with new records, as Kafka's consumers do."""
 
     def __init__(self, wire: Wire, topic: Topic, partitions: int) -> None:
         self.positions = dict.fromkeys(range(partitions), 0)

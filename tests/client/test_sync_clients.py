@@ -1,4 +1,4 @@
-"""The clients for plain code have every method of those for event loops, with its signature, docstring and types."""
+"""The synchronous clients have every method of the asynchronous ones, with its signature, docstring and types."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def use(admin: Admin, consumer: Consumer, producer: Producer) -> None:
 
 
 class Core:
-    """A client for event loops."""
+    """An asynchronous client."""
 
     async def double(self, number: int, *, twice: bool = False) -> int:
-        """The number, two times or four."""
+        """The number times two, or four."""
         return number * (4 if twice else 2)
 
     def half(self, number: int) -> float:
-        """The number by two."""
+        """The number divided by two."""
         return number / 2
 
 

@@ -1,4 +1,4 @@
-"""A new leader does not know at once how much of its log is committed, and says so in words that each client knows."""
+"""A new leader without a known high watermark answers with an error that the version of the client knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group has committed is told also where nobody leads a partition that it has read."""
+"""Committed offsets of a group with partitions without a leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member of a group waits for, and how long: a coordinator that never answers, a user who is interrupted."""
+"""Time-outs of group members: coordinators that do not answer, and interrupted users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 class Silent:
-    """A coordinator that takes members, and then is nowhere to be found: longer than any call may last."""
+    """A coordinator that accepts members, and then does not answer for longer than any time-out."""
 
     cluster = SimpleNamespace(clock=SystemClock(), backoff=Backoff(1, 5, Random(0)))
 
@@ -38,7 +38,7 @@ class Silent:
             return groups_pb2.SyncGroupResponse()
         return await asyncio.Event().wait()
 
-    def found_wrong(self, error: KafkaError | None) -> None:
+    def forget_if_wrong(self, error: KafkaError | None) -> None:
         assert isinstance(error, RequestTimedOut)
 
 
@@ -67,7 +67,7 @@ def clock() -> SimClock:
 
 @pytest.fixture
 async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -> Committer:
-    """Of a consumer that has come to offset 7."""
+    """A committer of a consumer with the position 7."""
     assignment = SubscriptionState()
     assignment.assign([PARTITION])
     assignment.state(PARTITION).move_to(7)
@@ -78,7 +78,7 @@ async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -
 
 
 class OnceHung(Silent):
-    """A coordinator that hangs until it is looked for anew: another broker has taken its place."""
+    """A coordinator that hangs until a new lookup finds its successor."""
 
     def __init__(self) -> None:
         self.is_forgotten = False
@@ -92,7 +92,7 @@ class OnceHung(Silent):
         self.another_is_it.set()
         return groups_pb2.HeartbeatResponse()
 
-    def found_wrong(self, error: KafkaError | None) -> None:
+    def forget_if_wrong(self, error: KafkaError | None) -> None:
         self.is_forgotten = isinstance(error, RequestTimedOut)
 
 

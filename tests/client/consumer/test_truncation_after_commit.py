@@ -1,4 +1,4 @@
-"""What an unclean election has lost between a commit and the start of who goes on there is noticed (KIP-320)."""
+"""Records lost in an unclean election between a commit and the next consumer are detected (KIP-320)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from test_lost_records import PARTITION, Replica, read, reader
+from test_truncation import PARTITION, Replica, read, reader
 
 from sparklog.base.errors import LogTruncation
 from sparklog.client.aio import AsyncConsumer
@@ -15,7 +15,7 @@ from support.brokers.scripted import running
 
 
 class Coordinator(Replica, groups_pb2_grpc.GroupsServicer):
-    """Also keeps the last commit."""
+    """A coordinator that keeps the last commit."""
 
     def __init__(self) -> None:
         super().__init__(0, leader=0, log=[4, 4, 5, 5])

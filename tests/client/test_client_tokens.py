@@ -1,4 +1,4 @@
-"""Clients that show tokens: from a file, from a function, from an issuer; and what they say if there is none."""
+"""Tokens of clients: from a file, a function and an issuer, and the errors without a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fewer brokers than have run in a folder before: who starts them is told which are left out."""
+"""Warnings of a start with fewer brokers than in an earlier run in the folder."""
 
 from __future__ import annotations
 
