@@ -35,7 +35,7 @@ class PartitionLog(Generic[Record]):
         timeout_ms: int,
         encode: Callable[[Record], tuple[bytes | None, bytes | None]],
     ) -> None:
-        """timeout_ms: how long replicas may take to have a record. encode: returns a record's key and value."""
+        """timeout_ms: the longest wait for replicas. encode: returns a record's key and value."""
         self._name = name
         self._led_since = led_since
         self._replicas = replicas
@@ -100,7 +100,7 @@ class PartitionLog(Generic[Record]):
         try:
             return replica is not None and replica.is_replicated(offset, self._led_since)
         except KafkaError:
-            return False  # `wait_committed` raises the reason
+            return False  # `wait_committed` raises an error with the reason
 
     async def wait_committed(self, offset: int) -> None:
         replica = self._replicas.get(self._name)

@@ -1,12 +1,12 @@
 """Appending to a log as its leader: the active segment, rolling, and producer state.
 
-    append     check and stamp the batches (validator.py); check that they are the next of their producers, or
-               duplicates (producer_state.py); roll if needed; write once; add index entries; flush nothing
-    marker     the same with the marker of a transaction; if it aborts, add an entry to the transaction index
+    append     check and stamp the batches (validator.py); check their sequence numbers (producer_state.py); roll if
+               needed; write once; add index entries. Nothing is flushed
+    marker     the same with the marker of a transaction; an abort marker also gets an entry in the transaction index
     roll       finish the segment, begin the next one at the log end offset, and write a snapshot of the producer
                state at that offset, from which a recovery starts
 
-All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log unchanged (room.py).
+Each step takes the log's lock, and none waits for a disk. A full disk leaves the log unchanged (room.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparklog.records.markers import EndTransactionMarker
 class LogWriter:
     """Writer of a log's active segment, and owner of its producer state. Call `open` first.
 
-    If the disk fails, methods raise KafkaStorageError; those that require the caller to hold the lock raise OSError.
+    If the disk fails, methods raise KafkaStorageError; methods whose caller holds the lock raise OSError.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LogWriter:
         self._segment: SegmentWriter
 
     def open(self, dropped: Iterable[Segment]) -> None:
-        """Reopen the last segment, or begin the first one. dropped: segments out of the log but not yet renamed."""
+        """Reopen the last segment, or begin the first one. dropped: removed segments whose files are not renamed yet"""
         dropped = list(dropped)
         if dropped:
             self._deleted.discard(dropped)
@@ -105,7 +105,7 @@ class LogWriter:
         return rebuild(self._snapshots, self._state.segments.items, offset, self._clock.time_ms())
 
     def replay_producers(self, numbered: Iterable[ProducerBatch | MarkerBatch]) -> None:
-        """Apply batches and markers that were written; a leader has checked them. Raises OSError."""
+        """Apply written batches and markers to the producer state; the leader has checked them. Raises OSError."""
         now_ms = self._clock.time_ms()
         for found in numbered:
             aborted = self._producers.replay(found, now_ms)
@@ -122,8 +122,8 @@ class LogWriter:
         return self._segment.index_files()
 
     def change_directory(self, folder: str, file: File) -> None:
-        """Go on in `folder`, which has copies of all files. file: that of the active segment. The caller holds the
-        lock."""
+        """Continue in `folder`, which has copies of all files. file: the active segment's file there. The caller holds
+        the lock."""
         for segment in self._state.segments.items[:-1]:
             segment.change_directory(folder)
         self._segment.change_directory(folder, file)
@@ -303,7 +303,7 @@ class LogWriter:
             self._flusher.names_changed()
 
     def abandon(self) -> None:
-        """Stop writing for good, and finish nothing."""
+        """Stop writing, and leave the files as they are."""
         self._segment.abandon()
 
     def _begin_segment(self, base_offset: int) -> Segment:

@@ -6,8 +6,8 @@
     00000000000000000000.txnindex   a line for each aborted transaction
     00000000000000000000.snapshot   a line for each producer
 
-Lines are produced while the file is read: at most one batch is in memory. Inconsistencies are not lines but findings,
-also in Kafka's words; the dump goes on as far as it can.
+Lines are produced while the file is read: at most one batch is in memory. Inconsistencies become findings, also in
+Kafka's words; the dump continues as far as possible.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DumpOptions(Struct, frozen=True, kw_only=True):
     verify_index_only: bool = False
     """Check index entries and print none."""
     index_sanity_check: bool = False
-    """Do only the check that a broker does before it trusts an index."""
+    """Do only the check by which a broker decides to trust an index."""
 
 
 class DumpFindings(Struct):
@@ -60,7 +60,7 @@ class DumpFindings(Struct):
         return bool(self._by_title)
 
     def add(self, title: str, text: str) -> None:
-        """Add one under a heading; headings appear in the order of their first findings."""
+        """Add a finding under a heading; headings appear in the order of their first findings."""
         self._by_title.setdefault(title, []).append(text)
 
     def lines(self) -> Iterator[str]:

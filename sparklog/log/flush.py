@@ -78,7 +78,7 @@ class Flusher:
         return has_closed
 
     def names_changed(self) -> None:
-        """Make the next flush also flush names: files were created, renamed or removed."""
+        """Record that files were created, renamed or removed: the next flush also flushes their names."""
         self._have_names_changed = True
 
     def flush_names(self) -> None:

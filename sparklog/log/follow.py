@@ -1,11 +1,11 @@
 """Appending to a log as a follower: batches as the leader stored them, in the same segments as the leader's.
 
-    append     keep the leader's offsets, epochs and timestamps; gaps are possible where a cleaner removed records
-    follow     roll where the leader rolled, so that replicas have the same `.log` files; return to the former segment
-               where the leader did not
+    append     keep the leader's offsets, epochs and timestamps; a cleaner may have left gaps between the offsets
+    follow     roll where the leader rolled, so that replicas have the same `.log` files; if the leader did not roll
+               there, return to the former segment
 
-Recovery treats a gap as torn unless it knows that a cleaner made it, and removes everything after it. So a batch after
-a gap is flushed, and the recovery point checkpointed, before the batch counts as stored.
+Recovery treats an unknown gap as a torn write, and removes all records after it. So a batch after a gap is flushed, and
+the recovery point checkpointed, before the batch counts as stored.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FollowerAppends:
         """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
 
         rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
-        UnexpectedGap at a gap, for which the caller needs `append_with_gaps`: crash recovery could mistake the gap for
-        a torn write and cut off records that the leader counts on.
+        UnexpectedGap at a gap; the caller then uses `append_with_gaps`. Otherwise crash recovery could mistake the gap
+        for a torn write and cut off records that the leader counts on.
 
         Raises CorruptRecord, InvalidRecord if an offset is already taken, UnexpectedGap or KafkaStorageError; nothing
         is written in these cases.
@@ -103,7 +103,7 @@ class FollowerAppends:
             state.cut_end(end)
 
     def is_at_segment(self, base_offset: int) -> bool:
-        """Return whether `follow_segment` would have nothing to do; never blocks."""
+        """Return whether `follow_segment(base_offset)` would change nothing; never blocks."""
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
 
     def _remember_gap(self) -> None:

@@ -11,7 +11,7 @@ thing to that state:
     truncate.py           remove the end of the log
     old_segments.py       delete the oldest segments
     replacement/          replace closed segments with the segments that a cleaner made
-    move.py               go over to a copy in another log directory
+    move.py               move the log to another log directory
     deleted_segments.py   keep the files of removed segments until their delay has passed
     offset_snapshots/     store the newest record of each key, beside the segments
     recovery.py           open a folder, also after a crash
@@ -179,7 +179,7 @@ class Log:
                 segment.release()
 
     def go_offline(self, reason: str) -> None:
-        """Refuse all further use and leave the files untouched, because their directory has failed."""
+        """Refuse all further use and leave the files untouched: their directory has failed."""
         self._state.disk.go_offline(reason)
 
     def rename_for_delete(self, mark: str = DELETE_FOLDER) -> str:
@@ -221,7 +221,7 @@ class Log:
         """Apply a new topic configuration."""
         self._writer.configure(config)
 
-    # What it is
+    # Properties
 
     @property
     def partition(self) -> TopicPartition:
@@ -343,7 +343,7 @@ class Log:
     ) -> tuple[LogSlice, list[AbortedTransaction]]:
         """Read as `read` does; return also the aborted transactions with batches in the slice.
 
-        Both are of the same segments: a cleaner or retention may remove the index of what the slice still has.
+        Both come from the same segments: a cleaner or retention may remove the index of records that a slice still has.
         max_offset: the last stable offset. Raises as `read` and `aborted_transactions` do.
         """
         return self._reader.read_with_aborted(offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
@@ -406,22 +406,22 @@ class Log:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int = -1
     ) -> Verification | None:
-        """Return what a batch needs to begin a transaction; None if this transaction is open here already.
+        """Return the verification with which a batch may begin a transaction; None if the transaction is open here.
 
-        Call it before the coordinator is asked, with the sequence number of the batch; pass the result to `append`. It
-        is void, and `append` raises InvalidTxnState, once the transaction may have ended (producers/verifications.py).
-        Raises InvalidProducerEpoch if a verification of a newer epoch is in progress.
+        Call it before the coordinator is asked, with the sequence number of the batch; pass the result to `append`. The
+        verification is void, and `append` raises InvalidTxnState, once the transaction may have ended
+        (producers/verifications.py). Raises InvalidProducerEpoch if a verification of a newer epoch is in progress.
         """
         return self._writer.begin_verification(producer_id, producer_epoch, first_sequence)
 
     def append_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int, is_strict: bool
     ) -> LogAppendInfo:
-        """Append, as the leader, the marker that ends the producer's transaction; one is written without any, too.
+        """Append, as the leader, a marker that ends the producer's transaction, even if no transaction is open.
 
         A marker that was written before (same epoch, same coordinator epoch, no open transaction) is not written again:
-        the result is a duplicate, whose last offset is committed only when the marker is. is_strict: the marker must
-        have a newer epoch than the transaction (transaction version 2).
+        the result is a duplicate, whose last offset is committed once the marker is. is_strict: the marker must have a
+        newer epoch than the transaction (transaction version 2).
 
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced or KafkaStorageError; nothing is written then.
         """
@@ -459,7 +459,7 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        """Whether flush.messages records are unflushed. Appends never flush: the caller must do it."""
+        """Whether flush.messages records are unflushed. Appends never flush: the caller flushes."""
         return self._state.must_flush
 
     @property

@@ -1,10 +1,12 @@
 """Detection of lost flushed records: a `.log` file that is missing, empty or cut short, and a log that ends too early.
 
-A lost segment leaves a gap like that of compaction, so it must be reported. A broker that removes segments first
-lowers the recovery point or raises the log start offset, and compaction rebuilds indexes. So an index that is left over
-below the recovery point and above the log start belongs to a file that the disk or a person has removed or emptied.
-Likewise a closed segment ends with a whole batch, and its indexes describe no batch beyond that. The end of the log is
-never below the checkpointed recovery point, which a truncation lowers before it touches a file.
+A lost segment leaves a gap like one that compaction makes, so a start would not notice the loss. These facts show it:
+
+- A broker lowers the recovery point or raises the log start offset before it removes segments, and compaction rebuilds
+  indexes. So an index without a log, below the recovery point and above the log start, belongs to a file that the disk
+  or a person has removed or emptied.
+- A closed segment ends with a whole batch, and its indexes describe no batch beyond that.
+- A truncation lowers the checkpointed recovery point before it touches a file. So the log never ends below that point.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Deleting a log's oldest segments: those that retention selects (retention.py), or below the log start offset.
 
-The log start offset is written to the checkpoint first; then it is advanced, and the segments below it are removed from
-the log. On a full disk the checkpoint takes the place of the directory's reserve (room.py). If even that fails, the
-records stay readable, and the next call tries again.
+The new log start offset is first written to the checkpoint. Then the log advances, and the segments below it are
+removed. On a full disk, the checkpoint uses the directory's reserve (room.py). If even that fails, the records stay
+readable, and the next call tries again.
 """
 
 from __future__ import annotations

@@ -126,8 +126,7 @@ class SegmentsReader:
             return self.again(lambda: lookup.latest(state.segments.items))
 
     def again(self, look: Callable[[], Result]) -> Result:
-        """Return the result of `look`, called again if segments were removed from log and disk while it ran, or the
-        log's folder was renamed."""
+        """Return the result of `look`. If segments were removed or the folder was renamed meanwhile, call it again."""
         for _ in range(_ATTEMPTS):
             before, place = self._state.segments.items, self._place()
             try:
@@ -138,7 +137,7 @@ class SegmentsReader:
         return look()
 
     def _place(self) -> tuple[str, int]:
-        """Return what differs after a move; a log that moves there and back has the same folder, but not the same
-        generation. A move ends under the log's lock (move.py)."""
+        """Return folder and generation, which show a move: after a move there and back, the folder is the same, but the
+        generation is not. A move ends under the log's lock (move.py)."""
         with self._state.lock:
             return self._state.folder, self._state.generation

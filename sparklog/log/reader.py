@@ -1,8 +1,8 @@
 """Reading a partition's folder while sparklog, Apache Kafka or no broker writes to it.
 
-The reader takes no locks, writes nothing and works on any `ReadFs`. Planning (segments, bounds, cuts) happens in one
-process, reading in many others, later. The folder changes in between. A read stays correct because it goes by offsets
-and takes positions as hints:
+The reader takes no locks, writes nothing and works on any `ReadFs`. One process plans (segments, bounds, cuts), and
+many others read later. The folder changes in between. Reads stay correct because they go by offsets and use positions
+only as hints:
 
     appended     a read ends at an offset below the high watermark, so its records were complete before it was planned
     rolled       a segment ends where its file does; the next segment is found by offset
@@ -16,11 +16,11 @@ and takes positions as hints:
                  are then read from it (swap.py). Each segment is read from the offset that the read has reached, so
                  no record is read twice. Kafka removes the old segments before the new one has its final name: the
                  new one is then read under .swap
-    truncated    truncation only removes offsets above the high watermark, which nobody reads
+    truncated    truncation removes only offsets above the high watermark, which readers never see
 
-Transactions: the caller plans up to the last stable offset, where the walk of `follow_transactions` or a broker says
-it is, and hands the ranges of `aborted_transactions` to whoever decodes. These ranges stay true whatever happens to the
-files later: an offset below the last stable offset is decided for good.
+Transactions: the caller plans up to the last stable offset, which `follow_transactions` or a broker returns, and passes
+the ranges of `aborted_transactions` to the decoder. These ranges never become wrong: below the last stable offset,
+every transaction has ended.
 
 A log that ends before the end of the range raises OffsetOutOfRange, because records are missing. So does planning, with
 CorruptRecord, if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class SegmentInfo(NamedTuple):
-    """A segment, as planning needs it."""
+    """The properties of a segment that planning needs."""
 
     base_offset: int
     next_offset: int
@@ -78,8 +78,8 @@ class LogBounds(NamedTuple):
     end_offset: int
     """The offset after the last whole, undamaged batch."""
     high_watermark: int | None
-    """The checkpointed one, which may lag behind; None if the directory has no such checkpoint. A partition that is
-    missing in the checkpoint has 0: none of its records is known to be committed."""
+    """The checkpointed one, which may lag behind; None if the directory has no such checkpoint. It is 0 for a partition
+    that is missing in the checkpoint: none of its records is known to be committed."""
 
 
 class _Listing(NamedTuple):
@@ -91,7 +91,7 @@ class _Listing(NamedTuple):
 
     @property
     def transactions(self) -> set[SegmentFile]:
-        """The files that say which transactions were aborted."""
+        """The transaction indexes."""
         return {file for file in self.files if file.suffix in (LOG, TXN_INDEX) and file.mark in ("", SWAP)}
 
 
@@ -103,7 +103,7 @@ class LogReader:
     """
 
     def __init__(self, fs: ReadFs, folder: str, checkpoints: DirectoryCheckpoints | None = None) -> None:
-        """checkpoints: those of the log directory, for calls that may use them as they were; None: read when needed"""
+        """checkpoints: the log directory's checkpoints if older values will do; None: read them when needed"""
         self._fs = fs
         self._folder = folder.rstrip("/")
         self._known = checkpoints
@@ -119,7 +119,7 @@ class LogReader:
     def high_watermark(self) -> int | None:
         """Return the checkpointed high watermark, which may lag behind; None if the directory has no such checkpoint.
 
-        A partition that is missing in the checkpoint has 0: none of its records is known to be committed.
+        It is 0 for a partition that is missing in the checkpoint: none of its records is known to be committed.
         """
         return self._checkpointed(HIGH_WATERMARKS)
 
@@ -196,8 +196,8 @@ class LogReader:
     ) -> list[AbortedTransaction]:
         """Return the aborted transactions that may have batches at offsets in [offset_from, offset_to).
 
-        offset_to: at or below the last stable offset. walked: transactions whose markers it has seen are taken from it,
-        not from the transaction indexes, which nobody may have recovered after a power cut. Raises CorruptRecord.
+        offset_to: at or below the last stable offset. walked: replaces the transaction indexes as far as it goes, since
+        they may be damaged after a power cut. Raises CorruptRecord.
         """
         entries = self._again(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
         return [each for each in entries if each.first_offset < offset_to and each.last_offset >= offset_from]
@@ -265,11 +265,10 @@ class LogReader:
         return [part for each in ranges for part in self._divide(each, round(each.size / target))]
 
     def take(self, ranges: Sequence[ReadRange], size_bytes: int) -> RangePrefix:
-        """Return how far the first `size_bytes` bytes of ranges that `ranges` has returned reach, in whole batches.
+        """Return the first `size_bytes` bytes of `ranges` in whole batches; `ranges` come from the method `ranges`.
 
-        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with bytes that are
-        no batch is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or
-        removed.
+        The first batch is taken even if it is larger. Offsets without batches cost nothing. A range with damaged bytes
+        is taken whole: a read of it reports them. Raises FileNotFoundError if a segment was replaced or removed.
         """
         taken = RangePrefix(ranges[0].offset_from, 0)
         for each in ranges:
@@ -281,7 +280,7 @@ class LogReader:
 
     def _divide(self, whole: ReadRange, count: int) -> Iterable[ReadRange]:
         if count > 1:
-            with contextlib.suppress(FileNotFoundError):  # the segment was replaced or removed: a read finds out
+            with contextlib.suppress(FileNotFoundError):  # the segment was replaced or removed: a read detects it
                 return list(divide(self._open(whole.segment_base), whole, count))
         return (whole,)
 
@@ -313,7 +312,7 @@ class LogReader:
         return recovery_point
 
     def _is_replaced(self, listing: _Listing, base_offset: int) -> bool:
-        """Return whether a segment that replaced several holds this offset; a crash may have left files of these."""
+        """Return whether a merged segment holds this offset; a crash may have left files of its sources."""
         before = max((base for base in listing.bases if base < base_offset), default=None)
         return before is not None and _end_of(self._open(before)) > base_offset
 

@@ -1,7 +1,7 @@
 """Preparation of produced batches by the leader: check them, stamp them, assign offsets.
 
-Only headers are read. So timestamps are checked by a batch's base and greatest timestamp, as the producer wrote them;
-Kafka decodes every batch and checks each record's timestamp. Sequence numbers are checked in producer_state.py.
+Only headers are read. So the timestamp check uses the base and greatest timestamps in a batch's header; Kafka decodes
+every batch and checks each record's timestamp. producer_state.py checks sequence numbers.
 """
 
 from __future__ import annotations

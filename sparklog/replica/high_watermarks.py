@@ -1,10 +1,10 @@
 """`replication-offset-checkpoint` in each log directory: the high watermark of each partition.
 
-Written on a schedule and at shutdown. Read when a partition is opened, and by readers of the files without a broker
-(Spark's `path` mode). It may lag behind the actual high watermark, and is never ahead of it: a replica that starts with
-an old one learns the rest from its leader, or from its followers if it leads. A partition without a state since the
-start keeps its entry. The entry of a partition that has moved to another directory is dropped. The entry of a deleted
-partition is removed before the name can be used again.
+The broker writes the file on a schedule and at shutdown. It reads the file when a partition is opened; readers without
+a broker (Spark's `path` mode) read it too. The stored high watermark may lag behind the actual one, but is never ahead
+of it: a replica that starts with an old value learns the rest from its leader, or from its followers if it leads. A
+partition without a state since the start keeps its entry. The entry of a partition that has moved to another directory
+is dropped. The entry of a deleted partition is removed before the name can be used again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The replicas of this broker: the shell that carries out on their logs what `Partition` decides.
+"""The replicas of this broker: carries out the decisions of `Partition` on their logs.
 
     append             at the leader; operations waiting for records are checked when the high watermark moves
     follower_fetched   at the leader: a follower's fetch may move the high watermark, and the follower may join the ISR
@@ -101,7 +101,7 @@ class ReplicaManager:
         self.compressions: dict[TopicPartition, Compression] = {}
         """How produced batches are compressed: the replicas here whose topics have a codec of their own."""
         self.generation = 0
-        """Grows when a replica that can be used comes or goes."""
+        """A counter, incremented when an online replica is added or removed."""
 
     # Look-up
 
@@ -242,7 +242,7 @@ class ReplicaManager:
         verification: Verification | None = None,
         is_coordinators: bool = False,
     ) -> LogAppendInfo:
-        """Append the batches of one produce request, and return where; their offsets are written into `data`.
+        """Append the batches of one produce request and return their place; the offsets are written into `data`.
 
         verification, is_coordinators: see `Log.append`. The caller must call `flush` if the result says `must_flush`.
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
@@ -268,7 +268,7 @@ class ReplicaManager:
         is_strict: bool,
         leader_epoch: int | None = None,
     ) -> LogAppendInfo:
-        """Append the marker that ends a producer's transaction in a partition, and return where it is.
+        """Append the marker that ends a producer's transaction in a partition, and return its place.
 
         Otherwise as `append` with acks=all. Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and
         `Log.append_marker` do.
@@ -357,7 +357,7 @@ class ReplicaManager:
     def shrink_isr(self, some: Iterable[Replica] | None = None) -> None:
         """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms.
 
-        some: the partitions to look at, of which those that are no longer here are ignored; None: all
+        some: the partitions to check, of which missing ones are ignored; None: all
         """
         now_ms = self._clock.monotonic_ms()
         for replica in self if some is None else some:

@@ -118,22 +118,22 @@ class StateChanges:
     def check_controller(self, request: LeaderAndIsr | StopReplica) -> None:
         """Refuse outdated requests; otherwise remember the request's controller epoch and number.
 
-        Raises StaleControllerEpoch if a newer controller epoch or a later request has been seen: the request is from a
-        deposed controller, or a late copy of one that was carried out. Raises StaleBrokerEpoch if the request was meant
-        for this broker before its restart.
+        Raises StaleControllerEpoch after a newer controller epoch or a later request: the sender is a deposed
+        controller, or the request is a late copy. Raises StaleBrokerEpoch if the request was meant for this broker
+        before its restart.
         """
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
         own_epoch = self._broker_epoch()
-        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # greater: not known here yet
+        if NO_BROKER_EPOCH < request.broker_epoch < own_epoch:  # a greater one is not known here yet
             raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {own_epoch}")
         self._controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         """Lead or follow partitions, and return an error for each failure. Raises as `check_controller` does.
 
-        Runs to its end even if the caller is cancelled, so that it is never half done.
+        Runs to its end even if the caller is cancelled.
         """
         return await self._executor.run(self, partial(self._become, request))
 
@@ -189,9 +189,9 @@ class StateChanges:
         return StopReplicaResponse(errors=errors)
 
     async def delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
-        """Delete logs that this broker was not told to delete. Runs to its end like `become`.
+        """Delete stray logs, which no request has deleted. Runs to its end like `become`.
 
-        find: names the logs, once no request is being carried out
+        find: returns the logs; called while no request is carried out
         """
         await self._executor.run(self, partial(self._delete_strays, find))
 
@@ -228,7 +228,7 @@ class StateChanges:
         return FencedLeaderEpoch(f"{state.name}: leader epoch {state.leader_epoch} has both leaders {sorted(leaders)}")
 
     def _is_moved(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Return whether its present copying must end: there is no replica, or leader or epoch change."""
+        """Return whether the partition's present copying must end: leader or epoch change, or there is no replica."""
         replica = self._replicas.find(state.name)
         if replica is None:
             return True
@@ -285,7 +285,7 @@ class StateChanges:
             self._logs.list_new()
         except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
-        self._keep_topics(_kept(states, overrides))  # before anybody leads: others are in sync only afterwards
+        self._keep_topics(_kept(states, overrides))  # before leadership begins: other replicas are in sync only later
         return dict(zip(states, opened, strict=True))
 
     def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _OpenedReplica:
@@ -322,14 +322,14 @@ class StateChanges:
         await asyncio.to_thread(self._keep_topics, topics, known)
 
     async def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
-        """Store copies of the keys that were set for brokers at run time, by node."""
+        """Store copies of the broker keys that were set at run time, by node."""
         await asyncio.to_thread(self._logs.keep_brokers, brokers)
 
     def _keep_topics(self, topics: Mapping[str, TopicCopy], known: Mapping[str, UUID] | None = None) -> None:
         self._logs.keep_topics(topics, self._newest_change(), known)
 
     async def close(self) -> None:
-        """Wait for requests that are being carried out: the broker stops."""
+        """Wait for running requests: the broker stops."""
         await self._executor.settled()
 
     # High watermarks on the disk
@@ -362,7 +362,7 @@ class StateChanges:
 def _kept(
     states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]
 ) -> dict[str, TopicCopy]:
-    """Return copies of the partitions' topics, as far as the states tell them."""
+    """Return copies of the partitions' topics with the partitions of these states."""
     ids = {name.topic: state.topic_id for name, state in states.items()}
     partitions: dict[str, dict[int, LeaderAndIsrPartitionState]] = {topic: {} for topic in ids}
     for name, state in states.items():

@@ -1,7 +1,7 @@
 """Runs work on a resource, such as a file, that only one caller at a time may change.
 
-A cancelled caller stops waiting; its work runs to its end, and the next work for the key still waits for it. So no
-resource is closed or removed while a thread writes to it.
+A cancelled caller stops waiting. Its work still runs to its end, and later work for the key waits for it. So a resource
+is never closed or removed while a thread writes to it.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ class SerialExecutor:
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: a cancelled caller no longer does
+            task.exception()  # mark it as retrieved, in place of a cancelled caller

@@ -8,9 +8,9 @@
     tasks        background tasks, see background_tasks.py
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
-directories.py describes what happens when a directory fails. A log that cannot be opened because flushed batches are
-damaged is offline alone. So is a partition that lies in two directories, for example because one directory was left out
-of log.dirs for a while. Nothing on the disk tells reliably which copy is right, so an operator has to move one away.
+directories.py describes the failure of a directory. A single log is offline if flushed batches are damaged, or if its
+partition lies in two directories, for example because one directory was left out of log.dirs for a while. The disk
+does not show reliably which copy is right, so an operator must move one away.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class LogManager:
     # Start
 
     def make_room(self) -> None:
-        """Give up the reserve of each directory whose disk is full: the cluster store may need it to be opened."""
+        """Release the reserve of each directory whose disk is full: opening the cluster store may need the space."""
         for directory in self._directories.live():
             if self._fs.exists(directory.path):
                 with self._directories.guard(directory):
@@ -205,7 +205,7 @@ class LogManager:
                 future.result()
 
     def check_room(self, partitions: int) -> None:
-        """Raise PolicyViolation if the limit of open files leaves no room for so many more partitions."""
+        """Raise PolicyViolation if the limit of open files does not allow that many more partitions."""
         if len(self._directories) + partitions > self._open_files.logs:
             raise PolicyViolation(f"{partitions} partitions more: {self._open_files.why}")
 
@@ -268,9 +268,9 @@ class LogManager:
     ) -> Log:
         """Return the partition's log; if there is none, create one in the directory with the fewest partitions.
 
-        topic_id: stored for the log if it has none. If the log belongs to another topic, left behind by a topic of the
-        same name, it goes offline. is_new: False if the partition has existed before. It may then lie in a failed
-        directory, so no new log is created while a directory has failed.
+        topic_id: stored for the log if it has none. A log of another topic with the same name goes offline. is_new:
+        False if the partition has existed before. It may then lie in a failed directory, so no new log is created
+        while a directory has failed.
 
         Raises KafkaStorageError, also if the partition is offline or no directory works.
         """
@@ -308,8 +308,8 @@ class LogManager:
         """Delete partitions; their folders are removed after file.delete.delay.ms. Missing ones are no error.
 
         A partition that lies in two directories is deleted from both. Returns the errors of the partitions that were
-        not deleted; an offline one stays offline. Not finding a partition is an error while a directory has failed,
-        because the partition may lie there.
+        not deleted; an offline one stays offline. While a directory has failed, a missing partition is an error: it
+        may lie there.
         """
         return self._take_out(names, DELETE_FOLDER)
 
@@ -337,7 +337,7 @@ class LogManager:
                     self._fs.flush_dir(directory.path)
                     self._directories.write_checkpoints(
                         directory
-                    )  # new partitions of these names must not inherit the old offsets
+                    )  # a new partition of the same name must not inherit the old offsets
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)
                 if directory.failure:  # after a power cut the deleted folders may be back
@@ -367,7 +367,7 @@ class LogManager:
         return homes
 
     def configure(self, config: BrokerConfig) -> None:
-        """Apply a new configuration of the broker, except to the logs: see `update_configs`."""
+        """Apply a new configuration of the broker. `update_configs` applies it to the logs."""
         self._config = config
         self.tasks.configure(config)
 
@@ -391,7 +391,7 @@ class LogManager:
                 directory.keep_topics(topics, seen_change, ids)
 
     def keep_brokers(self, brokers: Mapping[str, Overrides]) -> None:
-        """Store copies of the keys that were set at run time for all brokers and for this one, by node."""
+        """Store copies of the keys that were set at run time for all brokers and for this broker, by node."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.keep_brokers(brokers)
@@ -403,7 +403,7 @@ class LogManager:
 
     @property
     def kept_topics(self) -> Mapping[str, TopicCopy]:
-        """The copies of topics; of several directories' copies of one, that which knows more partitions."""
+        """The copies of topics; if several directories have a copy of one topic, the one with more partitions."""
         found: dict[str, TopicCopy] = {}
         for directory in self._directories.live():
             for name, kept in directory.kept_configs.topics.items():
@@ -416,11 +416,11 @@ class LogManager:
         return next((kept.overrides for _, kept in self._kept(topic, topic_id)), None)
 
     def leapt_to(self, topic: str, topic_id: UUID | None) -> int:
-        """Return the highest leader epoch that the topic's partitions have leapt to; -1: they never have."""
+        """Return the highest leader epoch that the topic's partitions have leapt to; -1 if they never have."""
         return max((kept.leader_epoch for _, kept in self._kept(topic, topic_id)), default=-1)
 
     def note_leap(self, topic: str, topic_id: UUID | None, leader_epoch: int) -> None:
-        """Store that the topic's leader epochs leap, up to that one, wherever its configuration is kept."""
+        """Store that the topic's leader epochs leap up to `leader_epoch`, in all directories with a copy of it."""
         for directory, _ in self._kept(topic, topic_id):
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_leap(topic, leader_epoch)
@@ -437,13 +437,13 @@ class LogManager:
 
     @property
     def store_id(self) -> str:
-        """The id of the cluster store that the directories have stored last; empty if none has."""
+        """The id of the cluster store, as last stored in the directories; empty if none has one."""
         ids = (directory.kept_configs.store_id for directory in self._directories.live())
         return next((store_id for store_id in ids if store_id), "")
 
     @property
     def seen_change(self) -> int:
-        """The greatest number of a cluster store's change that the directories have stored."""
+        """The number of the newest change of a cluster store that any directory has stored."""
         return max((directory.kept_configs.seen_change for directory in self._directories.live()), default=0)
 
     # Stop

@@ -4,9 +4,9 @@ Appends stop before the disk is full (log.dir.min.free.bytes). The remaining spa
 run and to restart: indexes, checkpoints, the cluster store. Records stay readable, and clients get a retriable error.
 Appends resume when an operator or retention has freed space.
 
-Other writers may still fill the disk, or a quota may be reached. A write that fails because of that (`needed`) leaves
-its log unchanged, and stops appends as well, until `look` could write a file of `PROBE_BYTES`. The free space that the
-disk reports is not enough to decide that: a quota may allow less or more, and inodes may have run out.
+Other writers may still fill the disk, or a quota may be reached. A write that then fails (`needed`) leaves its log
+unchanged and stops appends, until `look` can write a file of `PROBE_BYTES`. The free space that the disk reports does
+not decide that: a quota may allow less or more, and inodes may have run out.
 
 <log dir>/.reserve keeps 1 MiB for checkpoints, such as the one that retention writes before it deletes, and for the
 files of a start. It is removed when one of them has no room, and written again once there is room (`look`).
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class FreeSpace:
-    """The free space of one directory. The disk is queried once an appended allowance is used up, and by `look`."""
+    """The free space of one directory. The disk is queried by `look`, and when the allowance for appends is used up."""
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.is_short = False
@@ -43,7 +43,7 @@ class FreeSpace:
         self._left = 0
         """The bytes that may be appended before the disk is queried again."""
         self._wanted = 1
-        """The largest size that was refused: appends go on once there is room for it."""
+        """The largest refused size: appends resume once there is room for it."""
         self._refusal = ""
         """The error text when the disk was full; empty once a probe has found room."""
 
@@ -107,7 +107,7 @@ class FreeSpace:
             raise
 
     def check(self, error: OSError, what: str) -> None:
-        """Look at the error of a write that can be retried. Raise KafkaStorageError if the disk is full."""
+        """Check the error of a write that can be retried: raise KafkaStorageError if the disk is full."""
         if error.errno in NO_ROOM:
             self._refuse(error)
             raise KafkaStorageError(f"no room for {what}: {error}") from error
@@ -120,7 +120,7 @@ class FreeSpace:
         """Query the disk and return whether there is room for `size` bytes. Raises OSError."""
         if self._min_free_bytes:
             self.free_bytes = self._fs.free_bytes(self._path)
-            # Allow half of it: the disk has other writers, such as logs in other directories.
+            # Allow half of the free space: the disk has other writers, such as logs in other directories.
             self._left = max(0, self.free_bytes - self._min_free_bytes) // 2
         self._set_short(bool(self._min_free_bytes) and self._left < size)
         self._wanted = max(size, self._wanted) if self.is_short else 1

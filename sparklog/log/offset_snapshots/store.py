@@ -3,10 +3,9 @@
     begin, write, install    take a snapshot of the records below an offset, in pieces; the installation is atomic
     newest, open             read a snapshot, to load the partition or to copy it to a replica
 
-A snapshot never outlives the records that it sums up: the records below its end are flushed before it is taken, and a
-truncation below its end removes it (truncate.py). A start removes unfinished snapshots and those above the log's end.
-
-A disk without room for a snapshot fails only the snapshot.
+A snapshot never outlives its records: the records below its end are flushed before it is taken, and a truncation below
+its end removes it (truncate.py). A start removes unfinished snapshots and those above the log's end. On a full disk
+only the snapshot fails.
 """
 
 from __future__ import annotations
@@ -82,10 +81,9 @@ class SnapshotStore:
             return look()
 
     def begin(self, end_offset: int) -> SnapshotWriter:
-        """Return the writer of a snapshot of the records below `end_offset`; `install_snapshot` completes it.
+        """Return the writer of a snapshot of the records below `end_offset`; `install` completes it.
 
-        Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
-        log does not hold them.
+        Blocks until those records are flushed. Raises OffsetOutOfRange if the log does not hold them.
         """
         state = self._state
         snapshot = SnapshotId(end_offset, state.epochs.epoch_at(end_offset - 1))
@@ -106,7 +104,7 @@ class SnapshotStore:
             writer.abort()
 
     def install(self, writer: SnapshotWriter) -> int:
-        """Install a snapshot in place of older ones and return its size in bytes. Blocks until it is durable.
+        """Install a snapshot, which replaces older ones, and return its size in bytes. Blocks until it is durable.
 
         Raises CorruptRecord or InvalidRecord if it is no valid snapshot, OffsetOutOfRange if the log was truncated
         meanwhile; the snapshot is then removed.

@@ -43,7 +43,7 @@ def rebuild(
 
 
 class AbortedTransactionFinder:
-    """A search for aborted transactions in batches that are looked at one after the other, as a cleaner leaves them."""
+    """Finds the transactions that batches abort, given one after the other, as a cleaner leaves them."""
 
     def __init__(self, load: Callable[[], ProducerStates], now_ms: int) -> None:
         """load: returns the producer state before the first batch; called if there are transactions."""
@@ -66,7 +66,7 @@ def find_aborted(states: ProducerStates, segment: Segment, now_ms: int) -> Itera
 
 
 def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> AbortedTransaction | None:
-    """Apply a batch in `file`, and return the transaction that it aborts, if any. Raises OSError.
+    """Apply a batch in `file` and return the transaction that it aborts, if any. Raises OSError.
 
     An unreadable control batch is ignored.
     """

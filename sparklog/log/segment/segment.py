@@ -10,8 +10,8 @@ An index is a hint. It may be older or newer than the file, because a reader of 
 other. So an index entry is used only if the batch at its position begins at or below the requested offset; otherwise
 the walk begins at 0. A malformed index counts as empty; a broker rebuilds it (index_checks.py).
 
-The index of aborted transactions is no hint, because without it their records would seem committed. A broker checks it
-when it opens a log (recovery.py); if it is malformed later, whoever needs it gets CorruptRecord.
+The index of aborted transactions is not a hint: without it their records would seem committed. A broker checks it when
+it opens a log (recovery.py); a later use of a malformed index raises CorruptRecord.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sparklog.log.segment.scan import CHUNK_BYTES, BatchPlace, BatchRange, file_
 from sparklog.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 SMALL_BYTES = 20 << 10
-"""Up to so many bytes, one read of them all costs less than one for each end, and one of the batches afterwards."""
+"""Maximum size of a small read. One read of all its bytes costs less than a read at each end and one of the batches."""
 logger = logging.getLogger(__name__)
 
 
@@ -78,7 +78,7 @@ class ReadSegment:
 
     @property
     def is_marked(self) -> bool:
-        """Whether its files are being replaced or deleted: they have names with a mark, such as .swap."""
+        """Whether its files are being replaced or deleted, so that their names have a mark such as .swap."""
         return bool(self._mark)
 
     def path(self, suffix: str) -> str:
@@ -142,7 +142,7 @@ class ReadSegment:
     def first_timestamp_ms(self) -> int:
         """The max timestamp of the first batch; -1 if there is none. Raises OSError."""
         if self._first_timestamp_ms is None and self.size_bytes:
-            file = self._file or self._open_read(LOG)  # not kept open: most segments are asked for nothing else
+            file = self._file or self._open_read(LOG)  # not kept open: most segments are not read further
             first = next(walk(file, 0, self.size_bytes), None)
             self._first_timestamp_ms = first.max_timestamp_ms if first else -1
         return -1 if self._first_timestamp_ms is None else self._first_timestamp_ms
@@ -159,7 +159,7 @@ class ReadSegment:
         return self._find_from(self.offsets.position_for(offset), offset, end)
 
     def _find_from(self, start: int, offset: int, end: int) -> BatchPlace | None:
-        """Do what `find` does. start: where the index has a batch at or below `offset`"""
+        """Find a batch as `find` does. start: the position of an indexed batch at or below `offset`"""
         if start:
             try:
                 for place in walk(self.file, start, end):
@@ -168,7 +168,7 @@ class ReadSegment:
                     if place.last_offset >= offset:
                         return place
             except CorruptRecord:
-                pass  # the index does not match the file: the walk from 0 finds out whether the file is intact
+                pass  # the index does not match the file: the walk from 0 shows whether the file is intact
         for place in walk(self.file, 0, end):
             if place.last_offset >= offset:
                 return place
@@ -186,9 +186,9 @@ class ReadSegment:
         """Find the batches from the one that holds `offset` on, at most `max_bytes` of them, all below `max_offset`.
 
         min_one_batch: whether the first batch may be larger than `max_bytes`
-        A small read has the batches' bytes: they lie beside the headers that have to be read.
 
-        Returns None if no batch holds `offset` or a later one. Raises CorruptRecord or OSError.
+        The result of a small read has the batches' bytes, since the headers were read with them. Returns None if no
+        batch holds `offset` or a later one. Raises CorruptRecord or OSError.
         """
         end = self.size_bytes
         start = self.offsets.position_for(offset)
@@ -216,7 +216,7 @@ class ReadSegment:
         left = min(stop, end) - after
         if left <= 0:
             return after, first.last_offset + 1
-        if left > CHUNK_BYTES:  # else one read has all the headers, and the indexes save nothing
+        if left > CHUNK_BYTES:  # otherwise one read has all headers, and the indexes save nothing
             start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
         while True:
             last = first
@@ -228,7 +228,7 @@ class ReadSegment:
             except CorruptRecord:
                 if start <= after:
                     raise
-                start = 0  # the index does not match: the walk from `first` on finds out whether the file is intact
+                start = 0  # the index does not match: the walk from `first` on shows whether the file is intact
                 continue
             if last is not first or start <= after:
                 return last.end, last.last_offset + 1
@@ -241,7 +241,7 @@ class ReadSegment:
             self._file = None
 
     def open(self, suffix: str) -> ReadFile:
-        """Return one of the segment's files, opened for the caller alone, who closes it. Raises OSError."""
+        """Open one of the segment's files for the caller, which closes it. Raises OSError."""
         return self._open_read(suffix)
 
     def _open_read(self, suffix: str) -> ReadFile:
@@ -284,16 +284,16 @@ class Segment(ReadSegment):
         self.identity = uuid.uuid4().hex
         """An opaque id that changes with replacement, truncation and every start."""
         self.is_flushed = False
-        """Batches, names and indexes are all on the disk. Never true of the active segment."""
+        """Whether batches, names and indexes are all on the disk; never true of the active segment."""
         self.is_pinned = False
-        """The segment is being written, so its file and indexes stay loaded."""
+        """Whether the segment is being written, so that its file and indexes stay loaded."""
         self._disk = fs
         self._cache = cache
         self._kept: ReadFile | None = None
         self.crc32c: int | None = None
         """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
         self.has_aborted = False
-        """It may have an index of aborted transactions; most segments have none."""
+        """Whether the segment may have an index of aborted transactions; most have none."""
 
     def _load_aborted(self) -> TransactionIndex:
         if not self.has_aborted:
@@ -438,12 +438,12 @@ class Segment(ReadSegment):
             return self.crc32c
         identity = self.identity
         found = file_crc32c(self._file or self._open_read(LOG), self.size_bytes)
-        if identity == self.identity:  # else the file was truncated meanwhile
+        if identity == self.identity:  # otherwise the file was truncated meanwhile
             self.crc32c = found
         return found
 
     def extend_to(self, size_bytes: int) -> None:
-        """Record that the batches end at `size_bytes` now; readers walk up to there."""
+        """Record that the batches end at `size_bytes`; readers walk up to there."""
         self.size_bytes = size_bytes
 
     def set_largest(self, entry: TimeEntry) -> None:
