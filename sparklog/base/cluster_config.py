@@ -23,9 +23,8 @@ CLUSTER_STORE = "cluster.sqlite"
 def cluster_defaults(brokers: int) -> Mapping[str, str]:
     """Return the default settings of a cluster with `brokers` brokers.
 
-    With three or more brokers, every record acknowledged with acks=all is on two of them, so none is lost when one
-    broker dies. With two brokers, that holds while both are in sync. The cluster history is enabled; a single
-    broker has little use for it.
+    With three or more brokers, every record acknowledged with acks=all is on two of them, so the death of one broker
+    loses none. With two brokers, that holds while both are in sync. The cluster history is enabled.
     """
     replicas = str(min(brokers, MOST_REPLICAS))
     return {
@@ -39,8 +38,8 @@ def cluster_defaults(brokers: int) -> Mapping[str, str]:
 def cores_defaults(host: str, *, has_zookeeper: bool) -> Mapping[str, str]:
     """Return the default settings of a cluster with one broker for each core of machine `host`.
 
-    The machine is the rack, so that replicas are on different machines if there are enough. One machine keeps one
-    replica: further ones would die with it. ZooKeeper means several machines: they keep three.
+    The machine is the rack, so that replicas are on different machines if there are enough. A single machine keeps one
+    replica, as others would die with it. A cluster with ZooKeeper has several machines and keeps three.
     """
     return {**cluster_defaults(MOST_REPLICAS if has_zookeeper else 1), "broker.rack": host}
 
@@ -84,7 +83,7 @@ def _moved(listener: str, further: int) -> str:
 _THREE = """\
 # Broker {number} of three on one machine, with ZooKeeper. Start ZooKeeper, then each of the three with
 #     sparklog up --config conf/three-brokers/broker-{number}.toml
-# Brokers on machines of their own have the same ports, and tell clients under which name they are reached
+# Brokers on machines of their own have the same ports, and advertise the names of their machines to clients
 # (grpc.advertised.listener, advertised.listeners). All other keys are as in conf/broker.toml.
 """
 

@@ -7,9 +7,9 @@
 
     SPARKLOG_CONFIG_LOG_SEGMENT_BYTES        environment: capitals, with underscores for dots
 
-Every key and value is checked, and errors say where it was written. Python's TOML reader gives no line numbers, so they
-are found by reading the file a second time. In a file with multi-line strings or arrays of tables, neither of which
-is of use here, a line number may be missing.
+Every key and value is checked, and errors name file and line. Python's TOML reader gives no line numbers, so this
+module reads the file a second time. A line number may be missing in a file with multi-line strings or arrays of tables,
+which no key needs.
 """
 
 from __future__ import annotations

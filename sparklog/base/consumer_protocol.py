@@ -3,9 +3,9 @@
     subscription   from each member to the group leader, with JoinGroup: its topics and its present partitions
     assignment     from the group leader to each member, with SyncGroup: its new partitions
 
-Both begin with a 16-bit version. A later version only adds fields at the end, so a reader takes the fields it knows and
-ignores the rest, whatever the version. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays 32-bit
-ones, -1 being null. This module writes version 3, like Java's clients. (ConsumerProtocolSubscription.json,
+Both begin with a 16-bit version. A later version only adds fields at the end, so a reader of any version ignores the
+fields after those it knows. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays 32-bit lengths; -1 is
+null. This module writes version 3, like Java's clients. (ConsumerProtocolSubscription.json,
 ConsumerProtocolAssignment.json)
 """
 
@@ -32,7 +32,7 @@ class Subscription:
     owned: Sequence[TopicPartition] = ()
     """Partitions that the member owns now: from version 1 on (KIP-429)."""
     generation: int = NO_GENERATION
-    """Generation in which it got them: from version 2 on."""
+    """The generation in which the member got them: from version 2 on."""
     rack: str | None = None
     """The member's rack: from version 3 on."""
 
@@ -101,7 +101,7 @@ def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class ProtocolReader:
-    """Reads one value after the other. Raises ValueError if the bytes end too early."""
+    """Reads values one after the other. Raises ValueError if the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -109,7 +109,7 @@ class ProtocolReader:
 
     @property
     def left(self) -> int:
-        """The number of bytes that were not read yet."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
 
     def int16(self) -> int:

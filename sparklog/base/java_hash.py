@@ -1,4 +1,4 @@
-"""Java's String.hashCode: the hash of an id selects its partition of the topic that keeps its coordinator's state.
+"""Java's String.hashCode, by which an id selects its partition of an internal topic, and so its coordinator.
 
 A group belongs to a partition of `__consumer_offsets`, a transactional id to one of `__transaction_state`.
 """
@@ -9,7 +9,7 @@ import sys
 from functools import lru_cache
 
 LONG = 200
-"""The hash of an id with more characters is not cached: a client could fill the memory with such ids."""
+"""Hashes of longer ids are not cached: a client could fill the memory with such ids."""
 
 
 def java_hash(text: str) -> int:
@@ -18,7 +18,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, count: int) -> int:
-    """Return the partition, of `count`, that belongs to an id, as Apache Kafka's coordinators choose it."""
+    """Return the partition, of `count`, that Apache Kafka's coordinators choose for an id."""
     return _absolute(java_hash(key)) % count
 
 

@@ -1,12 +1,12 @@
-"""Records of Kafka's internal topics: how their layout is described, a reader and a writer.
+"""Records of Kafka's internal topics: schemas of their layout, a reader and a writer.
 
 A key begins with a 16-bit record type, a value with its 16-bit version. The rest follows the schema of that version,
 encoded as in Kafka's protocol: big-endian numbers, and strings and arrays after their lengths. In flexible versions,
 lengths are varints of the length plus one, and each structure ends with tagged fields, left out if they have their
 default.
 
-A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes`, ids `UUID`,
-and a tagged field with its default value is missing. A tagged field of an unknown number is skipped.
+A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes` and ids are
+`UUID`. A tagged field with its default value is missing, and one with an unknown number is skipped.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class CoordinatorPartitions(Generic[AnyShard]):
             await self._serving.begin(self._serve(led, shard, replica))
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
-        """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
+        """Wait until the log is committed up to `end_offset`, or the load is no longer needed."""
 
         def attempt() -> bool | None:
             return not is_wanted() or replica.partition.high_watermark >= end_offset or None

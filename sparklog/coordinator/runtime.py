@@ -77,11 +77,11 @@ class CoordinatorShard(Protocol[Record]):
         ...
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, None]:
-        """As `Machine.timer_fired`."""
+        """As `StateMachine.timer_fired`."""
         ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, None]:
-        """As `Machine.written`."""
+        """As `StateMachine.written`."""
         ...
 
 
@@ -184,7 +184,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
         finally:
             del self._waiting[ticket]
 
-    async def do(self, decision: Decision[Any, None]) -> None:
+    async def write(self, decision: Decision[Any, None]) -> None:
         """Carry out a decision that answers no request. Raises KafkaError if the records cannot be written.
 
         More than LARGEST_BATCH records are split into several batches: they need not be written together.

@@ -6,7 +6,7 @@
     roll       finish the segment, begin the next one at the log end offset, and write a snapshot of the producer
                state at that offset, from which a recovery starts
 
-Each step takes the log's lock, and none waits for a disk. A full disk leaves the log unchanged (room.py).
+Each step takes the log's lock, and none waits for a disk. A full disk leaves the log unchanged (free_space.py).
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class LogWriter:
         *,
         rolls: bool = True,
     ) -> LogAppendInfo:
-        """Write checked batches and return what was appended. The caller holds the lock.
+        """Write checked batches. The caller holds the lock.
 
         rolls: roll to a new segment if one is due. Raises KafkaStorageError if the disk has no room, or OSError: the
         log is unchanged then.
@@ -314,6 +314,6 @@ class LogWriter:
             self.reopen(segment)
         except OSError:
             with undoing(f"half of {segment}"):
-                segment.remove()  # the log goes on without it, and must not have an empty segment in its middle
+                segment.remove()  # the log continues without it, and must not get an empty segment in its middle
             raise
         return segment

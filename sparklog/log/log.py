@@ -36,7 +36,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.directory.checkpoints import PartitionMetadataFile
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import DELETE_FOLDER, marked_folder_name

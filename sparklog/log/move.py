@@ -39,7 +39,7 @@ from sparklog.base.fs import Fs
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.directory.checkpoints import PartitionMetadataFile, read_file
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard, without_room
 from sparklog.log.files import (
     DELETE_FOLDER,

@@ -1,8 +1,8 @@
 """Deleting a log's oldest segments: those that retention selects (retention.py), or below the log start offset.
 
 The new log start offset is first written to the checkpoint. Then the log advances, and the segments below it are
-removed. On a full disk, the checkpoint uses the directory's reserve (room.py). If even that fails, the records stay
-readable, and the next call tries again.
+removed. On a full disk, the checkpoint uses the directory's reserve (free_space.py). If even that fails, the records
+stay readable, and the next call tries again.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP,
 from sparklog.log.losses import check_closed_file, check_missing
 from sparklog.log.segment import lookup
 from sparklog.log.segment.ranges import RangePrefix, ReadRange, chunks, divide, position_of, range_of, take
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import PIECE_BYTES, check_batches, walk
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction
 from sparklog.log.transactions import TransactionWalk, follow, from_snapshot, read_index
 from sparklog.records.batch import NO_TIMESTAMP
@@ -71,7 +71,7 @@ class SegmentInfo(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """Where a log begins and ends."""
+    """The offsets at which a log begins and ends."""
 
     log_start_offset: int
     """The first readable offset: the checkpointed one, or the base of the first segment if that is greater."""
@@ -176,8 +176,8 @@ class LogReader:
     def follow_transactions(self, offset_to: int, known: TransactionWalk | None = None) -> TransactionWalk:
         """Return the transactions as of `offset_to`, at or below the high watermark.
 
-        known: an earlier result, to go on from there. Otherwise the walk begins at the newest snapshot below which no
-        power cut can have damaged a transaction index. Raises CorruptRecord.
+        known: an earlier result, from which to continue. Otherwise the walk begins at the newest snapshot below which
+        no power cut can have damaged a transaction index. Raises CorruptRecord.
         """
         return self._again(lambda listing: self._follow(listing, offset_to, known))
 

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.recovery import LoadState

@@ -23,8 +23,8 @@ from sparklog.base.fs import ReadFs
 from sparklog.log.directory.checkpoints import read_file
 from sparklog.log.files import SNAPSHOT, SegmentFile, path_in
 from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, walk
-from sparklog.log.segment.segment import ReadSegment
 from sparklog.log.segment.transaction_index import AbortedTransaction, read_entries
 from sparklog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from sparklog.records.markers import EndTransactionMarker, read_marker

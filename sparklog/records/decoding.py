@@ -1,16 +1,16 @@
 """Decodes record batches to Arrow columns.
 
-The data is any number of batches, back to back, compressed or not. A last batch that is cut off is ignored, as the
-active segment may end so. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
-they are the broker's notes about transactions, not records. So are the batches of aborted transactions, where the
-caller names these (`aborted`): they are skipped by their headers.
+The data is any number of batches, back to back, compressed or not. An incomplete last batch, with which an active
+segment may end, is ignored. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
+they mark the ends of transactions, and hold no records. The batches of transactions in `aborted` are skipped by their
+headers.
 
 Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
-needs more is refused (ExceedsLimit). Including working space, no data costs more than five times `limit_bytes`.
-Records of common sizes take about their own size once more.
+needs more is refused (ExceedsLimit). Including working space, decoding takes at most five times `limit_bytes`. Records
+of common sizes take about their own size once more.
 
-A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java, because an invalid string in an Arrow column
-would fail far away from here.
+A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java: an invalid string in an Arrow column would
+cause an error in a later step.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def decode(
 ) -> pa.RecordBatch:
     """Return the records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
 
-    Columns that are left out cost nothing. Offsets, and timestamps set by the broker, come from the header alone if a
-    batch has no gaps.
+    Omitted columns cost nothing. Offsets, and timestamps set by the broker, come from the header alone if a batch has
+    no gaps.
 
     Raises CorruptRecord for a wrong CRC, an invalid batch or records that do not fit their batch, and
     RecordListTooLarge if the columns would take more than `limit_bytes` (see decode_batches).
@@ -202,7 +202,7 @@ def _projection(columns: tuple[str, ...], timestamp_unit: str) -> tuple[pa.Schem
 
 
 def as_bytes(data: Any) -> Bytes:
-    """Return the data as a read-only array: kernels are compiled for read-only arrays alone."""
+    """Return the data as a read-only array, the only kind for which kernels are compiled."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -256,7 +256,7 @@ def _groups(data: Bytes, table: Table, request: _DecodeOptions) -> Iterator[_Bat
         try:
             part = decompress_records(data, table[row], request.limit_bytes)
         except ExceedsLimit:
-            if row > first:  # a reader may do without this batch, but not without those before it
+            if row > first:  # the batches before this one must be yielded before its error
                 yield _group(data, parts, table[first:row])
             raise
         if parts and size + len(part) > request.group_bytes:
@@ -289,7 +289,7 @@ def check_crcs(data: Bytes, table: Table) -> None:
 
 
 def _choose_actions(table: Table, selection: Selection) -> None:
-    """Skip batches without a wanted record, and only count those whose header is enough."""
+    """Skip batches without a requested record, and only count batches whose header is enough."""
     base = table[:, kernels.BASE_OFFSET]
     count = table[:, kernels.RECORD_COUNT]
     last_delta = table[:, kernels.LAST_OFFSET_DELTA]
@@ -347,7 +347,7 @@ def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) 
 
 
 def _read(group: _BatchGroup, request: _DecodeOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the group's records, in several parts if they are too many for one."""
+    """Yield the group's records, in several parts if one would be too large."""
     room = _room(group.table)
     if room > request.most_rows:
         if len(group.table) == 1:

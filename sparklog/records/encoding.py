@@ -1,8 +1,8 @@
 """Encodes Arrow columns as record batches.
 
 The columns `key`, `value`, `headers` and `timestamp` are found by name, in any order; other columns are ignored and
-missing ones are null. Keys and values may be of any binary or string type; headers are a list of structs of a text
-and a binary, or a map of them; timestamps are of any unit, or integers in ms.
+missing ones are null. Keys and values may have any binary or string type. Headers are a list of structs of a text and
+a binary, or a map of them. Timestamps have any unit, or are integers in ms.
 
 The rows may be untrusted, such as a client's Arrow message, so every offset in them is checked against its data.
 """
@@ -32,7 +32,7 @@ from sparklog.records.encode_kernels import RecordColumns
 from sparklog.records.kernels import MAX_INT, StringColumn
 from sparklog.records.schema import HEADERS_TYPE, UNITS_PER_MS
 
-_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, whatever its length; here it does
+_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, but its encoded rows do
 
 
 def encode(
@@ -213,7 +213,7 @@ def _ranges(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArra
 
 
 def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    """Return where the column is null. Reads the bits, as pyarrow's own method loads pandas, which takes longest."""
+    """Return where the column is null. Reads the bits, because pyarrow's own method loads pandas."""
     bits = np.unpackbits(_array(column.buffers()[0], np.uint8), bitorder="little")
     if len(bits) < column.offset + len(column):
         raise pa.ArrowInvalid(f"{len(bits)} validity bits for {column.offset + len(column)} values")
@@ -251,7 +251,7 @@ def _headers(
 
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:
-    """Return a copy of a column of timestamps or integers as int64; the numbers of null rows mean nothing."""
+    """Return a copy of a column of timestamps or integers as int64; null rows have arbitrary numbers."""
     if not (pa.types.is_timestamp(column.type) or pa.types.is_int64(column.type)):
         column = _cast(column, pa.int64())
     integers = _array(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)].copy()

@@ -9,6 +9,9 @@ A kernel is compiled at its first call (seconds), and the machine code is cached
 beside this file if that folder is writable, else in numba's cache folder of the user (NUMBA_CACHE_DIR chooses another),
 else in a private folder under the temporary directory, else nowhere. Files there appear by rename, so any number of
 processes may compile and load at once; at worst several do the same work. `arrow.warm_up()` compiles ahead of time.
+
+numba unpickles a cache index before it compares the time of the source. So after renaming a named tuple that a kernel
+takes, rename the kernel too: an old index under the same name would fail to load.
 """
 
 from __future__ import annotations

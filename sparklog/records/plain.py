@@ -1,8 +1,8 @@
-"""Batches to Arrow columns and back without compiled kernels, for the seconds in which these are compiled.
+"""Conversion of batches to Arrow columns and back without kernels, for the seconds in which kernels are compiled.
 
-`encode_all` and `decode_batches` return what those of `arrow` return, a record at a time: some hundred thousand records
-a second. Memory besides the data and the columns: Python objects for ROWS_TOGETHER records, and up to 75 bytes for each
-byte of a batch, so callers keep `limit_bytes` low.
+`encode_all` and `decode_batches` return the same as those of `arrow`, but work one record at a time: some hundred
+thousand records a second. Memory besides the data and the columns: Python objects for ROWS_TOGETHER records, and up to
+75 bytes for each byte of a batch, so callers keep `limit_bytes` low.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def decode_batches(
                 yield _batch(some)
                 some, size = [], 0
     except SparklogError:
-        if some:  # a reader may do without the batch that fails, but not without those before it
+        if some:  # the records before the failing batch must be yielded before its error
             yield _batch(some)
         raise
     if some:

@@ -11,21 +11,21 @@ For each batch, the first case that applies:
                           fields, codec and timestamp type; the base timestamp is that of the first kept record, unless
                           there is a delete horizon; the greatest timestamp is that of the kept records
 
-Once a batch's delete horizon has passed, its tombstones are never kept. A batch must stay, if only as a header, if it
-is the last of its producer (`keep_empty`), because its sequence numbers identify duplicates, or if it ends the range
-(`last_offset`), because the segment itself must show the offsets that it covers.
+Once a batch's delete horizon has passed, its tombstones are never kept. Two kinds of batches must stay, if only as
+headers: the last batch of a producer (`keep_empty`), whose sequence numbers identify duplicates, and the batch that
+ends the range (`last_offset`), because the segment itself must show the offsets that it covers.
 
-Of aborted transactions nothing is kept. A marker stays as long as any batch of its transaction is in the log, if only
-as a header. A bare marker, with no such batch left before this pass, gets a delete horizon, and is removed once that
-has passed (CleanedTransactionMetadata). Other control batches stay.
+Records of aborted transactions are not kept. A marker stays as long as any batch of its transaction is in the log, if
+only as a header. A bare marker, with no such batch left before this pass, gets a delete horizon, and is removed once
+that has passed (CleanedTransactionMetadata). Other control batches stay.
 
 Rewriting the output again with the same offsets, before the next delete horizon, leaves it unchanged, if the
-transactions are surveyed again: with an aborted transaction's last batch its marker becomes bare.
+transactions are surveyed again: the marker of an aborted transaction becomes bare once its last batch is removed.
 
-Message sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like any other.
+Message sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like others.
 
 Memory, besides a chunk and its output: a batch may decompress to `limit_bytes`, and several together to
-decoding.GROUP_BYTES. Python's time is spent per batch; batches without a kept record are not decompressed.
+decoding.GROUP_BYTES. Python code runs per batch, not per record; batches without a kept record are not decompressed.
 """
 
 from __future__ import annotations
@@ -198,23 +198,23 @@ class Rewriter:
         yield from self._rewrite_group(data, contents, table[first:], kept, found[first:])
 
     def _look_up(self, table: Table, kept: Longs) -> Table:
-        """Return where each batch's offsets begin in `kept`, and set the actions of batches that need not be read.
+        """Return the place in `kept` of each batch's first offset, and set the actions of batches that are not read.
 
         SKIP if nothing is kept, COUNT if everything is kept and the delete horizon is in the future.
         """
         found = np.zeros((len(table), kernels.FOUND_COLUMNS), np.int64)
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
         begin = np.searchsorted(kept, base)
-        wanted = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
+        kept_in_batch = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
         found[:, kernels.FROM] = begin
         found[:, kernels.END] = table[:, batches.RECORDS_END]
         ahead = _has_horizon(table) & (table[:, batches.BASE_TIMESTAMP] > self._expired_ms)
-        table[ahead & (wanted == count), batches.ACTION] = batches.COUNT
-        table[(wanted == 0) | (count == 0), batches.ACTION] = batches.SKIP
+        table[ahead & (kept_in_batch == count), batches.ACTION] = batches.COUNT
+        table[(kept_in_batch == 0) | (count == 0), batches.ACTION] = batches.SKIP
         return found
 
     def _look_up_transactions(self, data: Bytes, table: Table) -> None:
-        """Set the actions of batches of which transactions decide. Markers that get a delete horizon must be read."""
+        """Set the actions that depend on transactions. Markers that get a delete horizon must be read."""
         bits, has_records = table[:, batches.ATTRIBUTES], table[:, batches.RECORD_COUNT] > 0
         rows = np.flatnonzero(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT)
         is_aborted = self._transactions.aborted.contain(

@@ -8,8 +8,8 @@ records up to it. A fetch names the follower's log end and the leader epoch of i
     the follower   truncates its log to the smaller end of that epoch in the two logs. Without that epoch, it truncates
                    to the end of the greatest epoch below, and fetches again. Each round leaves fewer epochs
 
-The high watermark does not decide what is truncated. A follower learns it late, so records above it may be the only
-copies of acknowledged ones (KIP-101 has the example).
+Truncation does not go by the high watermark. A follower learns it late, so records above it may be the only copies of
+acknowledged ones (KIP-101 has the example).
 """
 
 from __future__ import annotations

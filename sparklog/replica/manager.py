@@ -99,7 +99,7 @@ class ReplicaManager:
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
         self.compressions: dict[TopicPartition, Compression] = {}
-        """How produced batches are compressed: the replicas here whose topics have a codec of their own."""
+        """The compression of produced batches, for replicas of topics with a codec of their own."""
         self.generation = 0
         """A counter, incremented when an online replica is added or removed."""
 
@@ -293,7 +293,7 @@ class ReplicaManager:
     async def flush(self, replica: Replica) -> int:
         """Flush the log; its records then count at the leader. Return the offset below which all records are flushed.
 
-        The flush goes on if the caller is cancelled. Raises KafkaStorageError.
+        The flush continues if the caller is cancelled. Raises KafkaStorageError.
         """
         return await asyncio.shield(self._flush(replica))
 

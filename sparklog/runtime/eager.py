@@ -35,7 +35,7 @@ def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
 def go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[Any, Any, Result]:
     """Run the rest of a coroutine that was started with `send` and waits for `waits_for`; wrap it in a task.
 
-    Return what the coroutine returns, and raise what it raises.
+    Returns the coroutine's result, and raises its errors.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
 """Operations that wait for a condition, each with a time limit (org.apache.kafka.server.purgatory).
 
-A waiting operation is watched under one or more keys. The code that changes what a key stands for calls `check(key)`,
-and every operation under that key tries again: its `attempt` returns the result, or None while there is none yet.
+A waiting operation is watched under one or more keys. Code that changes the state behind a key calls `check(key)`, and
+every operation under that key tries again: its `attempt` returns the result, or None while there is none yet.
 An operation ends exactly once: by its attempt, its time limit, `release_all` or cancellation. Each of these removes
 the operation completely.
 

@@ -255,9 +255,9 @@ class LogDirectories:
 
     def at(self, path: str) -> LogDirectory | None:
         """Return the directory with this absolute path, or with this path in log.dirs; None if there is none."""
-        wanted = path.rstrip("/") or "/"
+        normalized = path.rstrip("/") or "/"
         for each in self._dirs.values():
-            if wanted in (each.path, os.path.abspath(each.path)):
+            if normalized in (each.path, os.path.abspath(each.path)):
                 return each
         return None
 

@@ -5,7 +5,7 @@
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
 <log dir>/topic-config-checkpoint             see topic_configs.py
-<log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see room.py
+<log dir>/.reserve                            1 MiB for checkpoints and starts on a full disk, see free_space.py
 <log dir>/<topic>-<n>/                        a partition
 <log dir>/<topic>-<n>.<unique>-future/        a copy of a partition that moves here from another log directory
 <log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
@@ -38,7 +38,7 @@ from sparklog.log.directory.checkpoints import (
     MetaProperties,
     OffsetCheckpoint,
 )
-from sparklog.log.directory.room import FreeSpace
+from sparklog.log.directory.free_space import FreeSpace
 from sparklog.log.directory.topic_configs import Overrides, TopicConfigCheckpoint, TopicCopies, TopicCopy
 from sparklog.log.files import DELETE_FOLDER, FUTURE_FOLDER, marked_folder_name
 from sparklog.log.log import Log

@@ -202,7 +202,7 @@ class OffsetSnapshots:
 
 
 def _read_footer(file: ReadFile, snapshot: SnapshotId) -> Snapshot | str:
-    """Return the snapshot in the file, or a text that says what is wrong with it."""
+    """Return the snapshot in the file, or a text with its fault."""
     size = file.size - FOOTER_BYTES
     footer = file.read_at(max(0, size), FOOTER_BYTES)
     if size < 0 or len(footer) < FOOTER_BYTES or _CRC.unpack(footer[-_CRC.size :])[0] != crc32c(footer[: -_CRC.size]):

@@ -1,6 +1,6 @@
 """A partition's open transactions, and ended ones whose markers are not committed yet.
 
-Below the last stable offset, every transaction has ended for good. That offset is the lowest of
+Below the last stable offset, the end of every transaction is committed. That offset is the lowest of
 
     the high watermark
     the first offset of the oldest open transaction

@@ -137,16 +137,16 @@ class SegmentReplacer:
 
         Raises InvalidUpdateVersion if one of them has changed since, or is not closed.
         """
-        wanted = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
-        if not wanted:
+        expected = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
+        if not expected:
             raise InvalidRequest("no segments to replace")
         with self._state.lock, self._state.disk:
             closed = self._known()[:-1]
-            first = next((number for number, known in enumerate(closed) if known == wanted[0]), len(closed))
-            if closed[first : first + len(wanted)] != wanted:
+            first = next((number for number, known in enumerate(closed) if known == expected[0]), len(closed))
+            if closed[first : first + len(expected)] != expected:
                 bases = [each.base_offset for each in sources]
                 raise InvalidUpdateVersion(f"{self._state}: segments {bases} are not what they were, or not closed")
-            return self._state.segments.items[first : first + len(wanted)]
+            return self._state.segments.items[first : first + len(expected)]
 
     def staged_path(self, base_offset: int) -> str:
         """Return the path of the file to which the new segment's batches are written."""
@@ -205,7 +205,7 @@ class SegmentReplacer:
                 last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):
                     last = last_offset if each is staged[-1] else end - 1
-                    swap.verify(self._wanted(each, last), now_ms, is_wanted, search.look)
+                    swap.verify(self._expected_segment(each, last), now_ms, is_wanted, search.look)
                 new = tuple(
                     _describe(segment, end, each.size_bytes, segment.identity)
                     for segment, each, end in zip(swaps.segments, staged, ends, strict=True)
@@ -222,7 +222,7 @@ class SegmentReplacer:
                     swaps.discard()
             return new
 
-    def _wanted(self, staged: StagedSegment, last_offset: int) -> ExpectedSegment:
+    def _expected_segment(self, staged: StagedSegment, last_offset: int) -> ExpectedSegment:
         return ExpectedSegment(
             last_offset=last_offset,
             latest_epoch=self._state.stored_epochs.latest,

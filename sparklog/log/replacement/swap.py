@@ -25,7 +25,7 @@ loses its name to it in C, and is not part of D.
 
 At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole. Between C and D it
 finds segments that overlap, and the mark of X.index shows that the new segment's offsets count (reader.py). The offset
-index is a hint (segment.py), so a reader can use the old one. The old and new transaction indexes together, with
+index is a hint (read_segment.py), so a reader can use the old one. The old and new transaction indexes together, with
 X.txnindex.swap, always name the aborted transactions of the batches that a reader finds. They may also name
 transactions whose markers a cleaner has removed.
 

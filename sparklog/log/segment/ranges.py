@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sparklog.base.errors import CorruptRecord
+from sparklog.log.segment.read_segment import ReadSegment
 from sparklog.log.segment.scan import BatchPlace, place_at
-from sparklog.log.segment.segment import ReadSegment
 
 
 class ReadRange(NamedTuple):

@@ -148,6 +148,6 @@ class FreeSpace:
     def _set_short(self, is_short: bool) -> None:
         if self.is_short != is_short:
             self.is_short = is_short
-            tell = logger.error if is_short else logger.warning
+            write_log = logger.error if is_short else logger.warning
             what = "has no room: nothing is appended" if is_short else "has room again: appends go on"
-            tell("log directory %s %s (%s)", self._path, what, self._refusal or f"{self.free_bytes} bytes free")
+            write_log("log directory %s %s (%s)", self._path, what, self._refusal or f"{self.free_bytes} bytes free")
