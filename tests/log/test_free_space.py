@@ -1,4 +1,4 @@
-"""A disk that fills: appends stop before it is full, reads go on, and appends do so once there is room."""
+"""A disk that fills: appends stop before it is full, reads continue, and appends resume once there is room."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ CONFIGS = {
 
 
 class TestADiskThatOthersFill:
-    """To the last byte, or a quota: a write fails with ENOSPC."""
+    """Other writers fill the disk or a quota: a write fails with ENOSPC."""
 
     @pytest.mark.parametrize("as_follower", [False, True])
     @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-    def test_wherever_a_write_fails_the_log_goes_on_without_a_restart(
+    def test_after_any_failed_write_the_log_continues_without_a_restart(
         self, config: TopicConfig, *, as_follower: bool
     ) -> None:
         after, is_refused = 0, True
@@ -170,7 +170,7 @@ class TestADiskThatOthersFill:
             after += 1
         assert after > 3
 
-    def test_it_is_told_apart_from_a_disk_that_fails(self, fs: MemoryFs, logs: LogManager) -> None:
+    def test_a_full_disk_is_not_taken_for_a_failed_one(self, fs: MemoryFs, logs: LogManager) -> None:
         log = logs.create(T0, topic_config())
         log.append(batch(3), leader_epoch=0)
         fs.fail_under("/a", errno.ENOSPC)
@@ -200,7 +200,7 @@ class TestADiskThatOthersFill:
         log.append(batch(3), leader_epoch=0)
         assert offsets_in(read_all(log)) == [0, 1, 2]
 
-    def test_what_cannot_be_cut_off_again_is_a_failure(
+    def test_a_partial_write_that_cannot_be_undone_is_a_disk_failure(
         self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = logs.create(T0, topic_config())
@@ -324,7 +324,7 @@ def filled(logs: LogManager, **config: int) -> Log:
 
 
 def disk_without_room(fs: MemoryFs, patched: pytest.MonkeyPatch) -> None:
-    """As long as the reserve takes it."""
+    """The disk is full as long as the reserve exists."""
     append = MemoryFile.append
 
     def append_if_there_is_room(self: MemoryFile, data: bytes) -> None:
@@ -354,7 +354,7 @@ def test_appends_go_on_once_there_is_room_for_what_was_refused(fs: MemoryFs, log
 
 
 def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> tuple[int, bool]:
-    """Append, roll, flush and retain; -> where the log ends by the answers, and whether one was a refusal."""
+    """Append, roll, flush and retain; return the log end by the results, and whether an append was refused."""
     end, is_refused = log.log_end_offset, False
 
     def follow(base_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""A small read, which looks at one piece of the file, finds what a walk by headers finds."""
+"""A small read of one piece of the file finds the same batches as a walk by headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower says in the requests of a session."""
+"""The requests of a follower's fetch session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_all_is_said_once_and_then_what_has_changed() -> None:
     assert requests.next_request({A: part(A), B: part(B, 5)}) == SessionChanges(9, 2, (), ())
 
 
-def test_what_is_not_wanted_any_more_is_forgotten_and_may_come_again() -> None:
+def test_a_removed_partition_is_forgotten_and_may_come_again() -> None:
     requests = in_session(part(A), part(B))
     assert requests.next_request({A: part(A)}) == SessionChanges(9, 1, (), (part(B),))
     requests.handle_response(9)

@@ -1,4 +1,4 @@
-"""Followers copy their leaders' logs, byte for byte, whatever their own logs hold when they begin."""
+"""Followers copy their leaders' logs, byte for byte, from any state of their own logs."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_a_follower_of_another_life_is_refused() -> None:
     run(test)
 
 
-def test_what_is_to_be_followed_after_the_stop_is_not() -> None:
+def test_no_partition_is_followed_after_the_stop() -> None:
     async def test(world: World) -> None:
-        """The controller's request is under way, in a thread, when the broker stops."""
+        """The controller's request is being carried out, in a thread, when the broker stops."""
         world.start(1)
         follower = world.start(2)
         told = asyncio.ensure_future(world.lead(1, (1, 2)))
