@@ -57,22 +57,25 @@ def broker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
     settings = {
         "broker.id": str(broker_id),
         "log.dirs": ",".join(f"{folder}/broker-{broker_id}" for folder in config.log_dirs),
-        "grpc.listener": _moved(config.grpc_listener, further),
-        "listeners": ",".join(_moved(listener, further) for listener in config.listeners),
+        "grpc.listener": _with_port_raised(config.grpc_listener, further),
+        "listeners": ",".join(_with_port_raised(listener, further) for listener in config.listeners),
     }
     for key, address in (
         ("grpc.advertised.listener", config.grpc_advertised_listener),
-        ("advertised.listeners", ",".join(_moved(listener, further) for listener in config.advertised_listeners)),
+        (
+            "advertised.listeners",
+            ",".join(_with_port_raised(listener, further) for listener in config.advertised_listeners),
+        ),
         ("metrics.listener", config.metrics_listener),
     ):
         if address:
-            settings[key] = address if "://" in address else _moved(address, further)
+            settings[key] = address if "://" in address else _with_port_raised(address, further)
     if not config.zookeeper_connect:
         settings["cluster.store"] = config.cluster_store or f"{config.log_dirs[0]}/{CLUSTER_STORE}"
     return settings
 
 
-def _moved(listener: str, further: int) -> str:
+def _with_port_raised(listener: str, further: int) -> str:
     """Return HOST:PORT or NAME://HOST:PORT with the port raised by `further`."""
     host, _, port = listener.rpartition(":")
     if not port.isdigit() or int(port) == 0:
@@ -98,11 +101,11 @@ def broker_toml(number: int) -> str:
         "zookeeper.connect": config.zookeeper_connect,
         **cluster_defaults(MOST_REPLICAS),
     }
-    lines = [f"{key} = {_toml(value)}\n" for key, value in settings.items()]
+    lines = [f"{key} = {_toml_value(value)}\n" for key, value in settings.items()]
     return _THREE.format(number=number) + "".join(lines)
 
 
-def _toml(value: str) -> str:
+def _toml_value(value: str) -> str:
     return value if value.isdigit() or value in ("true", "false") else f'"{value}"'
 
 

@@ -576,12 +576,12 @@ def parse_broker_config(settings: Iterable[Setting]) -> BrokerConfig:
 
     Raises ConfigError for an unknown key (naming the nearest known one) or a value that is not allowed.
     """
-    return _with(BrokerConfig(), settings)
+    return _override(BrokerConfig(), settings)
 
 
 def with_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration with these keys changed. Raises ConfigError as `parse_broker_config` does."""
-    return _with(config, (Setting(name, raw, "") for name, raw in settings.items()))
+    return _override(config, (Setting(name, raw, "") for name, raw in settings.items()))
 
 
 def find_broker_key(name: str, where: str = "") -> Key:
@@ -594,7 +594,7 @@ def find_broker_key(name: str, where: str = "") -> Key:
     raise ConfigError(where + unknown_key(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
 
 
-def _with(config: BrokerConfig, settings: Iterable[Setting]) -> BrokerConfig:
+def _override(config: BrokerConfig, settings: Iterable[Setting]) -> BrokerConfig:
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}
     for name, raw, where in settings:

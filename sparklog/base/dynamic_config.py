@@ -47,12 +47,12 @@ class DynamicConfig:
             return False
         self.for_all, self.own = dict(for_all), dict(own)
         self.generation += 1
-        self.current = with_settings(self.started_with, self._valid({**for_all, **own}))
+        self.current = with_settings(self.started_with, self._valid_overrides({**for_all, **own}))
         for listener in self._listeners:
             listener(self.current)
         return True
 
-    def _valid(self, overrides: Overrides) -> Overrides:
+    def _valid_overrides(self, overrides: Overrides) -> Overrides:
         """Return the keys that exist here, may change at run time, and have an allowed value."""
         found = {}
         for name, raw in overrides.items():

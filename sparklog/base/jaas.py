@@ -44,11 +44,11 @@ def parse_login(key: str, text: str, *modules: str) -> LoginModule:
         raise ConfigError(
             f'{key}: it must be {" or ".join(modules)} required NAME="VALUE" …; with a semicolon at the end'
         )
-    options = tuple((_bare(found[1]), _bare(found[2])) for found in _OPTION.finditer(whole[2]))
+    options = tuple((_unquoted(found[1]), _unquoted(found[2])) for found in _OPTION.finditer(whole[2]))
     return LoginModule(whole[1], options)
 
 
-def _bare(word: str) -> str:
+def _unquoted(word: str) -> str:
     return re.sub(r"\\(.)", r"\1", word[1:-1]) if word.startswith('"') else word
 
 

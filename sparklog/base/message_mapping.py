@@ -126,23 +126,23 @@ class _FieldType(NamedTuple):
 
     @property
     def arguments(self) -> tuple[_FieldType, ...]:
-        return tuple(_kind(each) for each in get_args(self.type))
+        return tuple(_field_type(each) for each in get_args(self.type))
 
     @property
     def make(self) -> Callable[[Any], Any]:
         return tuple if get_origin(self.type) is tuple else list
 
 
-def _kind(annotation: Any) -> _FieldType:
+def _field_type(annotation: Any) -> _FieldType:
     if get_origin(annotation) in (Union, UnionType) and NoneType in get_args(annotation):
         return _FieldType(Union[tuple(each for each in get_args(annotation) if each is not NoneType)], True)  # noqa: UP007
     return _FieldType(annotation, False)
 
 
 @cache
-def _kinds(value_type: type) -> Mapping[str, _FieldType]:
+def _field_types(value_type: type) -> Mapping[str, _FieldType]:
     """Return the kind of each field by name."""
-    return {name: _kind(annotation) for name, annotation in get_type_hints(value_type).items()}
+    return {name: _field_type(annotation) for name, annotation in get_type_hints(value_type).items()}
 
 
 @cache
@@ -166,9 +166,9 @@ def _name_of(field: FieldDescriptor, names: Any) -> str | None:
 
 def _partition_name(value_type: type) -> str | None:
     """Return the value's field that holds `topic` and `partition` as a TopicPartition; None if there is none."""
-    if "topic" in _kinds(value_type):
+    if "topic" in _field_types(value_type):
         return None
-    return next((name for name, kind in _kinds(value_type).items() if kind.type is TopicPartition), None)
+    return next((name for name, kind in _field_types(value_type).items() if kind.type is TopicPartition), None)
 
 
 def _is_map(field: FieldDescriptor) -> bool:
@@ -198,7 +198,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 @cache
 def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str]) -> Callable[[Any], Values]:
     """Return the function that makes the fields of a message from a value."""
-    kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
+    kinds, defaults, partition = _field_types(value_type), _defaults(value_type), _partition_name(value_type)
     attributes: dict[str, str] = {}
     converted: list[tuple[str, Convert]] = []
     for field in message_class.DESCRIPTOR.fields:
@@ -291,11 +291,11 @@ def _entries_writer(kind: _FieldType, message_class: MessageClass) -> Convert:
 
 
 def _field_writer(kind: _FieldType, name: str, message_class: MessageClass) -> Callable[[Any], Values]:
-    convert = _converter_to_message(kind, message_class.DESCRIPTOR.fields_by_name[name], None) or _same
+    convert = _converter_to_message(kind, message_class.DESCRIPTOR.fields_by_name[name], None) or _unchanged
     return lambda value: {name: convert(value)}
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -305,7 +305,7 @@ def _same(value: Any) -> Any:
 @cache
 def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str]) -> Callable[[Any], Values]:
     """Return the function that makes the fields of a value from a message."""
-    kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
+    kinds, defaults, partition = _field_types(value_type), _defaults(value_type), _partition_name(value_type)
     fields = {
         _name_of(field, kinds): field
         for field in message_class.DESCRIPTOR.fields
@@ -411,11 +411,11 @@ def _entry_value_reader(value: _FieldType, rest: list[str], message_class: Messa
     if value.type is KafkaError:
         return read_error
     if len(rest) > 1:
-        value_type, names = value.type, tuple(_kinds(value.type))
+        value_type, names = value.type, tuple(_field_types(value.type))
         get = _getter(list(names))
         return lambda message: value_type(*get(message))
     convert, get_one = (
-        _converter_from_message(value, message_class.DESCRIPTOR.fields_by_name[rest[0]]) or _same,
+        _converter_from_message(value, message_class.DESCRIPTOR.fields_by_name[rest[0]]) or _unchanged,
         attrgetter(rest[0]),
     )
     return lambda message: convert(get_one(message))

@@ -38,7 +38,7 @@ class Tracing:
         if not endpoint.startswith(("http://", "https://")):
             raise ConfigError(f"tracing.otlp.endpoint = {endpoint!r}: it must be http://HOST:PORT or https://HOST:PORT")
         url = endpoint if endpoint.endswith(_PATH) else endpoint.rstrip("/") + _PATH
-        self._provider = _loaded("tracing.otlp.endpoint is set", lambda: _provider(url, service, resource, at_once))
+        self._provider = _load_extra("tracing.otlp.endpoint is set", lambda: _provider(url, service, resource, at_once))
         self._tracer = self._provider.get_tracer(_SCOPE)
 
     def start(
@@ -55,7 +55,7 @@ class Tracing:
 
         return self._tracer.start_span(
             name,
-            context=_context(parent),
+            context=_parent_context(parent),
             kind=SpanKind[kind],
             attributes=attributes,
             start_time=start_ns,
@@ -65,7 +65,7 @@ class Tracing:
         """Link a span of this object to another span, unless `traceparent` is invalid."""
         from opentelemetry.trace import get_current_span
 
-        other = get_current_span(_context(traceparent)).get_span_context()
+        other = get_current_span(_parent_context(traceparent)).get_span_context()
         if other.is_valid:
             span.add_link(other)
 
@@ -151,11 +151,11 @@ def load_current_traceparent() -> Callable[[], str]:
 
         return get_current_span
 
-    current_span = _loaded("tracing is on", load)
+    current_span = _load_extra("tracing is on", load)
     return lambda: traceparent_of(current_span())
 
 
-def _context(traceparent: str) -> Any:
+def _parent_context(traceparent: str) -> Any:
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -175,7 +175,7 @@ def _provider(url: str, service: str, resource: Attributes, at_once: bool) -> An
     return provider
 
 
-def _loaded(why: str, load: Callable[[], Loaded]) -> Loaded:
+def _load_extra(why: str, load: Callable[[], Loaded]) -> Loaded:
     try:
         return load()
     except ModuleNotFoundError as missing:

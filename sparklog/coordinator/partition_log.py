@@ -66,7 +66,7 @@ class PartitionLog(Generic[Record]):
             batch = batches.write_records(
                 written, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )
-        return self._appended(
+        return self._after_append(
             self._replicas.append(
                 self._replica(), batch, acks=ACKS_ALL, verification=verification, is_coordinators=True
             )
@@ -74,7 +74,7 @@ class PartitionLog(Generic[Record]):
 
     def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction, and return the marker's offset. Raises KafkaError with nothing written."""
-        return self._appended(
+        return self._after_append(
             self._replicas.append_marker(
                 self._replica(),
                 marker,
@@ -90,7 +90,7 @@ class PartitionLog(Generic[Record]):
             raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
         return replica
 
-    def _appended(self, appended: LogAppendInfo) -> int:
+    def _after_append(self, appended: LogAppendInfo) -> int:
         if appended.must_flush:
             self._must_flush_to = appended.last_offset
         return appended.last_offset

@@ -179,7 +179,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
             if decision.response is None:
                 with waiting_for_others():
                     return await answer
-            await _finished(finishing)
+            await _wait_finished(finishing)
             return decision.response
         finally:
             del self._waiting[ticket]
@@ -191,10 +191,10 @@ class CoordinatorRuntime(Generic[AnyShard]):
         """
         parts = [decision]
         if len(decision.records) > LARGEST_BATCH:
-            parts = [replace(decision, records=part) for part in _batched(decision.records)]
+            parts = [replace(decision, records=part) for part in _split(decision.records)]
         # The records describe the present state, so append all batches before another decision changes it.
         for finishing in [self._carry_out(part) for part in parts]:
-            await _finished(finishing)
+            await _wait_finished(finishing)
 
     def append_marker(self, producer: ProducerIdAndEpoch, marker: EndTransactionMarker, *, is_strict: bool) -> int:
         """End a producer's transaction in the log, and return the marker's offset; `committed` waits for it.
@@ -258,7 +258,7 @@ class CoordinatorRuntime(Generic[AnyShard]):
                     self.shard.replay(record, log_offset, decision.producer)
         if error is None:
             for timer in decision.timers:
-                self._set(timer)
+                self._set_timer(timer)
         says_something = decision.records or decision.replies or decision.effects or decision.response is not None
         if error is None and says_something and not self._is_committed():
             task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, self._written))
@@ -291,17 +291,17 @@ class CoordinatorRuntime(Generic[AnyShard]):
         if decision.then is not None and self._closed is None:
             self._decide_more(self.shard.written(decision.then, error, self._clock.time_ms()))
 
-    def _set(self, timer: Timer) -> None:
+    def _set_timer(self, timer: Timer) -> None:
         if running := self._timers.pop(timer.key, None):
             running.cancel()
         if isinstance(timer, SetTimer):
-            self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire, timer.key)
+            self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire_timer, timer.key)
 
-    def _fire(self, key: Hashable) -> None:
+    def _fire_timer(self, key: Hashable) -> None:
         del self._timers[key]
         is_done = self._decide_more(self.shard.timer_fired(key, self._clock.time_ms()))
         if not is_done and key not in self._timers:
-            self._set(SetTimer(key=key, delay_ms=RETRY_MS))
+            self._set_timer(SetTimer(key=key, delay_ms=RETRY_MS))
 
     def _decide_more(self, decision: Decision[Any, None]) -> bool:
         """Carry out a decision that answers no request; return whether its records could be written."""
@@ -313,12 +313,12 @@ class CoordinatorRuntime(Generic[AnyShard]):
         return True
 
 
-def _batched(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def _split(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     for start in range(0, len(records), LARGEST_BATCH):
         yield records[start : start + LARGEST_BATCH]
 
 
-async def _finished(finishing: Finishing | None) -> None:
+async def _wait_finished(finishing: Finishing | None) -> None:
     """Wait for the commit and raise its error, if any. Shielded: a cancelled request must not cancel the task."""
     error = await asyncio.shield(finishing) if finishing is not None else None
     if error is not None:

@@ -153,8 +153,8 @@ def _batch_line(data: bytes, place: BatchPlace) -> str:
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
         f"baseSequence: {header.base_sequence} lastSequence: {last_sequence} "
         f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
-        f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java(header.is_transactional)} "
-        f"isControl: {_java(header.is_control)} deleteHorizonMs: {_optional(horizon)}"
+        f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java_boolean(header.is_transactional)} "
+        f"isControl: {_java_boolean(header.is_control)} deleteHorizonMs: {_java_optional(horizon)}"
     ) + _place_text(
         place,
         _TIMESTAMP_TYPES[header.timestamp_type],
@@ -168,7 +168,7 @@ def _batch_line(data: bytes, place: BatchPlace) -> str:
 def _place_text(place: BatchPlace, timestamp_type: str, timestamp_ms: int, codec: str, crc: int, valid: bool) -> str:
     return (
         f" position: {place.position} {timestamp_type}: {timestamp_ms} size: {place.size} magic: {place.magic} "
-        f"compresscodec: {codec.lower()} crc: {crc} isvalid: {_java(valid)}"
+        f"compresscodec: {codec.lower()} crc: {crc} isvalid: {_java_boolean(valid)}"
     )
 
 
@@ -329,7 +329,7 @@ def _dump_snapshot(fs: ReadFs, path: str, findings: DumpFindings) -> Iterator[st
         transaction = None if entry.transaction_first_offset < 0 else entry.transaction_first_offset
         text = (
             f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
-            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {_optional(transaction)} "
+            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {_java_optional(transaction)} "
             f"lastTimestamp: {entry.timestamp_ms} "
         )
         if entry.last_offset >= 0:
@@ -401,9 +401,9 @@ def _size(value: bytes | None) -> int:
     return NONE if value is None else len(value)
 
 
-def _java(flag: bool) -> str:
+def _java_boolean(flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def _optional(value: int | None) -> str:
+def _java_optional(value: int | None) -> str:
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

@@ -36,7 +36,7 @@ def check_missing(
     end = min((base for base in bases if base > index.base_offset), default=recovery_point)
     is_promised = index.base_offset < recovery_point and end > log_start_offset
     if is_promised and index.suffix in _INDEXES and _size_of(fs, path_in(folder, index)):
-        raise _lost(path_in(folder, index._replace(suffix=LOG)), "is missing", index.base_offset)
+        raise _lost_records_error(path_in(folder, index._replace(suffix=LOG)), "is missing", index.base_offset)
 
 
 def check_closed(fs: ReadFs, folder: str, base_offset: int, next_offset: int) -> None:
@@ -57,7 +57,7 @@ def check_closed_file(fs: ReadFs, folder: str, file: ReadFile, base_offset: int,
     size = file.size
     if not size:
         if any(_size_of(fs, path_in(folder, SegmentFile(base_offset, suffix, ""))) for suffix in _INDEXES):
-            raise _lost(path, "is empty", base_offset)
+            raise _lost_records_error(path, "is empty", base_offset)
         return
     offsets = _last_of(OffsetIndex, fs, path_in(folder, SegmentFile(base_offset, OFFSET_INDEX, "")), base_offset)
     offset, position = offsets[len(offsets) - 1] if len(offsets) else (base_offset, 0)
@@ -68,11 +68,11 @@ def check_closed_file(fs: ReadFs, folder: str, file: ReadFile, base_offset: int,
         return  # no batch begins where one should: a read reports it
     end, position = found
     if position < size:
-        raise _lost(path, "is cut off inside a batch", end)
+        raise _lost_records_error(path, "is cut off inside a batch", end)
     if end < next_offset:  # compaction leaves such gaps, too, but no index entries that describe them
         times = _last_of(TimeIndex, fs, path_in(folder, SegmentFile(base_offset, TIME_INDEX, "")), base_offset)
         if any(end <= claimed < next_offset for claimed in (offset, times.last.offset)):
-            raise _lost(path, "ends before the last batch in its indexes", end)
+            raise _lost_records_error(path, "ends before the last batch in its indexes", end)
 
 
 def check_end(folder: str, end_offset: int, *, log_start_offset: int, recovery_point: int) -> None:
@@ -107,7 +107,7 @@ def _last_of(kind: type[Index], fs: ReadFs, path: str, base_offset: int) -> Inde
         file.close()
 
 
-def _lost(path: str, what: str, base_offset: int) -> CorruptRecord:
+def _lost_records_error(path: str, what: str, base_offset: int) -> CorruptRecord:
     return CorruptRecord(
         f"{path} {what}: flushed records are lost, from offset {base_offset} on at the earliest. {HOW_TO_GO_ON} what "
         "there is of the segment, its .index and .timeindex too"

@@ -129,7 +129,7 @@ class LogReader:
 
     def bounds(self) -> LogBounds:
         """Return where the log begins and ends."""
-        return self._again(self._bounds)
+        return self._retry(self._bounds)
 
     def _bounds(self, listing: _Listing) -> LogBounds:
         end = _end_of(self._open(listing.bases[-1]))
@@ -140,7 +140,7 @@ class LogReader:
 
     def segments(self) -> tuple[SegmentInfo, ...]:
         """Return the segments, oldest first."""
-        return self._again(self._segments)
+        return self._retry(self._segments)
 
     def _segments(self, listing: _Listing) -> tuple[SegmentInfo, ...]:
         bases = listing.bases
@@ -158,7 +158,7 @@ class LogReader:
 
         None if there is none. Raises CorruptRecord.
         """
-        return self._again(lambda listing: self._offset_for_timestamp(listing, timestamp_ms))
+        return self._retry(lambda listing: self._offset_for_timestamp(listing, timestamp_ms))
 
     def _offset_for_timestamp(self, listing: _Listing, timestamp_ms: int) -> int | None:
         start, trusted_to = self._start_in(listing), self._indexes_trusted_to()
@@ -179,7 +179,7 @@ class LogReader:
         known: an earlier result, from which to continue. Otherwise the walk begins at the newest snapshot below which
         no power cut can have damaged a transaction index. Raises CorruptRecord.
         """
-        return self._again(lambda listing: self._follow(listing, offset_to, known))
+        return self._retry(lambda listing: self._follow(listing, offset_to, known))
 
     def _follow(self, listing: _Listing, offset_to: int, known: TransactionWalk | None) -> TransactionWalk:
         start = min(offset_to, self._indexes_trusted_to())
@@ -199,7 +199,7 @@ class LogReader:
         offset_to: at or below the last stable offset. walked: replaces the transaction indexes as far as it goes, since
         they may be damaged after a power cut. Raises CorruptRecord.
         """
-        entries = self._again(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
+        entries = self._retry(lambda listing: self._aborted(listing, offset_from, offset_to, walked))
         return [each for each in entries if each.first_offset < offset_to and each.last_offset >= offset_from]
 
     def _aborted(
@@ -228,7 +228,7 @@ class LogReader:
 
         Reads the headers from the newest snapshot at or below `offset_from` on. Raises CorruptRecord.
         """
-        found = self._again(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
+        found = self._retry(lambda listing: self._aborted_by_markers(listing, offset_from, offset_to))
         return [each for each in found if offset_from <= each.last_offset < offset_to]
 
     def _aborted_by_markers(self, listing: _Listing, offset_from: int, offset_to: int) -> list[AbortedTransaction]:
@@ -255,9 +255,9 @@ class LogReader:
             return self._ranges(listing, offset_from, offset_to)
 
         try:
-            return self._again(plan)
+            return self._retry(plan)
         except CorruptRecord:
-            return self._again(plan)  # a broker may have renamed files meanwhile
+            return self._retry(plan)  # a broker may have renamed files meanwhile
 
     def divide(self, ranges: Sequence[ReadRange], pieces: int) -> list[ReadRange]:
         """Return ranges that `ranges` has returned, divided into `pieces` of about equal size, cut between batches."""
@@ -369,7 +369,7 @@ class LogReader:
             raise OffsetOutOfRange(f"{self._folder} has no segment")
         return bases
 
-    def _again(self, plan: Callable[[_Listing], Result]) -> Result:
+    def _retry(self, plan: Callable[[_Listing], Result]) -> Result:
         """Return the result of `plan`, called again if a segment is removed between its listing and its opening."""
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):

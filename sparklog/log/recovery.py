@@ -131,7 +131,7 @@ def load(state: LoadState) -> None:
         state.has_changed = True  # a killed process may not have flushed the names of its files
     _check_end(state, state.end_offset)
     _rebuild_transaction_indexes(state)
-    _trim(state)
+    _reconcile(state)
     _tidy_snapshots(state)
 
 
@@ -259,7 +259,7 @@ def _recover_segment(state: LoadState, segment: Segment) -> bool:
     """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
     active = SegmentWriter.open(state.fs, segment, state.config, state.now_ms, rebuild_indexes=True)
     end, position = segment.base_offset, 0
-    for place in _trusted(segment, state.recovery_point):
+    for place in _trusted_batches(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
         _replay(state, active, place)
         end, position = place.last_offset + 1, place.end
@@ -290,7 +290,7 @@ def _replay(state: LoadState, active: SegmentWriter, place: BatchPlace) -> None:
         state.has_changed = True
 
 
-def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
+def _trusted_batches(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
     """Yield the batches below the recovery point, by their headers.
 
     Raises CorruptRecord if they cannot be walked: the disk has damaged flushed batches, and a truncation there would
@@ -330,7 +330,7 @@ def _is_hole(state: LoadState, end: int, base_offset: int) -> bool:
     return is_known and base_offset > max(end, state.flushed_to)
 
 
-def _trim(state: LoadState) -> None:
+def _reconcile(state: LoadState) -> None:
     """Do step 4: make log start, segments and epochs agree."""
     if state.segments and state.end_offset < state.log_start_offset:
         logger.warning(

@@ -41,7 +41,7 @@ class Truncator:
                 self.truncate_fully_and_start_at(offset)
             else:
                 self._lower_promises(offset)
-                self._cut(offset)
+                self._truncate(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """See `Log.truncate_fully_and_start_at`."""
@@ -55,7 +55,7 @@ class Truncator:
             state.advance_recovery_point(offset, state.truncations)
             self._write_checkpoints()
 
-    def _cut(self, offset: int) -> None:
+    def _truncate(self, offset: int) -> None:
         state, writer, flusher = self._state, self._writer, self._flusher
         last, *gone = state.segments.since(offset)
         place = last.find(offset, last.size_bytes)

@@ -243,7 +243,7 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
     position, end, view = 0, len(data), memoryview(data)
     while position < end:
         if end - position < HEADER_SIZE:
-            raise _unacceptable(data, position)
+            raise _refusal_of(data, position)
         fields = _HEADER.unpack_from(data, position)
         _, length, _, magic, crc, attributes, delta, _, _, _, _, _, count = fields
         after = position + LOG_OVERHEAD + length
@@ -255,7 +255,7 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
             or attributes & CONTROL_BIT
             or attributes & CODEC_MASK > _LAST_CODEC
         ):
-            raise _unacceptable(data, position)
+            raise _refusal_of(data, position)
         batches.append((position, tuple.__new__(BatchHeader, fields)))
         position = after
     if not batches:
@@ -263,7 +263,7 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
-def _unacceptable(data: Buffer, position: int) -> InvalidRecord:
+def _refusal_of(data: Buffer, position: int) -> InvalidRecord:
     """Return the error of the batch at `position`, which a producer must not send; or raise as `check_batch` does."""
     header = check_batch(data, position)
     if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:

@@ -82,7 +82,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
     try:
         match codec:
             case Codec.NONE:
-                return _within(view, limit)
+                return _limited(view, limit)
             case Codec.GZIP:
                 return _decompress_gzip(view, limit)
             case Codec.SNAPPY:
@@ -97,7 +97,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
         raise CorruptRecord(f"{len(view)} bytes are not {codec.name.lower()}: {error}") from None
 
 
-def _within(view: memoryview, limit: int) -> memoryview:
+def _limited(view: memoryview, limit: int) -> memoryview:
     if len(view) > limit:
         raise _TooLarge
     return view
@@ -105,7 +105,7 @@ def _within(view: memoryview, limit: int) -> memoryview:
 
 def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> memoryview:
     """Let `module` write into a buffer of `bound` bytes, or of `limit` if that is smaller."""
-    output = _room(min(bound, limit))
+    output = _uninitialized(min(bound, limit))
     try:
         size = module.decompress_into(view, output)
     except cramjam.DecompressionError:
@@ -116,7 +116,7 @@ def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> m
     return used if 2 * size >= len(output) else memoryview(bytes(used))  # keep at most twice what is used
 
 
-def _room(size: int) -> memoryview:
+def _uninitialized(size: int) -> memoryview:
     """Return uninitialized memory, which costs little until it is written to."""
     import numpy as np  # imported here: it takes 0.1 s, and many brokers decompress nothing
 
@@ -169,7 +169,7 @@ def _decompress_snappy(view: memoryview, limit: int) -> memoryview:
     sizes = [_snappy_size(block) for block in blocks]
     if sum(sizes) > limit:
         raise _TooLarge
-    output = _room(sum(sizes))
+    output = _uninitialized(sum(sizes))
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         cramjam.snappy.decompress_raw_into(block, output[position : position + size])

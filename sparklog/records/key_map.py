@@ -73,7 +73,7 @@ class KeyMap:
         record = 0
         while True:
             record, self._count, self._reach = kernels.put_keys(
-                self._table, self._width, _most(self._slots), self._count, self._reach, column, longs, ages, record,
+                self._table, self._width, _max_keys(self._slots), self._count, self._reach, column, longs, ages, record,
                 self._seed, self._hashes,
             )  # fmt: skip
             if record == kernels.BAD_KEYS:
@@ -155,11 +155,11 @@ def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
     while first >= 2 * _FIRST_SLOTS:
         first //= 2
         doublings += 1
-    if _most(first) < 1:
+    if _max_keys(first) < 1:
         raise ValueError(f"{limit_bytes} bytes have no room for a key")
     return first, first << doublings
 
 
-def _most(slots: int) -> int:
+def _max_keys(slots: int) -> int:
     """Return how many keys a table takes before it must grow."""
     return 3 * slots // 4

@@ -58,14 +58,14 @@ def decode_batches(
                 some.append(record)
                 size += len(record.key or b"") + len(record.value or b"")
             if len(some) == ROWS_TOGETHER or size > limit_bytes:
-                yield _batch(some)
+                yield _to_arrow(some)
                 some, size = [], 0
     except SparklogError:
         if some:  # the records before the failing batch must be yielded before its error
-            yield _batch(some)
+            yield _to_arrow(some)
         raise
     if some:
-        yield _batch(some)
+        yield _to_arrow(some)
 
 
 def _records(data: Buffer, limit_bytes: int, aborted: AbortedRanges) -> Iterator[Record]:
@@ -97,7 +97,7 @@ def _is_skipped(header: BatchHeader, aborted: AbortedRanges) -> bool:
     return bool(aborted.contain(np.array([header.producer_id]), np.array([header.base_offset]))[0])
 
 
-def _batch(records: list[Record]) -> pa.RecordBatch:
+def _to_arrow(records: list[Record]) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {
         "offset": [record.offset for record in records],
         "timestamp": [record.timestamp_ms for record in records],

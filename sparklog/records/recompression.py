@@ -75,7 +75,7 @@ def recompress(
     for position, header in check_produced(data):
         batch: bytearray | memoryview = view[position : position + header.size]
         if header.codec is not to.codec and header.size <= max_batch_bytes:
-            batch = _recompressed(batch, header, to, max_batch_bytes, limit_bytes)
+            batch = _recompress_batch(batch, header, to, max_batch_bytes, limit_bytes)
             has_changed = True
         batches.append(batch)
     if not has_changed:
@@ -83,7 +83,7 @@ def recompress(
     return batches[0] if len(batches) == 1 else bytearray().join(batches)
 
 
-def _recompressed(
+def _recompress_batch(
     batch: bytearray | memoryview, header: BatchHeader, to: Compression, max_batch_bytes: int, limit_bytes: int
 ) -> bytearray:
     most = limit_bytes

@@ -139,7 +139,7 @@ class Rewriter:
         """
         kept = np.ascontiguousarray(kept_offsets, np.int64).view()
         kept.flags.writeable = False
-        output = b"".join(self._parts(as_bytes(chunk), kept))
+        output = b"".join(self._rewrite_parts(as_bytes(chunk), kept))
         self.result = replace(
             self.result,
             bytes_read=self.result.bytes_read + len(chunk),
@@ -148,7 +148,7 @@ class Rewriter:
         )
         return output
 
-    def _parts(self, data: Bytes, kept: Longs) -> Iterator[Buffer]:
+    def _rewrite_parts(self, data: Bytes, kept: Longs) -> Iterator[Buffer]:
         position = 0
         while position < len(data):
             table = np.empty((min(len(data) // HEADER_SIZE + 1, _TABLE_ROWS), batches.TABLE_COLUMNS), np.int64)
@@ -156,7 +156,7 @@ class Rewriter:
             yield from self._groups(data, table[:rows], kept)
             if stopped == batches.OLD_FORMAT:
                 converted, after = self._convert(data, position)
-                yield from self._parts(as_bytes(converted), kept)
+                yield from self._rewrite_parts(as_bytes(converted), kept)
                 self.result = replace(self.result, batches_rewritten=self.result.batches_rewritten + 1)
                 stopped = batches.END_OF_DATA if after == position else stopped
                 position = after
@@ -242,16 +242,16 @@ class Rewriter:
         fault, row = kernels.survey(data, decompressed, table, kept, self._expired_ms, found)
         if fault < 0:
             raise CorruptRecord(f"batch at offset {table[row, batches.BASE_OFFSET]}: {batches.FAULTS[-fault]}")
-        as_it_is, changed = self._decide(table, found)
+        as_it_is, changed = self._choose_rewrites(table, found)
         rows = np.flatnonzero(changed)
-        output = np.empty(_room(table[rows], found[rows]), np.uint8)
+        output = np.empty(_max_output_bytes(table[rows], found[rows]), np.uint8)
         if not kernels.write_batches(data, decompressed, table, rows, kept, self._expired_ms, found, output):
             raise CorruptRecord("the data changed while it was read")
         starts, ends = table[:, batches.START].tolist(), found[:, kernels.END].tolist()
         for row in np.flatnonzero(as_it_is | changed).tolist():
-            yield data.data[starts[row] : ends[row]] if as_it_is[row] else _finished(output.data, found[row])
+            yield data.data[starts[row] : ends[row]] if as_it_is[row] else _compress_and_seal(output.data, found[row])
 
-    def _decide(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _choose_rewrites(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which batches stay unchanged and which are rewritten; set the new header fields in `found`."""
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
         kept, whole = found[:, kernels.KEPT], table[:, batches.ACTION] == batches.COUNT
@@ -307,14 +307,14 @@ def _with_markers(table: Table, kept: Longs) -> Longs:
     return with_markers
 
 
-def _room(table: Table, found: Table) -> int:
+def _max_output_bytes(table: Table, found: Table) -> int:
     """Return the maximum size in bytes of the rewritten batches before compression."""
     records = table[:, batches.RECORDS_END] - table[:, batches.RECORDS_START] + kernels.GROWTH * found[:, kernels.KEPT]
     with_records = np.where(found[:, kernels.KEPT] > 0, records, 0)
     return int(with_records.sum()) + HEADER_SIZE * len(table) + kernels.ROOM_FOR_NUMBERS
 
 
-def _finished(output: memoryview, found: Longs) -> Buffer:
+def _compress_and_seal(output: memoryview, found: Longs) -> Buffer:
     """Return a rewritten batch, compressed with its codec and sealed."""
     start, end = int(found[kernels.NEW_START]), int(found[kernels.NEW_END])
     codec = Codec(int(found[kernels.NEW_ATTRIBUTES]) & CODEC_MASK)

@@ -166,7 +166,7 @@ class ReplicaManager:
         """Return the partition's replica with this log; create it with `high_watermark` if there is none."""
         replica = self._replicas.get(name)
         if replica and replica.log is not log:
-            self._leave(name)
+            self._leave_partition(name)
             replica = None
         if replica is None:
             partition = Partition(
@@ -188,12 +188,12 @@ class ReplicaManager:
     def drop(self, name: TopicPartition) -> None:
         """Remove a partition; operations that wait for it end with an error."""
         self._offline.pop(name, None)
-        self._leave(name)
+        self._leave_partition(name)
 
     def set_offline(self, name: TopicPartition, why: str) -> None:
         """Stop serving the partition; requests, including waiting ones, get KafkaStorageError with the reason `why`."""
         self._offline[name] = why
-        self._leave(name)
+        self._leave_partition(name)
 
     def set_dir_offline(self, path: str, why: str) -> None:
         """Stop serving the partitions of a failed log directory; `path` is its folder."""
@@ -201,7 +201,7 @@ class ReplicaManager:
             if posixpath.dirname(replica.log.folder) == path:
                 self.set_offline(replica.partition.name, why)
 
-    def _leave(self, name: TopicPartition) -> None:
+    def _leave_partition(self, name: TopicPartition) -> None:
         if replica := self._replicas.pop(name, None):
             self.generation += 1
             self.compressions.pop(name, None)
@@ -255,7 +255,7 @@ class ReplicaManager:
             data, leader_epoch=partition.leader_epoch, verification=verification, is_coordinators=is_coordinators
         )
         if not appended.is_duplicate:
-            self._appended(partition, appended)
+            self._after_append(partition, appended)
         return appended
 
     def append_marker(
@@ -281,10 +281,10 @@ class ReplicaManager:
             is_strict=is_strict,
         )  # fmt: skip
         if not appended.is_duplicate:
-            self._appended(partition, appended)
+            self._after_append(partition, appended)
         return appended
 
-    def _appended(self, partition: Partition, appended: LogAppendInfo) -> None:
+    def _after_append(self, partition: Partition, appended: LogAppendInfo) -> None:
         if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
             self._on_high_watermark(partition.name)
         elif partition.followers:

@@ -310,7 +310,7 @@ class Partition:
         for broker_id in (*self.replicas, *self.in_sync_replicas):
             if broker_id != self.broker_id and broker_id not in self.followers:
                 self.followers[broker_id] = Follower(broker_id, now_ms if broker_id in self.in_sync_replicas else NEVER)
-        self._count()
+        self._choose_counted()
 
     # Events at the leader
 
@@ -357,11 +357,11 @@ class Partition:
         was_caught_up, before = follower.is_caught_up, follower.log_end_offset
         follower.fetched(fetch_offset, log_start_offset, broker_epoch, self.log_end_offset, now_ms)
         if follower.is_caught_up and not was_caught_up:
-            self._count()
+            self._choose_counted()
         alter = None
         is_trimmed = log_start_offset >= leader_log_start_offset
         if self.pending is None and broker_id not in self.in_sync_replicas and is_trimmed and self._may_join(follower):
-            alter = self._alter((*self.in_sync_replicas, broker_id), {broker_id: broker_epoch})
+            alter = self._begin_alter((*self.in_sync_replicas, broker_id), {broker_id: broker_epoch})
         if alter is None and fetch_offset == before:
             return NOTHING
         return self._advance(alter)
@@ -377,11 +377,11 @@ class Partition:
         for follower in self.followers.values():
             if follower.is_caught_up and follower.caught_up_ms < oldest_ms:
                 follower.is_caught_up = False
-        self._count()
+        self._choose_counted()
         lagging = [each for each in self.in_sync_replicas if self._is_lagging(each, oldest_ms)]
         alter = None
         if lagging and self.pending is None:
-            alter = self._alter(tuple(each for each in self.in_sync_replicas if each not in lagging), {})
+            alter = self._begin_alter(tuple(each for each in self.in_sync_replicas if each not in lagging), {})
         return self._advance(alter)
 
     def _is_lagging(self, broker_id: int, oldest_ms: int) -> bool:
@@ -412,12 +412,12 @@ class Partition:
         self._doubtful = (*self._doubtful, *change.isr)
         for broker_id in change.joining:
             self.followers[broker_id].is_caught_up = False  # it had caught up before its restart
-        return Effects(alter=self._alter(self.in_sync_replicas, {}))
+        return Effects(alter=self._begin_alter(self.in_sync_replicas, {}))
 
     def _may_join(self, follower: Follower) -> bool:
         return follower.log_end_offset >= max(self.high_watermark, self.leader_epoch_start)
 
-    def _alter(self, isr: tuple[int, ...], joining: dict[int, int]) -> AlterIsr:
+    def _begin_alter(self, isr: tuple[int, ...], joining: dict[int, int]) -> AlterIsr:
         self.pending = AlterIsr(
             name=self.name,
             leader=self.broker_id,
@@ -427,10 +427,10 @@ class Partition:
             partition_epoch=self.partition_epoch,
             joining=joining,
         )
-        self._count()
+        self._choose_counted()
         return self.pending
 
-    def _count(self) -> None:
+    def _choose_counted(self) -> None:
         """Determine the followers whose log end offsets count for the high watermark."""
         isr = self.maximal_isr
         self._counted = tuple(each for each in self.followers.values() if each.is_caught_up or each.broker_id in isr)

@@ -142,7 +142,7 @@ class StateChanges:
         errors: dict[TopicPartition, KafkaError] = {}
         states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         for state in request.partitions:
-            if error := self._fenced(state.name, state.leader_epoch) or self._doubled(state):
+            if error := self._fencing_error(state.name, state.leader_epoch) or self._doubled_leader_error(state):
                 errors[state.name] = error
             else:
                 states[state.name] = state
@@ -181,7 +181,7 @@ class StateChanges:
         stopped: list[StopPartition] = []
         for each in request.partitions:
             is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
-            if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
+            if not is_deleted and (error := self._fencing_error(each.name, each.leader_epoch)):
                 errors[each.name] = error
             else:
                 stopped.append(each)
@@ -196,7 +196,7 @@ class StateChanges:
         await self._executor.run(self, partial(self._delete_strays, find))
 
     async def _delete_strays(self, find: Callable[[], Collection[StopPartition]]) -> None:
-        await self._stop_all([each for each in find() if not self._fenced(each.name, each.leader_epoch)])
+        await self._stop_all([each for each in find() if not self._fencing_error(each.name, each.leader_epoch)])
 
     async def _stop_all(self, stopped: Collection[StopPartition]) -> dict[TopicPartition, KafkaStorageError]:
         """Stop partitions; return the errors of logs that could not be deleted."""
@@ -209,13 +209,13 @@ class StateChanges:
                 logger.info("deleting %s: %s", each.name, why)
         return await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete})
 
-    def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
+    def _fencing_error(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
         replica = self._replicas.find(name)
         if replica is None or leader_epoch >= replica.partition.leader_epoch:
             return None
         return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
 
-    def _doubled(self, state: LeaderAndIsrPartitionState) -> FencedLeaderEpoch | None:
+    def _doubled_leader_error(self, state: LeaderAndIsrPartitionState) -> FencedLeaderEpoch | None:
         """Return an error if the leader epoch has another leader, as after the store has lost the partition's state."""
         replica = self._replicas.find(state.name)
         if replica is None or replica.log.topic_id != state.topic_id:
@@ -285,7 +285,9 @@ class StateChanges:
             self._logs.list_new()
         except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
-        self._keep_topics(_kept(states, overrides))  # before leadership begins: other replicas are in sync only later
+        self._keep_topics(
+            _topic_copies(states, overrides)
+        )  # before leadership begins: other replicas are in sync only later
         return dict(zip(states, opened, strict=True))
 
     def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _OpenedReplica:
@@ -359,7 +361,7 @@ class StateChanges:
             self._files.write({folder: {name: high_watermark}})
 
 
-def _kept(
+def _topic_copies(
     states: Mapping[TopicPartition, LeaderAndIsrPartitionState], overrides: Mapping[str, Overrides]
 ) -> dict[str, TopicCopy]:
     """Return copies of the partitions' topics with the partitions of these states."""

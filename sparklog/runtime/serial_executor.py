@@ -31,7 +31,7 @@ class SerialExecutor:
 
         task = asyncio.create_task(run_next())
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return await asyncio.shield(task)
 
     async def run_in_thread(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -43,7 +43,7 @@ class SerialExecutor:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
+    def _on_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # mark it as retrieved, in place of a cancelled caller

@@ -288,7 +288,7 @@ def records_are_committed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def count(self: Partition) -> None:
         self._counted = ()
 
-    monkeypatch.setattr(Partition, "_count", count)
+    monkeypatch.setattr(Partition, "_choose_counted", count)
 
 
 def a_shrunk_isr_counts_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

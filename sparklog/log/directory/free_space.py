@@ -53,7 +53,7 @@ class FreeSpace:
             raise KafkaStorageError(
                 f"log directory {self._path} is full: nothing is appended until there is room: {self._refusal}"
             )
-        if size > self._left and not self._ask(size):
+        if size > self._left and not self._query_disk(size):
             raise KafkaStorageError(
                 f"log directory {self._path} has {self.free_bytes:,} bytes free, and log.dir.min.free.bytes is "
                 f"{self._min_free_bytes:,}: nothing is appended until there is room"
@@ -64,7 +64,7 @@ class FreeSpace:
         """Query the disk for room; after a failed write, by writing a probe file. Raises OSError."""
         if not self._refusal or self._is_written(PROBE, PROBE_BYTES):
             self._refusal = ""
-            self._ask(self._wanted)
+            self._query_disk(self._wanted)
             self.keep_reserve()
 
     def keep_reserve(self) -> None:
@@ -94,7 +94,7 @@ class FreeSpace:
             except OSError as error:
                 if error.errno not in NO_ROOM or not self.release_reserve():
                     raise
-                self._refuse(error)  # so that appends do not use the released bytes
+                self._refuse_appends(error)  # so that appends do not use the released bytes
                 write()
 
     @contextmanager
@@ -109,14 +109,14 @@ class FreeSpace:
     def check(self, error: OSError, what: str) -> None:
         """Check the error of a write that can be retried: raise KafkaStorageError if the disk is full."""
         if error.errno in NO_ROOM:
-            self._refuse(error)
+            self._refuse_appends(error)
             raise KafkaStorageError(f"no room for {what}: {error}") from error
 
-    def _refuse(self, error: OSError) -> None:
+    def _refuse_appends(self, error: OSError) -> None:
         self._refusal = str(error)
         self._set_short(True)
 
-    def _ask(self, size: int) -> bool:
+    def _query_disk(self, size: int) -> bool:
         """Query the disk and return whether there is room for `size` bytes. Raises OSError."""
         if self._min_free_bytes:
             self.free_bytes = self._fs.free_bytes(self._path)

@@ -143,7 +143,7 @@ class LogManager:
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
             self._directories.check_live()
-            self._open_all(self._settle(self.moves.resume(found)), topic_configs, progress)
+            self._open_all(self._drop_doubled(self.moves.resume(found)), topic_configs, progress)
             self._directories.check_live()
         except BaseException:
             self._held.close()
@@ -154,7 +154,9 @@ class LogManager:
                 directory.room.keep_reserve()
         self.moves.begin_again()
 
-    def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
+    def _drop_doubled(
+        self, found: list[tuple[LogDirectory, TopicPartition]]
+    ) -> list[tuple[LogDirectory, TopicPartition]]:
         """Return `found` without the partitions that lie in several directories, and take those offline."""
         homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
@@ -311,16 +313,16 @@ class LogManager:
         not deleted; an offline one stays offline. While a directory has failed, a missing partition is an error: it
         may lie there.
         """
-        return self._take_out(names, DELETE_FOLDER)
+        return self._rename_folders(names, DELETE_FOLDER)
 
     def set_stray(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
         """Rename the folders of partitions that do not belong to this broker, as Apache Kafka does, and keep the files.
 
         Returns the errors as `delete_all` does.
         """
-        return self._take_out(names, STRAY_FOLDER)
+        return self._rename_folders(names, STRAY_FOLDER)
 
-    def _take_out(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
+    def _rename_folders(self, names: Iterable[TopicPartition], mark: str) -> dict[TopicPartition, KafkaStorageError]:
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
         names = tuple(names)
@@ -413,19 +415,19 @@ class LogManager:
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """Return the last stored copy of the topic's configuration; None if there is none for that topic id."""
-        return next((kept.overrides for _, kept in self._kept(topic, topic_id)), None)
+        return next((kept.overrides for _, kept in self._copies_of(topic, topic_id)), None)
 
     def leapt_to(self, topic: str, topic_id: UUID | None) -> int:
         """Return the highest leader epoch that the topic's partitions have leapt to; -1 if they never have."""
-        return max((kept.leader_epoch for _, kept in self._kept(topic, topic_id)), default=-1)
+        return max((kept.leader_epoch for _, kept in self._copies_of(topic, topic_id)), default=-1)
 
     def note_leap(self, topic: str, topic_id: UUID | None, leader_epoch: int) -> None:
         """Store that the topic's leader epochs leap up to `leader_epoch`, in all directories with a copy of it."""
-        for directory, _ in self._kept(topic, topic_id):
+        for directory, _ in self._copies_of(topic, topic_id):
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_leap(topic, leader_epoch)
 
-    def _kept(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, TopicCopy]]:
+    def _copies_of(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, TopicCopy]]:
         found = [(each, each.kept_configs.topics.get(topic)) for each in self._directories.live()]
         return [(each, kept) for each, kept in found if kept and kept.topic_id == topic_id]
 

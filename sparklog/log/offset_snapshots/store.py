@@ -53,23 +53,23 @@ class SnapshotStore:
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
         """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""
         with self._state.disk:
-            return self._again(lambda: self._files.newest(what_is_wrong))
+            return self._retry(lambda: self._files.newest(what_is_wrong))
 
     def newest_id(self) -> SnapshotId | None:
         """Return the id of the newest snapshot, unchecked; None if there is none."""
         with self._state.disk:
-            return next(iter(self._again(self._files.ids)), None)
+            return next(iter(self._retry(self._files.ids)), None)
 
     def open(self, snapshot: SnapshotId) -> LogSlice:
         """Return the snapshot's record batches, for a replica to copy. Raises OffsetOutOfRange if it is gone."""
         with self._state.disk:
             try:
-                file, size = self._again(lambda: self._files.open(snapshot))
+                file, size = self._retry(lambda: self._files.open(snapshot))
             except FileNotFoundError:
                 raise OffsetOutOfRange(f"{self._state} has no snapshot up to {snapshot.end_offset}") from None
             return LogSlice(file, 0, size, snapshot.end_offset, self._state.disk)
 
-    def _again(self, look: Callable[[], Result]) -> Result:
+    def _retry(self, look: Callable[[], Result]) -> Result:
         """Return the result of `look`, called again if the log's folder was renamed meanwhile."""
         folder = self._state.folder
         try:

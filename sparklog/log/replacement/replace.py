@@ -100,7 +100,7 @@ class SegmentReplacer:
 
     def _describe(self) -> tuple[SegmentDescription, ...]:
         with self._state.lock:
-            found = list(zip(self._state.segments, self._known(), strict=True))
+            found = list(zip(self._state.segments, self._segment_keys(), strict=True))
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
@@ -114,7 +114,7 @@ class SegmentReplacer:
 
     def _sums(self, since: int, up_to: int, read_bytes: int) -> Iterator[SegmentSum]:
         with self._state.lock:
-            found = list(zip(self._state.segments, self._known(), strict=True))[:-1]
+            found = list(zip(self._state.segments, self._segment_keys(), strict=True))[:-1]
         read = 0
         for segment, (base, end, size, identity) in found:
             if base < since:
@@ -126,7 +126,7 @@ class SegmentReplacer:
             crc = segment.checksum() if read_bytes else NO_SUM
             yield SegmentSum(base_offset=base, next_offset=end, size_bytes=size, crc32c=crc, identity=identity)
 
-    def _known(self) -> list[tuple[int, int, int, str]]:
+    def _segment_keys(self) -> list[tuple[int, int, int, str]]:
         """Return the values that show a change of a segment: base and next offset, size, identity."""
         items = self._state.segments.items
         ends = (*(segment.base_offset for segment in items[1:]), self._state.end_offset)
@@ -141,7 +141,7 @@ class SegmentReplacer:
         if not expected:
             raise InvalidRequest("no segments to replace")
         with self._state.lock, self._state.disk:
-            closed = self._known()[:-1]
+            closed = self._segment_keys()[:-1]
             first = next((number for number, known in enumerate(closed) if known == expected[0]), len(closed))
             if closed[first : first + len(expected)] != expected:
                 bases = [each.base_offset for each in sources]

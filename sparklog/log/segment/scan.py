@@ -151,14 +151,14 @@ def locate(
                 return BatchRange(position + at, 0, offset)
             first, limit = at, at + max(after - at, max_bytes)
         elif first >= 0 and (after > limit or last_offset >= max_offset):
-            return _located(data, position, first, at, next_offset)
+            return _batch_range(data, position, first, at, next_offset)
         at, next_offset = after, last_offset + 1
     if first >= 0 and (position + at == end or at + HEADER_SIZE > limit):
-        return _located(data, position, first, at, next_offset)
+        return _batch_range(data, position, first, at, next_offset)
     return None
 
 
-def _located(data: bytes, position: int, first: int, at: int, next_offset: int) -> BatchRange:
+def _batch_range(data: bytes, position: int, first: int, at: int, next_offset: int) -> BatchRange:
     return BatchRange(position + first, at - first, next_offset, data[first:at] if at <= len(data) else b"")
 
 

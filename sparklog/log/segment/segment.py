@@ -74,7 +74,7 @@ class Segment(ReadSegment):
             return False
         is_complete = self.aborted.collect(offset, upper_bound, found)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return is_complete
 
     def expect_aborted(self) -> None:
@@ -83,7 +83,7 @@ class Segment(ReadSegment):
 
     def put_aborted(self, index: TransactionIndex) -> None:
         """Replace the index of aborted transactions, atomically. Not for the active segment. Raises OSError."""
-        self._put(((TXN_INDEX, index),))
+        self._replace_indexes(((TXN_INDEX, index),))
         self._aborted, self.has_aborted = None, len(index) > 0
 
     def _load_offsets(self) -> OffsetIndex:
@@ -126,12 +126,12 @@ class Segment(ReadSegment):
 
     def _put_if_there_is_room(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         try:
-            self._put(zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True))
+            self._replace_indexes(zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True))
         except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
             if error.errno not in NO_ROOM:
                 raise
 
-    def _put(self, indexes: Iterable[tuple[str, OffsetIndex | TimeIndex | TransactionIndex]]) -> None:
+    def _replace_indexes(self, indexes: Iterable[tuple[str, OffsetIndex | TimeIndex | TransactionIndex]]) -> None:
         for suffix, index in indexes:
             file = self._disk.open(self.path(suffix) + CLEANED, create=True)
             try:
@@ -152,13 +152,13 @@ class Segment(ReadSegment):
     def find(self, offset: int, end: int) -> BatchPlace | None:
         found = super().find(offset, end)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return found
 
     def locate(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> BatchRange | None:
         found = super().locate(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
         if not self.is_pinned:
-            self._used()
+            self._mark_used()
         return found
 
     def flush(self) -> None:
@@ -191,7 +191,7 @@ class Segment(ReadSegment):
     def unpin(self) -> None:
         """Allow file and indexes to be released again: the segment is no longer written."""
         self.is_pinned = False
-        self._used()
+        self._mark_used()
 
     def checksum(self) -> int:
         """Return the CRC-32C of a closed segment's file; read once, in pieces. Raises OSError."""
@@ -287,7 +287,7 @@ class Segment(ReadSegment):
             return self._kept
         raise FileNotFoundError(errno.ENOENT, "replaced", self.path(suffix))
 
-    def _used(self) -> None:
+    def _mark_used(self) -> None:
         if not self.is_pinned and self._kept is None:  # a replaced file is closed by its last reader
             held = (self._offsets, self._times, self._aborted)
             self._cache.use(self, sum(index.size_bytes for index in held if index))

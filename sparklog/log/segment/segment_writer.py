@@ -283,7 +283,7 @@ class _IndexFile:
     def open(cls, fs: Fs, segment: Segment, suffix: str, size: int) -> _IndexFile:
         """Truncate the file to `size`; a missing one is created. Raises OSError, as all methods do."""
         index_file = cls(fs, segment, suffix)
-        with index_file._opened(create=True) as file:
+        with index_file._open_file(create=True) as file:
             _cut_to(file, size)
             index_file.size = file.size
         return index_file
@@ -291,22 +291,22 @@ class _IndexFile:
     def append(self, data: Buffer) -> None:
         if not data:
             return
-        with self._opened(create=not self.size) as file:
+        with self._open_file(create=not self.size) as file:
             _cut_to(file, self.size)  # a failed write may have left bytes
             file.append(data)
             self.size = file.size
 
     def cut_to(self, size: int) -> None:
         if self.size > size:
-            with self._opened() as file:
+            with self._open_file() as file:
                 _cut_to(file, size)
                 self.size = file.size
 
     def flush(self) -> None:
-        with self._opened() as file:
+        with self._open_file() as file:
             file.flush()
 
-    def _opened(self, *, create: bool = False) -> closing[File]:
+    def _open_file(self, *, create: bool = False) -> closing[File]:
         return closing(self._fs.open(self._segment.path(self._suffix), create=create))
 
 
