@@ -104,10 +104,10 @@ class LogWriter:
         """Return the producer state as of `offset`, where a segment begins. Raises OSError."""
         return rebuild(self._snapshots, self._state.segments.items, offset, self._clock.time_ms())
 
-    def replay_producers(self, numbered: Iterable[ProducerBatch | MarkerBatch]) -> None:
+    def replay_producers(self, producer_batches: Iterable[ProducerBatch | MarkerBatch]) -> None:
         """Apply written batches and markers to the producer state; the leader has checked them. Raises OSError."""
         now_ms = self._clock.time_ms()
-        for found in numbered:
+        for found in producer_batches:
             aborted = self._producers.replay(found, now_ms)
             if aborted and self._segment.add_aborted(aborted):
                 self._flusher.names_changed()
@@ -164,9 +164,11 @@ class LogWriter:
             prepared = prepare(
                 data, next_offset=first_offset, leader_epoch=leader_epoch, config=state.config, now_ms=now_ms
             )
-            if not prepared.numbered:
+            if not prepared.producer_batches:
                 return self.write(data, prepared, first_offset, leader_epoch, now_ms)
-            checked = self._producers.check(prepared.numbered, now_ms, verification, is_coordinators=is_coordinators)
+            checked = self._producers.check(
+                prepared.producer_batches, now_ms, verification, is_coordinators=is_coordinators
+            )
             if isinstance(checked, Duplicate):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
                 return checked.answer(

@@ -48,7 +48,7 @@ class FollowerAppends:
         """
         state, writer = self._state, self._writer
         with state.lock, state.disk:
-            prepared, headers, numbered = read_replicated(data)
+            prepared, headers, producer_batches = read_replicated(data)
             first = headers[0]
             if first.base_offset < state.end_offset:
                 raise InvalidRecord(f"{state} cannot take a batch at offset {first.base_offset}")
@@ -60,7 +60,7 @@ class FollowerAppends:
             appended = writer.write(data, prepared, first.base_offset, first.leader_epoch, now_ms, rolls=rolls)
             for header in headers[1:]:
                 state.assign_epoch(header.leader_epoch, header.base_offset)
-            writer.replay_producers(numbered)
+            writer.replay_producers(producer_batches)
             return appended
 
     def append_with_gaps(self, data: Buffer) -> None:

@@ -112,7 +112,7 @@ class LogMove:
         """The version of each copied file, and how many of its bytes are copied."""
         self._complete: dict[str, _SourceFile] = {}
         """The files that are completely copied and flushed, as they were then."""
-        self._has_gone_over = False
+        self._has_switched = False
 
     # Progress; any thread
 
@@ -308,7 +308,7 @@ class LogMove:
                 file = self._fs.open(f"{self.folder}/{active}", create=True)
             with taking_over(), state.room.needed(left):
                 self._fs.rename(state.folder, left)
-                self._has_gone_over = True
+                self._has_switched = True
                 state.change_directory(self.folder, self._target.disk, self._target.room)
                 self._writer.change_directory(self.folder, file)
                 self._snapshots.move(self.folder)
@@ -348,7 +348,7 @@ class LogMove:
         Returns an empty string if there is no copy, or if it has become the log.
         """
         folder = self.folder.removesuffix(FUTURE_FOLDER) + DELETE_FOLDER
-        if self._has_gone_over:
+        if self._has_switched:
             return ""
         with self._target_disk():
             if not self._fs.exists(self.folder):

@@ -22,8 +22,8 @@ Transactions: the caller plans up to the last stable offset, which `follow_trans
 the ranges of `aborted_transactions` to the decoder. These ranges never become wrong: below the last stable offset,
 every transaction has ended.
 
-A log that ends before the end of the range raises OffsetOutOfRange, because records are missing. So does planning, with
-CorruptRecord, if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
+A read raises OffsetOutOfRange if the log ends before the range does, because records are missing. Planning raises
+CorruptRecord if the directory's recovery point shows that a closed segment has lost flushed records (losses.py).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ Gaps between offsets:
 
 - A gap below the recovery point comes from compaction and is kept: a replacement raises the recovery point above its
   segments first. That holds even if the leader epochs are unreadable and all batches are checked again.
-- A gap above the recovery point that begins above `compacted_to` comes from the crash or a lost file: the log ends
-  there. A replica with a gap between a known log start and the first segment has lost its records, and is emptied.
+- A gap that begins above `compacted_to` and ends above the recovery point comes from the crash or a lost file: the log
+  ends there. A replica with a gap between a known log start and the first segment has lost its records: it is emptied.
 - Without `compacted_to`, for example after the checkpoints were lost, every gap is kept. The log is then flushed at
   once, so that its recovery point covers these gaps at the next start.
 
