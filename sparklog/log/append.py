@@ -217,7 +217,7 @@ class LogWriter:
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
-        self._state.room.take(size)
+        self._state.room.claim(size)
         if rolls and self._segment.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self.roll(first_offset)
         try:
@@ -241,7 +241,7 @@ class LogWriter:
         """Begin a new segment at `base_offset`, unless the active one begins there. Raises OSError."""
         if base_offset == self._state.segments.last.base_offset:
             return
-        with self._state.room.needed("another segment"):
+        with self._state.room.retriable_write("another segment"):
             former = self._segment
             former.finish()
             segment = self._begin_segment(base_offset)
@@ -257,7 +257,7 @@ class LogWriter:
             self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms
         )
 
-    def go_back(self) -> None:
+    def reopen_previous(self) -> None:
         """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""
         self._segment.close()
         empty, before = self._state.segments.items[-1], self._state.segments.items[-2]

@@ -5,8 +5,9 @@ logs of that directory offline too. Later blocks raise KafkaStorageError at thei
 must stop, because the state on the disk is no longer known.
 
 Errors not caused by the disk (too many open files, no memory, a file removed by someone else) only fail the operation.
-So does a full disk, if the log stays unchanged: `FreeSpace.needed` wraps such a write to the log, `without_room` a
-write beside it. A log that cannot be restored to its former state has failed, whatever the error (`undoing`).
+So does a full disk, if the log stays unchanged: `FreeSpace.retriable_write` wraps such a write to the log,
+`without_room` a write beside it. A log that cannot be restored to its former state has failed, whatever the error
+(`undoing`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Flusher:
             for segment in unflushed:
                 self._flush_segment(segment)
             self.flush_names()
-            with self._state.room.needed("leader epochs"):
+            with self._state.room.retriable_write("leader epochs"):
                 self.flush_epochs(epochs)
             with state.lock:
                 if state.advance_recovery_point(end, truncations):

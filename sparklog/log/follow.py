@@ -89,7 +89,7 @@ class FollowerAppends:
                 state.advance_end(base_offset)
             elif self._must_go_back_to(base_offset):
                 self._give_up_gap(state.segments.items[-2])
-                self._writer.go_back()
+                self._writer.reopen_previous()
         if has_gap:
             self._remember_gap()
 

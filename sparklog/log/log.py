@@ -158,7 +158,7 @@ class Log:
         state = self._state
         with state.disk:
             if state.topic_id is None:
-                with state.room.needed("the topic's id"):
+                with state.room.retriable_write("the topic's id"):
                     PartitionMetadataFile(self._fs, state.folder).write(topic_id)
                 state.claim(topic_id)
             elif state.topic_id != topic_id:
@@ -170,7 +170,7 @@ class Log:
         """Finish and flush everything, close the files, and refuse all further use."""
         state = self._state
         with state.files_lock, state.disk:
-            with state.lock, state.room.needed("the end of a log"):
+            with state.lock, state.room.retriable_write("the end of a log"):
                 self._writer.close()
             self.flush()
             state.disk.go_offline("the log is closed")

@@ -197,7 +197,7 @@ class LogMove:
                     if not data:
                         break  # truncated meanwhile: the file has another version by now
                     with self._target_disk():
-                        self._target.room.take(len(data))
+                        self._target.room.claim(len(data))
                         copy.append(data)
                     position += len(data)
                 self._copied[source_file.name] = source_file.version, position
@@ -306,7 +306,7 @@ class LogMove:
                 for suffix, content in self._writer.index_files().items():
                     self._write_file(active.removesuffix(LOG) + suffix, content)
                 file = self._fs.open(f"{self.folder}/{active}", create=True)
-            with taking_over(), state.room.needed(left):
+            with taking_over(), state.room.retriable_write(left):
                 self._fs.rename(state.folder, left)
                 self._has_switched = True
                 state.change_directory(self.folder, self._target.disk, self._target.room)
@@ -333,7 +333,7 @@ class LogMove:
         state = self._state
         with state.disk:
             folder = f"{posixpath.dirname(self.folder)}/{state.partition}"
-            with state.lock, state.room.needed(folder):
+            with state.lock, state.room.retriable_write(folder):
                 self._fs.rename(self.folder, folder)
                 state.move(folder)
                 for segment in state.segments:

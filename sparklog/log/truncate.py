@@ -62,7 +62,7 @@ class Truncator:
         end = last.end_before(place.position if place else last.size_bytes)
         if end < offset:  # `offset` lies inside a batch, which is removed as a whole, or behind a gap
             self._lower_promises(end)  # recovery finds the log's end here: the recovery point must not lie above it
-        with self._state.room.needed("leader epochs"):
+        with self._state.room.retriable_write("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
         state.cut_end(end)
         if gone:

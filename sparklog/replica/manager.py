@@ -364,7 +364,7 @@ class ReplicaManager:
             partition = replica.partition
             if some is not None and self.find(partition.name) is not replica:
                 continue
-            self.isr_changes.carry_out(partition, partition.look_for_laggards(now_ms, self._max_lag_ms))
+            self.isr_changes.carry_out(partition, partition.shrink_isr(now_ms, self._max_lag_ms))
             self.isr_changes.resume(partition)
 
     def resume_isr_changes(self) -> None:

@@ -366,7 +366,7 @@ class Partition:
             return NOTHING
         return self._advance(alter)
 
-    def look_for_laggards(self, now_ms: int, max_lag_ms: int) -> Effects:
+    def shrink_isr(self, now_ms: int, max_lag_ms: int) -> Effects:
         """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR; return the effects.
 
         Changes nothing unless this broker leads.

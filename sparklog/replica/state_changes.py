@@ -282,7 +282,7 @@ class StateChanges:
 
         opened = self._logs.in_threads(open_one, states.values())
         try:
-            self._logs.list_new()
+            self._logs.checkpoint_new_logs()
         except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
         self._keep_topics(

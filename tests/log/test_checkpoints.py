@@ -88,11 +88,11 @@ def test_properties_of_older_brokers_are_understood(tmp_path: Path) -> None:
 
 def test_the_marker_of_a_clean_stop_is_taken_once(tmp_path: Path) -> None:
     marker = CleanShutdownMarker(LocalFs(), str(tmp_path))
-    assert not marker.take()
-    marker.put()
+    assert not marker.remove()
+    marker.write()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
-    assert marker.take()
-    assert not marker.take()
+    assert marker.remove()
+    assert not marker.remove()
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "data" / "golden").glob("*/*.snapshot")), ids=str)

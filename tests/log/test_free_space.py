@@ -55,13 +55,13 @@ def test_appends_stop_before_the_disk_is_full_and_go_on_when_there_is_room(
 
     append()
     fs.free = MIN_FREE + 100
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     with pytest.raises(KafkaStorageError, match=r"/a has 1,000,100 bytes free, and log\.dir\.min\.free\.bytes is 1,00"):
         append()
     assert logs.full_dirs == ("/a",)
     assert offsets_in(read_all(log)) == [0, 1, 2]
     fs.free = 10 * MIN_FREE
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     assert logs.full_dirs == ()
     append()
     assert offsets_in(read_all(log)) == list(range(6))
@@ -129,7 +129,7 @@ class TestADiskThatOthersFill:
             assert not logs.failed_dirs
             assert log.log_end_offset == appended
             fs.repair("/a")
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             assert logs.full_dirs == ()
             appended, is_refused_again = work(logs, log, clock, as_follower=as_follower)
             assert not is_refused_again
@@ -162,7 +162,7 @@ class TestADiskThatOthersFill:
                 is_refused = True
                 assert_whole(log, 63)
             fs.repair("/a")
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             log.truncate_to(31)
             assert_whole(log, 30)
             log.append(batch(3), leader_epoch=5)
@@ -177,11 +177,11 @@ class TestADiskThatOthersFill:
         for _ in range(3):
             with pytest.raises(KafkaStorageError, match="No space left on device"):
                 log.append(batch(3), leader_epoch=0)
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         assert offsets_in(read_all(log)) == [0, 1, 2]
         fs.repair("/a")
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         log.append(batch(3), leader_epoch=0)
         assert (logs.full_dirs, logs.failed_dirs) == ((), {})
         assert offsets_in(read_all(log)) == list(range(6))
@@ -194,9 +194,9 @@ class TestADiskThatOthersFill:
             patched.setattr(MemoryFile, "append", lambda *_: fail(errno.EDQUOT))
             with pytest.raises(KafkaStorageError):
                 log.append(batch(3), leader_epoch=0)
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         log.append(batch(3), leader_epoch=0)
         assert offsets_in(read_all(log)) == [0, 1, 2]
 
@@ -228,7 +228,7 @@ class TestADiskThatOthersFill:
             logs.create(T0, topic_config())
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         fs.repair("/a")
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         logs.create(T0, topic_config()).append(batch(3), leader_epoch=0)
 
     def test_a_broker_that_stops_has_its_records_at_the_next_start(self, fs: MemoryFs, logs: LogManager) -> None:
@@ -252,7 +252,7 @@ class TestADiskThatOthersFill:
             assert not fs.exists("/a/.reserve")
             assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         assert OffsetCheckpoint(fs, "/a/log-start-offset-checkpoint").read() == {T0: log.log_start_offset}
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert fs.exists("/a/.reserve")
         assert logs.full_dirs == ()
 
@@ -295,7 +295,7 @@ class TestADiskThatOthersFill:
         assert_whole(found, 63)
         assert again.failed_dirs == {}
         left.repair("/a")
-        again.tasks.look_for_room()
+        again.tasks.check_free_space()
         found.append(batch(3), leader_epoch=0)
         again.close()
         last = start(left, clock, "/a").get(T0)
@@ -345,10 +345,10 @@ def test_appends_go_on_once_there_is_room_for_what_was_refused(fs: MemoryFs, log
     with pytest.raises(KafkaStorageError):
         log.append(batch(value=bytes(7_000)), leader_epoch=0)
     for _ in range(3):
-        logs.tasks.look_for_room()
+        logs.tasks.check_free_space()
         assert logs.full_dirs == ("/a",)
     fs.free = MIN_FREE + 20_000
-    logs.tasks.look_for_room()
+    logs.tasks.check_free_space()
     assert logs.full_dirs == ()
     log.append(batch(value=bytes(7_000)), leader_epoch=0)
 
@@ -381,7 +381,7 @@ def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> t
             logs.tasks.checkpoint_recovery_points()
             logs.tasks.apply_retention(clock.time_ms())
             logs.tasks.checkpoint_log_starts()
-            logs.tasks.look_for_room()
+            logs.tasks.check_free_space()
             try:
                 log.flush()
             except KafkaStorageError:

@@ -334,7 +334,7 @@ class TestWhere:
 
     def test_a_full_target_is_refused(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = full(fs, clock)
-        manager.tasks.look_for_room()
+        manager.tasks.check_free_space()
         with pytest.raises(KafkaStorageError, match="is full"):
             manager.moves.begin(NAME, "/b")
 

@@ -80,10 +80,10 @@ def test_a_follower_whose_disk_is_full_goes_on_copying_when_there_is_room() -> N
             world.brokers[1].append(3, size=100)
             if number % 10 == 9:
                 await asyncio.sleep(2)
-                follower.logs.tasks.look_for_room()
+                follower.logs.tasks.check_free_space()
         assert (follower.logs.full_dirs, follower.logs.failed_dirs) == (("/data",), {})
         follower.fs.repair("/data")
-        follower.logs.tasks.look_for_room()
+        follower.logs.tasks.check_free_space()
         await world.settle()
         world.check_equal()
 

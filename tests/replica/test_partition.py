@@ -159,10 +159,10 @@ def test_a_lagging_follower_leaves_only_once_the_change_is_written() -> None:
     led = leader()
     led.log_appended(110)
     fetch(led, 2, 110, now_ms=LAG_MS)
-    shrink = led.look_for_laggards(LAG_MS + 1, LAG_MS)
+    shrink = led.shrink_isr(LAG_MS + 1, LAG_MS)
     assert alteration(shrink).isr == (1, 2)
     assert (led.high_watermark, led.in_sync_replicas) == (90, (1, 2, 3))
-    assert led.look_for_laggards(LAG_MS + 2, LAG_MS).alter is None, "one change at a time"
+    assert led.shrink_isr(LAG_MS + 2, LAG_MS).alter is None, "one change at a time"
     altered = AlterIsrResult(isr=(1, 2), partition_epoch=8)
     assert led.isr_altered(alteration(shrink), altered, LAG_MS + 2) == COMMITTED
     assert (led.high_watermark, led.in_sync_replicas, led.partition_epoch) == (110, (1, 2), 8)
@@ -172,7 +172,7 @@ def test_a_caught_up_follower_stays_however_long_it_is_silent() -> None:
     led = leader()
     fetch(led, 2, 100)
     fetch(led, 3, 100)
-    assert led.look_for_laggards(10 * LAG_MS, LAG_MS) == NOTHING
+    assert led.shrink_isr(10 * LAG_MS, LAG_MS) == NOTHING
 
 
 def test_under_steady_load_a_follower_that_keeps_up_stays() -> None:
@@ -180,7 +180,7 @@ def test_under_steady_load_a_follower_that_keeps_up_stays() -> None:
     for second in range(30):
         led.log_appended(110 + 10 * second)
         fetch(led, 2, 100 + 10 * second, now_ms=1_000 * second)
-        assert led.look_for_laggards(1_000 * second, LAG_MS).alter is None
+        assert led.shrink_isr(1_000 * second, LAG_MS).alter is None
 
 
 def test_a_follower_that_reaches_the_high_watermark_joins_and_counts() -> None:
@@ -245,7 +245,7 @@ def test_the_high_watermark_does_not_wait_for_a_replica_outside_the_isr() -> Non
 def test_an_answer_to_a_change_that_something_newer_has_overtaken_is_ignored() -> None:
     led = leader()
     led.log_appended(110)
-    shrink = alteration(led.look_for_laggards(LAG_MS + 1, LAG_MS))
+    shrink = alteration(led.shrink_isr(LAG_MS + 1, LAG_MS))
     led.become_leader(state(partition_epoch=9, isr=(1, 2)), 1, log_end_offset=110, now_ms=LAG_MS + 1)
     assert led.isr_altered(shrink, AlterIsrResult(isr=(1,), partition_epoch=8), LAG_MS + 1) == NOTHING
     assert (led.in_sync_replicas, led.partition_epoch) == ((1, 2), 9)

@@ -40,18 +40,18 @@ class BackgroundTasks:
                 if log.flush_if_due(now_ms):
                     moved.add(self._directories.directory_of(log))
         with contextlib.suppress(KafkaStorageError):  # no room yet
-            self._directories.list_new(moved)
+            self._directories.checkpoint_new_logs(moved)
 
-    def look_for_room(self) -> None:
+    def check_free_space(self) -> None:
         """Check the free space of each directory: resume appends if there is room, refuse them if not."""
         for directory in self._directories.live():
             with self._directories.guard(directory):
-                directory.room.look()
+                directory.room.refresh()
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points of all working directories."""
         with contextlib.suppress(KafkaStorageError):
-            self._directories.list_new(self._directories.live())
+            self._directories.checkpoint_new_logs(self._directories.live())
 
     def checkpoint_log_starts(self) -> None:
         """Write the log start offsets and the copies of topic configurations in all working directories."""

@@ -255,7 +255,7 @@ class CleanShutdownMarker:
         self._folder = folder
         self._path = f"{folder}/{CLEAN_SHUTDOWN}"
 
-    def take(self) -> bool:
+    def remove(self) -> bool:
         """Remove the marker durably, since it does not cover later writes; return whether it existed."""
         if not self._fs.exists(self._path):
             return False
@@ -263,7 +263,7 @@ class CleanShutdownMarker:
         self._fs.flush_dir(self._folder)
         return True
 
-    def put(self) -> None:
+    def write(self) -> None:
         """Write the marker. Raises OSError."""
         replace_file(self._fs, self._path, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
 

@@ -207,12 +207,12 @@ class LogDirectories:
         with self.guard(directory, reraise=True):
             self.write_checkpoints(directory)
 
-    def has_new(self, directory: LogDirectory) -> None:
+    def note_new_log(self, directory: LogDirectory) -> None:
         """Record that the directory has a log that is not in its checkpoints yet."""
         with self.lock:
             self._unlisted.add(directory)
 
-    def list_new(self, moved: Iterable[LogDirectory] = ()) -> None:
+    def checkpoint_new_logs(self, moved: Iterable[LogDirectory] = ()) -> None:
         """Add new logs to the checkpoints. From then on, recovery treats a gap in them after a crash as a hole.
 
         Call it before others count on records in a new log. moved: directories whose recovery points are written in
@@ -230,7 +230,7 @@ class LogDirectories:
                     directory.write_recovery_points(logs)
             except KafkaStorageError as error:
                 no_room = error
-                self.has_new(directory)
+                self.note_new_log(directory)
         if no_room:
             raise no_room
 

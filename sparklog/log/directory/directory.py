@@ -115,7 +115,7 @@ class LogDirectory:
 
     def begin(self) -> list[TopicPartition]:
         """Read the checkpoints and return the partitions that have folders here. Raises OSError."""
-        self.was_clean = self._marker.take()
+        self.was_clean = self._marker.remove()
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
         self._known_cleaned = _read_or_do_without(self._cleaned.read, None) if self._cleaned.has_content() else None
@@ -253,7 +253,7 @@ class LogDirectory:
         """Write the copies of configurations if they changed. Raises OSError, or KafkaStorageError without room."""
         with self._writing:
             if (kept := self.kept_configs) is not self._written_configs:
-                with self.room.needed("topics' configurations"):
+                with self.room.retriable_write("topics' configurations"):
                     self._configs.write(kept)
                 self._written_configs = kept
 
@@ -278,7 +278,7 @@ class LogDirectory:
     def end(self) -> None:
         """Mark a clean stop after all is closed and written, unless a partition is set aside. Raises OSError."""
         if not self._damaged:
-            self._marker.put()
+            self._marker.write()
 
     def read_meta(self) -> MetaProperties | None:
         """Return `meta.properties`; None if it is missing. Raises CorruptCheckpoint or OSError."""

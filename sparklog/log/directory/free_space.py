@@ -4,12 +4,12 @@ Appends stop before the disk is full (log.dir.min.free.bytes). The remaining spa
 run and to restart: indexes, checkpoints, the cluster store. Records stay readable, and clients get a retriable error.
 Appends resume when an operator or retention has freed space.
 
-Other writers may still fill the disk, or a quota may be reached. A write that then fails (`needed`) leaves its log
-unchanged and stops appends, until `look` can write a file of `PROBE_BYTES`. The free space that the disk reports does
-not decide that: a quota may allow less or more, and inodes may have run out.
+Other writers may still fill the disk, or a quota may be reached. A write that then fails (`retriable_write`) leaves its
+log unchanged and stops appends, until `refresh` can write a file of `PROBE_BYTES`. The free space that the disk reports
+does not decide that: a quota may allow less or more, and inodes may have run out.
 
 <log dir>/.reserve keeps 1 MiB for checkpoints, such as the one that retention writes before it deletes, and for the
-files of a start. It is removed when one of them has no room, and written again once there is room (`look`).
+files of a start. It is removed when one of them has no room, and written again once there is room (`refresh`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class FreeSpace:
-    """The free space of one directory. The disk is queried by `look`, and when the allowance for appends is used up."""
+    """The free space of one directory. `refresh` queries the disk, and so does an append beyond the allowance."""
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.is_short = False
@@ -47,7 +47,7 @@ class FreeSpace:
         self._refusal = ""
         """The error text when the disk was full; empty once a probe has found room."""
 
-    def take(self, size: int) -> None:
+    def claim(self, size: int) -> None:
         """Account for `size` bytes before they are appended. Raises KafkaStorageError if there is no room for them."""
         if self._refusal:
             raise KafkaStorageError(
@@ -60,7 +60,7 @@ class FreeSpace:
             )
         self._left -= size
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Query the disk for room; after a failed write, by writing a probe file. Raises OSError."""
         if not self._refusal or self._is_written(PROBE, PROBE_BYTES):
             self._refusal = ""
@@ -87,8 +87,8 @@ class FreeSpace:
             self.release_reserve()
 
     def write(self, what: str, write: Callable[[], None]) -> None:
-        """Call `write`. If the disk is full, release the reserve and call it again. Errors are those of `needed`."""
-        with self.needed(what):
+        """Call `write`. On a full disk, release the reserve and call it again. Raises as `retriable_write` does."""
+        with self.retriable_write(what):
             try:
                 write()
             except OSError as error:
@@ -98,7 +98,7 @@ class FreeSpace:
                 write()
 
     @contextmanager
-    def needed(self, what: str) -> Iterator[None]:
+    def retriable_write(self, what: str) -> Iterator[None]:
         """Wrap a write that can be retried: turn a full disk into KafkaStorageError, which is no disk failure."""
         try:
             yield

@@ -117,9 +117,9 @@ class LogManager:
         """Return the partition's log, or None if it is not here. Raises KafkaStorageError if it is offline."""
         return self._directories.get(name)
 
-    def list_new(self) -> None:
-        """See `LogDirectories.list_new`."""
-        self._directories.list_new()
+    def checkpoint_new_logs(self) -> None:
+        """See `LogDirectories.checkpoint_new_logs`."""
+        self._directories.checkpoint_new_logs()
 
     # Start
 
@@ -295,10 +295,13 @@ class LogManager:
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             directory = self._directories.home_of(name)
-        with self._directories.guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
+        with (
+            self._directories.guard(directory, reraise=True),
+            directory.room.retriable_write(f"another log, of {name}"),
+        ):
             made = self._open_log(directory, name, config)
         self._directories.add(directory, made)
-        self._directories.has_new(directory)
+        self._directories.note_new_log(directory)
         return self.get(name) or made
 
     def delete(self, name: TopicPartition) -> None:

@@ -96,7 +96,7 @@ class SegmentReplacer:
     def describe(self) -> tuple[SegmentDescription, ...]:
         """Return the segments, oldest first; the last is the active one. May wait for the disk."""
         with self._state.disk:
-            return self._reader.again(self._describe)
+            return self._reader.retry(self._describe)
 
     def _describe(self) -> tuple[SegmentDescription, ...]:
         with self._state.lock:
@@ -110,7 +110,7 @@ class SegmentReplacer:
         checksums. Checksums are cached.
         """
         with self._state.disk:
-            return self._reader.again(lambda: tuple(self._sums(since, up_to, read_bytes)))
+            return self._reader.retry(lambda: tuple(self._sums(since, up_to, read_bytes)))
 
     def _sums(self, since: int, up_to: int, read_bytes: int) -> Iterator[SegmentSum]:
         with self._state.lock:
@@ -199,10 +199,10 @@ class SegmentReplacer:
             swaps = Swaps(self._fs, self._state.folder, single)
             now_ms, base_offset = self._clock.time_ms(), sources[0].base_offset
             search = AbortedTransactionFinder(
-                lambda: self._reader.again(lambda: self._writer.producers_at(base_offset)), now_ms
+                lambda: self._reader.retry(lambda: self._writer.producers_at(base_offset)), now_ms
             )
             try:
-                last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
+                last_offset = self._reader.retry(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):
                     last = last_offset if each is staged[-1] else end - 1
                     swap.verify(self._expected_segment(each, last), now_ms, is_wanted, search.look)
