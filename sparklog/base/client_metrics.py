@@ -72,7 +72,7 @@ class ClientMetricsConfig:
         return config
 
     def patterns(self) -> dict[str, Pattern]:
-        """Return the compiled expressions by selector; the last one counts. Raises InvalidConfig."""
+        """Return the compiled expressions by selector; of two for one selector, the last. Raises InvalidConfig."""
         found = {}
         for each in self.match:
             selector, equals, text = (part.strip() for part in each.partition("="))

@@ -19,9 +19,15 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
-from sparklog.log.producers.producer_state import Duplicate, MarkerBatch, ProducerBatch, ProducerState, ProducerStates
+from sparklog.log.producers.producer_state import (
+    DuplicateAppend,
+    MarkerBatch,
+    ProducerBatch,
+    ProducerState,
+    ProducerStates,
+)
 from sparklog.log.producers.recovery import rebuild
-from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.snapshots import ProducerSnapshots
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
@@ -47,7 +53,7 @@ class LogWriter:
         fs: Fs,
         cache: SegmentCache,
         clock: Clock,
-        snapshots: SnapshotFiles,
+        snapshots: ProducerSnapshots,
         producers: ProducerStates,
         jitter: Callable[[int], int],
     ) -> None:
@@ -169,9 +175,9 @@ class LogWriter:
             checked = self._producers.check(
                 prepared.producer_batches, now_ms, verification, is_coordinators=is_coordinators
             )
-            if isinstance(checked, Duplicate):
+            if isinstance(checked, DuplicateAppend):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
-                return checked.answer(
+                return checked.append_info(
                     append_time_ms, leader_epoch, log_start_offset=state.start_offset, must_flush=state.must_flush
                 )
             appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)

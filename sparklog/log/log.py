@@ -46,7 +46,7 @@ from sparklog.log.move import LogMove, MoveTarget
 from sparklog.log.offset_snapshots.store import SnapshotStore
 from sparklog.log.old_segments import OldSegmentDeleter
 from sparklog.log.producers.producer_state import ProducerState
-from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.producers.snapshots import ProducerSnapshots
 from sparklog.log.producers.verifications import Verification
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import LoadState, load
@@ -140,7 +140,7 @@ class Log:
         loading = LoadState(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0, knows_start=log_start_offset is not None, compacted_to=compacted_to,
-            cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles.open(fs, folder),
+            cache=SegmentCache() if cache is None else cache, snapshots=ProducerSnapshots.open(fs, folder),
         )  # fmt: skip
         load(loading)
         log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))

@@ -56,7 +56,7 @@ from sparklog.log.files import (
 from sparklog.log.losses import HOW_TO_GO_ON, check_closed, check_end, check_missing
 from sparklog.log.producers.producer_state import ProducerStates
 from sparklog.log.producers.recovery import find_aborted, rebuild, replay
-from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.producers.snapshots import CorruptSnapshot, ProducerSnapshots
 from sparklog.log.replacement.swap import finish_swaps
 from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.indexes import MAX_RELATIVE_OFFSET
@@ -98,7 +98,7 @@ class LoadState(Struct, kw_only=True):
     end_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_on_disk: LeaderEpochs | None = None
-    snapshots: SnapshotFiles
+    snapshots: ProducerSnapshots
     producers: ProducerStates = field(default_factory=ProducerStates)
     has_changed: bool = False
     """Whether files were created or removed, so that names must be flushed."""

@@ -221,15 +221,15 @@ def read_producer_batch(header: BatchHeader, data: bytes) -> ProducerBatch | Mar
 UNKNOWN = ProducerState()
 
 
-class Duplicate(NamedTuple):
-    """Batches that are already in the log."""
+class DuplicateAppend(NamedTuple):
+    """A repeated append: its batches are already in the log."""
 
     first_offset: int
     last_offset: int
     timestamp_ms: int
     """The timestamp of the last batch."""
 
-    def answer(
+    def append_info(
         self, append_time_ms: int, leader_epoch: int, *, log_start_offset: int, must_flush: bool
     ) -> LogAppendInfo:
         """Return the result of the repeated append."""
@@ -293,8 +293,8 @@ class ProducerStates:
         verification: Verification | None = None,
         *,
         is_coordinators: bool = False,
-    ) -> Changes | Duplicate:
-        """Check the batches of one append: return the state changes, or a Duplicate if they are in the log already.
+    ) -> Changes | DuplicateAppend:
+        """Check the batches of one append: return the state changes, or a DuplicateAppend if the log has them already.
 
         is_coordinators: as in `ProducerState.check`. Raises as that does, and InvalidTxnState for a batch that begins a
         transaction without a valid verification.
@@ -325,7 +325,7 @@ class ProducerStates:
                 f"{verification.first_sequence}"
             )
 
-    def _duplicate(self, last: ProducerBatch, batches: Sequence[ProducerBatch]) -> Duplicate:
+    def _duplicate(self, last: ProducerBatch, batches: Sequence[ProducerBatch]) -> DuplicateAppend:
         first = last
         for batch in reversed(batches[:-1]):
             known = self.get(batch.producer_id).find_duplicate(batch)
@@ -335,7 +335,7 @@ class ProducerStates:
                     "that have been written before"
                 )
             first = known or batch._replace(last_offset=first.first_offset - 1)
-        return Duplicate(first.first_offset, last.last_offset, last.timestamp_ms)
+        return DuplicateAppend(first.first_offset, last.last_offset, last.timestamp_ms)
 
     def apply(self, changes: Changes) -> None:
         """Apply the changes that `check` returned, after the batches were written."""

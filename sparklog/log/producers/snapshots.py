@@ -90,7 +90,7 @@ def read_snapshot(data: bytes) -> list[ProducerEntry]:
     return [ProducerEntry._make(row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size : end])]
 
 
-class SnapshotFiles:
+class ProducerSnapshots:
     """The snapshots in a partition's folder. Each is flushed with the segment that begins at its offset."""
 
     def __init__(self, fs: Fs, folder: str, offsets: Iterable[int]) -> None:
@@ -99,7 +99,7 @@ class SnapshotFiles:
         self._offsets = set(offsets)
 
     @classmethod
-    def open(cls, fs: Fs, folder: str) -> SnapshotFiles:
+    def open(cls, fs: Fs, folder: str) -> ProducerSnapshots:
         """Return the snapshots that the folder has. Raises OSError."""
         names = [file for file in map(parse_name, fs.list(folder)) if file]
         return cls(fs, folder, (file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark))
